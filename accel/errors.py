@@ -493,7 +493,7 @@ class PositionTruncated(HistoryError, LookupError):
     """
 
     code = "TRUNCATED"
-    advice = "go on at the head: StreamReader.skip_to_head(), or accel read --skip-truncated"
+    advice = "go on at the head: StreamReader.skip_to_head(), or accel stream read --skip-truncated"
 
     def __init__(self, stream: str, segment_id: int, offset: int, head: Mapping[int, int]) -> None:
         found = f"segment {segment_id & 0xFFFFFFFF}@{segment_id >> 32} at {offset}"

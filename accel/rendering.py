@@ -164,6 +164,15 @@ class Output:
                 stdout.flush()
         stdout.flush()  # here, where a closed pipe can still be answered for
 
+    def show_raw(self, lines: Iterable[bytes], *, at_once: bool = False) -> None:
+        """Print bytes as they are, each with a line feed behind it: for programs and files. Else as `show_each`."""
+        stdout = sys.stdout.buffer
+        for line in lines:
+            stdout.write(line + b"\n")
+            if at_once:
+                stdout.flush()
+        stdout.flush()
+
     def summary(self, result: Shown) -> None:
         """Say in the end how it went, beside the data."""
         if self.is_quiet:

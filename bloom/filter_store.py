@@ -33,6 +33,7 @@ class StoreStats:
         nbytes: what they take.
         bytes_max: the bound.
         evicted: filters that went for lack of room since the store was made.
+        evicted_bytes: what these took.
     """
 
     nodes: int
@@ -40,6 +41,7 @@ class StoreStats:
     nbytes: int
     bytes_max: int
     evicted: int
+    evicted_bytes: int
 
 
 class FilterStore:
@@ -55,7 +57,7 @@ class FilterStore:
         ValueError: the bound is negative.
     """
 
-    __slots__ = ("_bytes_max", "_evicted", "_matrices", "_nbytes")
+    __slots__ = ("_bytes_max", "_evicted", "_evicted_bytes", "_matrices", "_nbytes")
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         if bytes_max < 0:
@@ -63,7 +65,7 @@ class FilterStore:
         self._bytes_max = bytes_max
         self._matrices: OrderedDict[int, FilterMatrix] = OrderedDict()  # the node used last stands last
         self._nbytes = 0
-        self._evicted = 0
+        self._evicted = self._evicted_bytes = 0
 
     @property
     def nbytes(self) -> int:
@@ -85,7 +87,8 @@ class FilterStore:
 
     def stats(self) -> StoreStats:
         """Counts and bytes of now. O(nodes)."""
-        return StoreStats(len(self._matrices), len(self), self._nbytes, self._bytes_max, self._evicted)
+        evicted = self._evicted, self._evicted_bytes
+        return StoreStats(len(self._matrices), len(self), self._nbytes, self._bytes_max, *evicted)
 
     def add(self, node_id: int, object_id: int, stream_filter: StreamFilter) -> None:
         """Keep the filter of one object of one node; others go where there is no room.
@@ -141,6 +144,7 @@ class FilterStore:
         node_id, matrix = next(iter(self._matrices.items()))
         size_before = matrix.nbytes
         self._evicted += len(matrix.drop_tile(newest_object_id if node_id == newest_node_id else None))
+        self._evicted_bytes += size_before - matrix.nbytes
         self._settle(node_id, matrix, size_before)
 
     def _settle(self, node_id: int, matrix: FilterMatrix, size_before: int) -> None:

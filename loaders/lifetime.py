@@ -22,6 +22,8 @@ import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, current_thread
 from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
@@ -168,6 +170,8 @@ class Lazy(Generic[T]):
 class Threads(ThreadPoolExecutor):
     """A pool of threads that says with an error of ours that it takes no more, and no hang in another process.
 
+    Work runs in the context (`contextvars`) of the one who submits it.
+
     Args:
         threads_max: how many there are at most.
         name: what names of its threads begin with.
@@ -191,7 +195,7 @@ class Threads(ThreadPoolExecutor):
         """
         self._lifetime.check()
         try:
-            result = super().submit(work, *args, **options)
+            result = super().submit(partial(copy_context().run, work), *args, **options)
         except RuntimeError as error:
             if "shutdown" not in str(error):
                 raise  # no thread could be started
@@ -231,7 +235,7 @@ class DaemonThreads:
         self._idle: PerProcess[deque[SimpleQueue[tuple[Callable[[], object], str]]]] = PerProcess("threads", deque)
 
     def __call__(self, work: Callable[[], object], name: str) -> None:
-        """Do this in a thread of that name. What it raises goes to `threading.excepthook`.
+        """Do this in a thread of that name, in the caller's context. What it raises goes to `threading.excepthook`.
 
         Raises:
             RuntimeError: no thread could be started.
@@ -242,7 +246,7 @@ class DaemonThreads:
         except IndexError:
             inbox = SimpleQueue()
             Thread(target=self._serve, args=(inbox, idle), name=name, daemon=True).start()
-        inbox.put((work, name))
+        inbox.put((partial(copy_context().run, work), name))
 
     def _serve(
         self,
@@ -278,7 +282,7 @@ class InlineElsewhere(Executor):
     def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
         """As that of an executor."""
         if self._lifetime.is_here:
-            return self._executor.submit(work, *args, **options)
+            return self._executor.submit(partial(copy_context().run, work), *args, **options)
         done: Future[T] = Future()
         try:
             done.set_result(work(*args, **options))

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
+from loaders.counting import SECONDS_BOUNDS, Histogram, HistogramStats
 from loaders.errors import CorruptObject, RangeInvalid
 from loaders.format import (
     FOOTER_SIZE_BYTES,
@@ -38,6 +39,7 @@ from loaders.layout import ObjectLayout
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.shared_loads import SharedLoads
 from loaders.store import Fetched, ObjectStore
+from loaders.tracing import traced
 from range_index import ObjectRanges
 
 INDEX_SIZE_BYTES_MAX = 256 << 20
@@ -89,7 +91,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LoaderStats:
-    """Counts since the start, and what is kept now."""
+    """Counts since the start, and what is kept now; `open_seconds` is how long openings took that did not fail."""
 
     opened: int
     failed: int
@@ -100,6 +102,9 @@ class LoaderStats:
     kept_objects: int
     kept_bytes: int
     kept_bytes_max: int
+    evicted_objects: int
+    evicted_bytes: int
+    open_seconds: HistogramStats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,6 +187,7 @@ class ObjectIndexLoader:
         executor: runs the loads; its size bounds how many run at once.
         cache_bytes_max: bound on parsed indexes that are kept; 64 MiB by default. Least recently used ones go.
         on_opened: called with (group, opened) in the loading thread before anybody gets the result.
+        timer: seconds from any start, to time openings; by default none is timed.
 
     Threads: any. No lock is held over I/O.
     """
@@ -194,6 +200,7 @@ class ObjectIndexLoader:
         *,
         cache_bytes_max: int = CACHE_BYTES_MAX,
         on_opened: Callable[[int, OpenedObject], None] | None = None,
+        timer: Callable[[], float] | None = None,
     ) -> None:
         self._store = store
         self._layout = layout
@@ -203,6 +210,8 @@ class ObjectIndexLoader:
         self._lock = threading.Lock()  # for what follows
         self._guess = TailGuess()
         self._second_requests = self._bytes_read = 0
+        self._timer = timer
+        self._open_seconds = Histogram(SECONDS_BOUNDS)
 
     def open(self, group: int, ref: ObjectRef) -> Load:
         """Start to open an object, or join who is opening it.
@@ -236,16 +245,23 @@ class ObjectIndexLoader:
                 kept_objects=counts.kept,
                 kept_bytes=counts.kept_bytes,
                 kept_bytes_max=counts.kept_bytes_max,
+                evicted_objects=counts.evicted,
+                evicted_bytes=counts.evicted_bytes,
+                open_seconds=self._open_seconds.stats(),
             )
 
     def _open(self, group: int, ref: ObjectRef) -> OpenedObject:
-        opened = self._load(group, ref)
+        started_seconds = 0.0 if self._timer is None else self._timer()
+        with traced("accel.load", node_id=group, object_id=ref.object_id):
+            opened = self._load(group, ref)
         if self._on_opened is not None:
             self._on_opened(group, opened)
         with self._lock:
             self._guess.learn(group, opened.index.nbytes)
             self._bytes_read += opened.bytes_read
             self._second_requests += opened.requests - 1
+            if self._timer is not None:
+                self._open_seconds.add(self._timer() - started_seconds)
         return opened
 
     def _load(self, group: int, ref: ObjectRef) -> OpenedObject:

@@ -32,8 +32,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from cachetools import LRUCache
-
+from loaders.counting import CacheStats, CountedCache
 from loaders.errors import AccelError, RangeInvalid
 from loaders.lifetime import PerProcess, ProcessLock
 from loaders.settings import MIB
@@ -70,6 +69,8 @@ class SharedCounts:
         kept: how many things are kept.
         kept_bytes: what they take.
         kept_bytes_max: what they may take.
+        evicted: things that left for want of room.
+        evicted_bytes: what these took.
     """
 
     landed: int
@@ -79,6 +80,8 @@ class SharedCounts:
     kept: int
     kept_bytes: int
     kept_bytes_max: int
+    evicted: int
+    evicted_bytes: int
 
 
 def done_future(value: V) -> Future[V]:
@@ -103,7 +106,7 @@ class _State(Generic[K, V]):
 
     def __init__(self, size_bytes_max: int) -> None:
         self.lock = Lock()
-        self.kept: LRUCache[K, _Sized[V]] = LRUCache(size_bytes_max, getsizeof=lambda each: each.size_bytes)
+        self.kept: CountedCache[K, _Sized[V]] = CountedCache(size_bytes_max, lambda each: each.size_bytes)
         self.flights: dict[K, Future[V]] = {}
         self.landed = self.failed = self.joined = self.hits = self.forgotten = 0
 
@@ -288,7 +291,15 @@ class SharedLoads(Generic[K, V]):
                 kept=len(state.kept),
                 kept_bytes=int(state.kept.currsize),
                 kept_bytes_max=self._size_bytes_max,
+                evicted=state.kept.evicted,
+                evicted_bytes=state.kept.evicted_bytes,
             )
+
+    def cache_stats(self) -> CacheStats:
+        """What is kept, as a cache tells it: a load is a miss."""
+        counts = self.counts()
+        sizes = counts.kept, counts.kept_bytes, counts.kept_bytes_max
+        return CacheStats(*sizes, counts.hits, counts.landed + counts.failed, counts.evicted, counts.evicted_bytes)
 
     def __contains__(self, key: object) -> bool:
         """Whether something is in memory."""

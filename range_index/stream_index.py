@@ -65,6 +65,8 @@ class IndexStatistics:
         expired: views that reached the end of their time to live.
         evicted_views: views that left for want of room.
         evicted_objects: objects whose arrays left for want of room.
+        evicted_view_bytes: what the views took that left for want of room.
+        evicted_array_bytes: likewise the arrays.
     """
 
     nodes: int
@@ -82,6 +84,8 @@ class IndexStatistics:
     expired: int
     evicted_views: int
     evicted_objects: int
+    evicted_view_bytes: int
+    evicted_array_bytes: int
 
     @property
     def nbytes(self) -> int:
@@ -152,7 +156,7 @@ class StreamRangeIndex:
         self._nodes: dict[int, NodeIndex] = {}
         self._views = ViewBounds(streams_max, view_bytes_max)
         self._versions = 0
-        self._array_bytes = self._evicted_objects = 0
+        self._array_bytes = self._evicted_objects = self._evicted_array_bytes = 0
         self._asked = self._misses = self._fills = self._catch_ups = 0
 
     # -- fill ----------------------------------------------------------------------------------------------------------
@@ -310,6 +314,8 @@ class StreamRangeIndex:
             expired=self._views.expired,
             evicted_views=self._views.evicted,
             evicted_objects=self._evicted_objects,
+            evicted_view_bytes=self._views.evicted_bytes,
+            evicted_array_bytes=self._evicted_array_bytes,
         )
 
     def check(self) -> None:
@@ -380,6 +386,7 @@ class StreamRangeIndex:
         node_id, chunk = min(chunks, key=_chunk_use)
         node = self._nodes[node_id]
         self._array_bytes -= chunk.nbytes
+        self._evicted_array_bytes += chunk.nbytes
         self._evicted_objects += node.ranges.drop(chunk)
         self._drop_if_empty(node_id, node)
 

@@ -35,7 +35,17 @@ class ViewBounds:
     Threads: the caller's lock guards it.
     """
 
-    __slots__ = ("_bytes_max", "_nodes", "_order", "_streams_max", "entries", "evicted", "expired", "nbytes")
+    __slots__ = (
+        "_bytes_max",
+        "_nodes",
+        "_order",
+        "_streams_max",
+        "entries",
+        "evicted",
+        "evicted_bytes",
+        "expired",
+        "nbytes",
+    )
 
     def __init__(self, streams_max: int, bytes_max: int) -> None:
         self._streams_max = streams_max
@@ -50,6 +60,8 @@ class ViewBounds:
         """Views that reached the end of their time to live."""
         self.evicted = 0
         """Views that left for want of room."""
+        self.evicted_bytes = 0
+        """Bytes of these."""
 
     def __len__(self) -> int:
         """How many views there are."""
@@ -97,6 +109,7 @@ class ViewBounds:
         while self.is_exceeded:
             node_id, stream_id = self._order.pop(self._last_use, examined_max=EXAMINED_MAX)
             self.evicted += 1
+            self.evicted_bytes += self._nodes[node_id][stream_id].size_bytes
             self._drop(node_id, stream_id)
             losers.add(node_id)
         return losers

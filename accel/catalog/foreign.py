@@ -12,7 +12,7 @@ Hints speak of objects by id and size, so an image for them has the size of each
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import MappingProxyType, TracebackType
 from typing import Self
@@ -25,6 +25,7 @@ from accel.errors import MaintenanceRefused
 from accel.image import MetadataImage, NodeImage
 from accel.system import SYSTEM, Components
 from loaders.layout import ObjectLayout
+from loaders.lifetime import Threads
 from loaders.object_ref import UNKNOWN
 from loaders.store import ObjectStore
 
@@ -72,7 +73,7 @@ class ForeignCatalog:
     ) -> None:
         self._nodes = {} if image is None else image.nodes
         settings = CatalogSettings()
-        self._executor = ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-foreign")
+        self._executor = Threads(settings.parallel_requests, "accel-foreign")
         layout = ObjectLayout(namespace=namespace if image is None else image.namespace)
         self.parts = ForeignAccess(store, layout, self._executor, settings, system)
 

@@ -181,7 +181,7 @@ def open_each(parts: ObjectAccess, wanted: Iterable[tuple[int, ObjectRef]]) -> I
     An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
     """
     at_once = parts.settings.parallel_requests
-    executor = ThreadPoolExecutor(at_once, thread_name_prefix="accel-existing")
+    executor = Threads(at_once, "accel-existing")
     try:
         # A loader of its own: the catalog's may remember indexes of objects that are deleted by now.
         loader = ObjectIndexLoader(parts.store, parts.layout, executor, cache_bytes_max=0)
@@ -218,7 +218,7 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
     record = read_format(store)
     if record is None:
         wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
-        with ThreadPoolExecutor(settings.parallel_requests, thread_name_prefix="accel-init") as executor:
+        with Threads(settings.parallel_requests, "accel-init") as executor:
             keys = CatalogKeys(catalog_tables(store, wanted, system))
             shared = SystemKeys(keys.tables)
             if _is_in_use(store, keys):

@@ -295,6 +295,8 @@ def check_new_rows(rows: Rows, where: str) -> None:
     """
     if rows.dtype != STREAM_OBJECT:
         raise ValueError(f"{where}: expected rows of stream objects with {STREAM_OBJECT.names}, found {rows.dtype}")
+    if not len(rows):
+        return
     for name in _NOT_NEGATIVE:
         _refuse_first(rows, rows[name] < 0, f"{where}: expected {name} of at least 0")
     wrong = (rows["tail_checksum"] < UNKNOWN) | (rows["tail_checksum"] > CHECKSUM_MAX)

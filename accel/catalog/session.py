@@ -47,6 +47,7 @@ from accel.catalog.records import (
     OPEN,
     STREAMS_AN_OBJECT_MAX,
     TIME_RECORD,
+    Checkpoint,
     NodeDirectory,
     NodeList,
     ObjectFacts,
@@ -341,11 +342,13 @@ class Recovered(NamedTuple):
         ends: of those that it has open.
         opened: how many objects had to be opened to learn that.
         times: when appends to them arrived.
+        checkpoint: the node's, if it has one.
     """
 
     ends: StreamEnds
     opened: int
     times: KnownTimes
+    checkpoint: Versioned[Checkpoint] | None
 
 
 # Opening
@@ -481,7 +484,7 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     for shard in shards:
         ends = ends.with_higher_ends(shard.streams["stream_id"], shard.streams["start_offset"])
     known_times = KnownTimes(covered, times, node_list.times[node_list.times["commit"] > covered])
-    return Recovered(ends.without_others(owned), len(since), known_times)
+    return Recovered(ends.without_others(owned), len(since), known_times, checkpoint)
 
 
 def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:

@@ -101,6 +101,7 @@ class NodeWriter:
         self._seen = seen
         self._ends = recovered.ends
         self._times = SessionTimes(recovered.times)
+        self._checkpoint = recovered.checkpoint
         self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
@@ -226,6 +227,7 @@ class NodeWriter:
                 self._unsettled = before
                 error.add_note(f"object {before.uploaded.object_id} is written; upload the same batches again")
                 raise
+            self._upkeep()
             return before.uploaded
 
     def commit_upload(
@@ -264,9 +266,14 @@ class NodeWriter:
         claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
         with self._turn():
             self._commit([self._times.added_to(claims)])
+            self._upkeep()
 
     def commit_uploads(
-        self, uploads: Sequence[tuple[ObjectRef, ObjectRanges]], *, ids_ahead: int | None = None
+        self,
+        uploads: Sequence[tuple[ObjectRef, ObjectRanges]],
+        *,
+        ids_ahead: int | None = None,
+        with_upkeep: bool = True,
     ) -> None:
         """List objects that were written side by side: as `commit_upload` of each in turn, with one write for all.
 
@@ -275,6 +282,8 @@ class NodeWriter:
                 them.
             ids_ahead: how many ids stand prepared afterwards, for the next objects; None = as the catalog's settings
                 say.
+            with_upkeep: whether `upkeep` follows at once; False = the caller calls it, so that nobody waits for it who
+                waits for the commit.
 
         Raises:
             As `commit_upload`, for all of them together.
@@ -286,6 +295,16 @@ class NodeWriter:
             claims.append(self._times.added_to(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven)))
         with self._turn():
             self._commit(claims, ids_ahead)
+            if with_upkeep:
+                self._upkeep()
+
+    def upkeep(self) -> None:
+        """Do what is due after commits: move objects of one stream to their shards, write a checkpoint.
+
+        No request as a rule; one for a checkpoint, which is due every `checkpoint_commits`. What fails is logged.
+        """
+        with self._turn():
+            self._upkeep()
 
     def register_stream_object(self, stream_id: int, stream_object: StreamObject) -> None:
         """List an object of one stream that continues it; `commit_upload` with nothing else."""
@@ -373,7 +392,7 @@ class NodeWriter:
             trim_streams(self._parts, offsets)
 
     def checkpoint(self) -> None:
-        """Write down where the streams end, so that the next session has few objects to open. Two requests."""
+        """Write down where the streams end, so that the next session has few objects to open. One request."""
         with self._turn():
             self._settle()
             self._write_checkpoint()
@@ -457,7 +476,7 @@ class NodeWriter:
         for each in claims:
             self._ends = self._ends.with_higher_ends(each.stream_ids, each.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
-        self._after_commit(len(claims))
+        self._commits_since_checkpoint += len(claims)
 
     def _heed(self, error: StreamsReleased) -> None:
         """Forget streams that were released, unless they are open here by a later range.
@@ -490,8 +509,7 @@ class NodeWriter:
     def _forget_doubt(self, claims: Sequence[Claims]) -> None:
         self._doubtful = [doubtful for doubtful in self._doubtful if doubtful not in claims]
 
-    def _after_commit(self, commits: int) -> None:
-        self._commits_since_checkpoint += commits
+    def _upkeep(self) -> None:
         if len(self._seen.value.stream_objects) >= self._parts.settings.stream_objects_in_list_max:
             try:
                 self._seen = move_stream_objects(self._parts, self.node_id)
@@ -592,7 +610,8 @@ class NodeWriter:
                 return checkpoint
             return None
 
-        self._parts.keys.checkpoint(self.node_id).change(change)
+        key = self._parts.keys.checkpoint(self.node_id)
+        self._checkpoint = key.change(change, seen=self._checkpoint)
         self._commits_since_checkpoint = 0
         self._times.counts(checkpoint.order_id, times)
 

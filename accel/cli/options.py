@@ -23,6 +23,7 @@ one page tell them apart, so that nobody restores what was never lost.
 
 from __future__ import annotations
 
+import base64
 import functools
 import re
 from collections import Counter
@@ -380,6 +381,18 @@ def reader_options(command: Command) -> Command:
         return command(*args, reader=ReaderChoice(image, store, policy), **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
+
+
+PAYLOAD_FORMS = click.Choice(["none", "text", "hex", "base64"])
+
+
+def payload_text(payload: bytes, form: str) -> str | None:
+    """A payload in one of the forms; None for no payload."""
+    if form == "text":
+        return payload.decode("utf-8", "backslashreplace")
+    if form == "hex":
+        return payload.hex()
+    return base64.b64encode(payload).decode("ascii") if form == "base64" else None
 
 
 def slow_log_option(command: Command) -> Command:

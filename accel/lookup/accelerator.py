@@ -133,33 +133,6 @@ class AcceleratorBase:
         """
         self._engine.images.changed()
 
-    def refresh(self) -> bool:
-        """Ask the source of images for a newer one now, and install it; may block for one refresh.
-
-        Lookups have it done beside them, but not more often than `Settings.refresh_seconds`: this is for who must know
-        of all that was committed before. Where a source follows by listings, it is asked without them.
-
-        Returns:
-            Whether there was a newer one.
-
-        Raises:
-            ImageTooOld: there is none, and the one at hand may not be served from any more.
-        """
-        return self._engine.images.refresh()
-
-    def follow(self) -> bool:
-        """Ask the source of images for a newer one, as a short answer does, and install it; may block for one question.
-
-        Nothing is asked within `Settings.refresh_seconds` (or `idle_refresh_seconds`) of the last question.
-
-        Returns:
-            Whether there was a newer one.
-
-        Raises:
-            As `refresh`.
-        """
-        return self._engine.images.follow()
-
     def next_image(self, version: ImageVersion, timeout_seconds: float) -> Asked:
         """Wait beside the caller for an image newer than this version; does not block.
 
@@ -356,6 +329,33 @@ class ReadAccelerator(AcceleratorBase):
         count requests call this before they look at their counts.
         """
         self._engine.executor.wait_idle()
+
+    def refresh(self) -> bool:
+        """Ask the source of images for a newer one now, and install it; may block for one refresh.
+
+        Lookups have it done beside them, but not more often than `Settings.refresh_seconds`: this is for who must know
+        of all that was committed before. Where a source follows by listings, it is asked without them.
+
+        Returns:
+            Whether there was a newer one.
+
+        Raises:
+            ImageTooOld: there is none, and the one at hand may not be served from any more.
+        """
+        return self._engine.images.refresh()
+
+    def follow(self) -> bool:
+        """Ask the source of images for a newer one, as a short answer does, and install it; may block for one question.
+
+        Nothing is asked within `Settings.refresh_seconds` (or `idle_refresh_seconds`) of the last question.
+
+        Returns:
+            Whether there was a newer one.
+
+        Raises:
+            As `refresh`.
+        """
+        return self._engine.images.follow()
 
     def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
         """Load what hints there are for these nodes before serving: roots of snapshots, and filter packs.

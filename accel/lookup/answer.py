@@ -6,7 +6,7 @@ import enum
 import operator
 from collections.abc import Sequence
 from numbers import Integral, Real
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -73,6 +73,29 @@ class FoundObject(NamedTuple):
         return self.ref.object_id
 
 
+class Spared(Struct, frozen=True):
+    """Objects of visited lists that a lookup did not open, by what spared it; and how filters fared.
+
+    Opened and spared objects add up to the listed ones.
+
+    Args:
+        by_index: what they hold was known, from the index or a snapshot.
+        by_filter: a filter, or the list's sketch, excluded them.
+        by_bounds: nothing was known of them, and the answer did not depend on it.
+        filters_passed: objects that were opened, and whose filter had said that they may hold the stream.
+        filters_wrong: of these, those that lacked it: false positives.
+    """
+
+    by_index: int = 0
+    by_filter: int = 0
+    by_bounds: int = 0
+    filters_passed: int = 0
+    filters_wrong: int = 0
+
+
+NONE_SPARED: Final = Spared()
+
+
 class Answer(Struct, frozen=True):
     """Objects that hold the requested offsets without a gap, in order.
 
@@ -85,6 +108,7 @@ class Answer(Struct, frozen=True):
         rounds: how many rounds of loading it took.
         objects_opened: how many object indexes were asked for in them.
         objects_listed: how many objects the visited nodes list: what opening everything would have asked for.
+        spared: why the others of these were not opened; of a lookup that opened nothing it is not told.
     """
 
     request: Request
@@ -95,6 +119,7 @@ class Answer(Struct, frozen=True):
     rounds: int = 0
     objects_opened: int = 0
     objects_listed: int = 0
+    spared: Spared = NONE_SPARED
 
     @property
     def start_offset(self) -> int:

@@ -14,12 +14,22 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from accel.errors import AccelError
-from accel.image import OPEN_END
+from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
 from accel.lookup.accelerator import AcceleratorBase
 from accel.lookup.answer import Answer, Request, check_seconds
 from accel.lookup.engine import Engine
+from accel.lookup.following import WAIT_SECONDS_MAX
 from accel.lookup.reading import BYTES_MAX, Ranges
-from accel.lookup.scripts import AT_ONCE_MAX, ReadingBase, Script, Wait, Waiting, checked_requests
+from accel.lookup.scripts import (
+    AT_ONCE_MAX,
+    Deadline,
+    ReadingBase,
+    Script,
+    Wait,
+    Waiting,
+    checked_requests,
+    current_image,
+)
 from accel.lookup.warming import WarmReport
 from loaders.format import RecordBatch
 
@@ -39,6 +49,9 @@ class AsyncReadAccelerator(AcceleratorBase):
     Threads: one event loop. Close it, or use it as an asynchronous context manager.
     """
 
+    _refreshing: asyncio.Future[Any] | None = None
+    _refresh_next: asyncio.Task[bool] | None = None
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -51,6 +64,61 @@ class AsyncReadAccelerator(AcceleratorBase):
         """Stop loading; ends when the requests that are under way have ended. Calls that need more raise Closed."""
         self._is_closed = True
         await asyncio.to_thread(self._close_engine)
+
+    async def refresh(self) -> bool:
+        """Ask the source of images for a newer one now, and install it; see `ReadAccelerator.refresh`.
+
+        Tasks that ask while a question is under way share the next one, since the one under way may have begun before
+        what they want to see was committed. A task that is cancelled leaves the question alone.
+        """
+        if self._refresh_next is None:
+            self._refresh_next = asyncio.ensure_future(self._refresh())
+            self._refresh_next.add_done_callback(_look_at)
+        return await asyncio.shield(self._refresh_next)
+
+    async def _refresh(self) -> bool:
+        """Ask when the question before has ended; who comes from then on begins another one."""
+        if self._refreshing is not None:
+            await asyncio.wait([self._refreshing])
+        self._refresh_next = None
+        self._refreshing = _waiter(self._engine.images.ask_refresh())
+        await asyncio.wait([asked := self._refreshing])
+        return asked.result() is not None
+
+    async def follow(self) -> bool:
+        """Ask for a newer image unless somebody has just asked, and install it; see `ReadAccelerator.follow`."""
+        engine = self._engine
+        image = await self._run(current_image(engine, Deadline(engine.system.timer, None)))
+        if not engine.images.may_ask():
+            return False
+        asked = engine.images.ask_newer(image.version)
+        await _done(asked)
+        return isinstance(engine.images.newer(asked, image.version), MetadataImage)
+
+    def newer_images(self, version: ImageVersion | None = None) -> NewerImages:
+        """Each newer image as it comes, for ``async for``, without an end; what comes between two looks is left out.
+
+        The source is asked in a thread, as often as for a fetch that waits, and at once after `image_changed`. A source
+        that fails is asked again.
+
+        Args:
+            version: images newer than this; None = than the one at hand.
+        """
+        return NewerImages(self, self._engine.images.image.version if version is None else version)
+
+    async def next_newer(self, version: ImageVersion) -> MetadataImage | None:
+        """Wait some seconds for an image newer than this; None if there was none; see `newer_images`.
+
+        Raises:
+            ImageTooOld: nothing may be served from what is at hand, and the source has nothing younger.
+            Closed: the accelerator was closed.
+        """
+        images = self._engine.images
+        if not is_newer(images.image.version, version):
+            asked = self.next_image(version, WAIT_SECONDS_MAX)
+            await _done(asked)
+            asked.result()
+        return images.image if is_newer(images.image.version, version) else None
 
     async def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
         """Load what hints there are for these nodes before serving; see `ReadAccelerator.warm`."""
@@ -147,6 +215,27 @@ class AsyncReadAccelerator(AcceleratorBase):
             script.close()  # who is cancelled ends here, not when the last frame of his traceback is forgotten
 
 
+class NewerImages(AsyncIterator[MetadataImage]):
+    """Each newer image as it comes; `AsyncReadAccelerator.newer_images` gives it. One task at a time.
+
+    A task that was cancelled while it waited may ask again. Raises as `AsyncReadAccelerator.next_newer`.
+
+    Args:
+        accelerator: whose source is asked.
+        version: of the image that is known.
+    """
+
+    def __init__(self, accelerator: AsyncReadAccelerator, version: ImageVersion) -> None:
+        self._accelerator = accelerator
+        self.version = version
+
+    async def __anext__(self) -> MetadataImage:
+        while (image := await self._accelerator.next_newer(self.version)) is None:
+            pass
+        self.version = image.version
+        return image
+
+
 class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
     """Record batches as they are read; `next_offset` and `ending` as in `Reading`. One task at a time.
 
@@ -179,6 +268,11 @@ async def _wait_for(engine: Engine, waiting: Waiting) -> object:
         done, _ = await asyncio.wait(waiters, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
         return bool(done)
     return await asyncio.get_running_loop().run_in_executor(engine.executor, waiting.function)
+
+
+async def _done(asked: Future[Any]) -> None:
+    """Wait until this is done, whatever came of it."""
+    await asyncio.wait([_waiter(asked)])
 
 
 def _waiter(load: Future[T]) -> asyncio.Future[T]:

@@ -20,7 +20,7 @@ from accel.lookup.hints import HintLoad, HintLoader, HintStore
 from accel.lookup.index_cache import EmptyIndexCache, SharedIndexCache
 from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, Watch, read_range
-from accel.lookup.stats import AcceleratorStats, Counters, LookupStats, NodeHint, count_answer
+from accel.lookup.stats import AcceleratorStats, IndexCacheStats, LookupCounters, NodeHint, count_answer
 from accel.lookup.steps import (
     AwaitMore,
     FetchSpan,
@@ -36,14 +36,16 @@ from accel.lookup.steps import (
 from accel.lookup.warming import PackFollower, Warming, WarmReport
 from accel.settings import Settings
 from accel.system import Components
+from loaders.counting import CacheStats
 from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime, Threads
-from loaders.object_index import Load, ObjectIndexLoader, OpenedObject
+from loaders.object_index import Load, LoaderStats, ObjectIndexLoader, OpenedObject
 from loaders.parallel import Arrivals
 from loaders.plan import LoadAll, policy_of
 from loaders.shared_loads import done_future
 from loaders.store import ObjectStore
+from loaders.store.decorated import TracedStore
 from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
 
@@ -160,12 +162,12 @@ class Engine:
         self.settings = settings
         self.system = system
         self.lifetime = Lifetime("an accelerator", system.process_id)
-        self.counters = Counters(LookupStats)
+        self.counters = LookupCounters()
         self.executor = Threads(settings.parallel_loads, "accel-load", lifetime=self.lifetime)
         self.images = ImageFollower(source, settings, system, self.counters, self._follow, self.executor)
         self.layout = ObjectLayout(namespace=self.images.image.namespace)
         hedging = Hedging(settings.hedge_percent / 100, threads_max=settings.parallel_loads)
-        self.store = store = HedgedStore(store, system.timer, self.layout.is_immutable, hedging)
+        self.store = store = HedgedStore(TracedStore(store), system.timer, self.layout.is_immutable, hedging)
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
         self.loader = ObjectIndexLoader(
             store,
@@ -173,8 +175,9 @@ class Engine:
             self.executor,
             cache_bytes_max=settings.block_index_size_bytes_max,
             on_opened=self._learn,
+            timer=system.timer,
         )
-        self.hints = HintStore(self.layout.namespace, system.timer, settings, self.loader.holds)
+        self.hints = HintStore(self.layout.namespace, system.timer, settings, self.loader.holds, system.clock)
         self._hint_loader = HintLoader(store, self.hints, self.executor, self._learn_entries)
         self._pack_follower = PackFollower(
             store, self.hints, self.index_cache.add_filters, self.executor, system.timer, settings.hint_ttl_seconds
@@ -276,7 +279,47 @@ class Engine:
             + settings.hint_root_size_bytes_max // 4
             + settings.hint_entry_size_bytes_max,
             node_hints=self.hints.states(self.images.image.nodes.values(), all_of_them=False),
+            caches=self._caches(known, loader),
+            is_source_failing=self.images.is_failing,
         )
+
+    def _caches(self, known: IndexCacheStats, loader: LoaderStats) -> dict[str, CacheStats]:
+        index, filters, settings = known.range_index, known.filters, self.settings
+        return {
+            "object_indexes": CacheStats(
+                index.objects,
+                index.array_bytes,
+                settings.object_index_size_bytes_max,
+                evicted=index.evicted_objects,
+                evicted_bytes=index.evicted_array_bytes,
+            ),
+            "views": CacheStats(
+                index.streams,
+                index.view_bytes,
+                settings.view_size_bytes_max,
+                index.hits,
+                index.misses,
+                index.evicted_views,
+                index.evicted_view_bytes,
+            ),
+            "filters": CacheStats(
+                filters.objects,
+                filters.nbytes,
+                filters.bytes_max,
+                evicted=filters.evicted,
+                evicted_bytes=filters.evicted_bytes,
+            ),
+            "block_indexes": CacheStats(
+                loader.kept_objects,
+                loader.kept_bytes,
+                loader.kept_bytes_max,
+                loader.cached,
+                loader.opened + loader.failed,
+                loader.evicted_objects,
+                loader.evicted_bytes,
+            ),
+            **self.hints.caches(),
+        }
 
     def warm(self, node_ids: Iterable[int] | None = None) -> WarmReport:
         """Load roots and packs of these nodes, of all by default; blocks."""

@@ -12,8 +12,9 @@ served from any more, and one whose answer came out short. A fetch that waits fo
     | the next image            | a fetch waits                                | by that fetch                       |
 
 Of the first two kinds one question is under way at a time, and one of the third; who asks meanwhile shares it. Each
-runs in a daemon thread that `Components.start` provides when it is first needed: at most two work for an accelerator.
-They do not keep the process alive, and closing waits for none of them: who waits for a question then gets `Closed`.
+runs in a daemon thread that `Components.start` provides when it is first needed: at most two work for an accelerator,
+and a third one while a task refreshes. They do not keep the process alive, and closing waits for none of them: who
+waits for a question then gets `Closed`.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ class ImageFollower:
         executor: tells it where the image at hand is installed by a lookup.
 
     Threads: any. No lock is held over a question.
+
+    Attributes:
+        is_failing: whether the last question failed.
     """
 
     def __init__(
@@ -87,11 +91,13 @@ class ImageFollower:
         self._installed_seconds = system.timer()
         self._asked_seconds: float | None = None
         self._reports = ReportLimit(system.timer)
+        self.is_failing = False
         self._may_join = False
         self._is_closed = False
         self._lock = Lock()
         self._newest = _Lane(system.start, "accel-image")
         self._next = _Lane(system.start, "accel-next-image")
+        self._sure = _Lane(system.start, "accel-refresh")
 
     @property
     def image(self) -> MetadataImage:
@@ -187,6 +193,13 @@ class ImageFollower:
         came = self._answer(question, is_installed=True)
         return isinstance(came, MetadataImage) and is_newer(came.version, version)
 
+    def ask_refresh(self) -> Asked:
+        """`refresh` beside the caller: the image if there was a newer one, else None. Does not block.
+
+        One that is under way is shared: it may have begun before what the caller wants to see was committed.
+        """
+        return self._sure.ask(lambda: self._image if self.refresh() else None)
+
     def follow(self) -> bool:
         """Ask for a newer image unless somebody has just asked, and wait for that; whether there was one.
 
@@ -253,8 +266,8 @@ class ImageFollower:
     def close(self) -> None:
         """Ask no more; who waits for a question gets `Closed`. What is under way ends by itself."""
         self._is_closed = True
-        self._newest.close()
-        self._next.close()
+        for lane in (self._newest, self._next, self._sure):
+            lane.close()
 
     def _installed(self, offered: MetadataImage) -> MetadataImage:
         if offered is not self._image and (before := self._replace(offered)) is not None:
@@ -295,9 +308,11 @@ class ImageFollower:
             if is_installed and image is not None:
                 self.install(image)
         except (ImageTooOld, CatalogWentBack):
+            self.is_failing = True
             self._counters.add(source_failures=1)
             raise
         except Exception as error:
+            self.is_failing = True
             self._counters.add(source_failures=1)
             # What is under way when all is closed ends with an error, which nobody needs to know.
             if not self._is_closed and (times := self._reports.times()) is not None:
@@ -305,6 +320,7 @@ class ImageFollower:
                 logger.warning(text, times, self._image.version, exc_info=True)
             return RefreshFailed(self.age_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
+        self.is_failing = False
         return image
 
 

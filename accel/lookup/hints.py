@@ -20,7 +20,6 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from accel.errors import AccelError
@@ -28,6 +27,7 @@ from accel.image import NodeImage, ObjectRef
 from accel.lookup.stats import Counters, HintKnown, HintStats, NodeHint, count_problem
 from accel.lookup.steps import HintReply, ReadEntries, SnapshotKnown
 from accel.settings import Settings
+from loaders.counting import CacheStats, CountedCache
 from loaders.format import BlockRow
 from loaders.hints import (
     ByteSpan,
@@ -80,6 +80,7 @@ class HintStore:
         timer: seconds, from any start.
         settings: bounds.
         is_open: whether an object's index is in memory.
+        clock: seconds since 1970, for the age of hints.
 
     Threads: any. The lock is held for work in memory only.
     """
@@ -90,6 +91,7 @@ class HintStore:
         timer: Callable[[], float],
         settings: Settings,
         is_open: Callable[[ObjectRef], bool] = lambda _: False,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.namespace = namespace
         self.counters = Counters(HintStats)
@@ -111,12 +113,13 @@ class HintStore:
         )
         """Roots of packs that were loaded; conditional GETs tell whether there are newer ones."""
         self._lock = threading.Lock()
-        self._held: LRUCache[tuple[int, int], _Held] = LRUCache(
-            settings.hint_entry_size_bytes_max, getsizeof=lambda held: held.nbytes
+        self._held: CountedCache[tuple[int, int], _Held] = CountedCache(
+            settings.hint_entry_size_bytes_max, lambda held: held.nbytes
         )
         self._bad: set[tuple[str, ByteSpan]] = set()
         self._wrong: set[tuple[int, int, int]] = set()
         self._is_open = is_open
+        self._clock = clock
         self._seen_root = self._seen_none = False
 
     # -- what lookups ask ----------------------------------------------------------------------------------------------
@@ -202,7 +205,24 @@ class HintStore:
         with self._lock:
             entry_bytes = int(self._held.currsize)
         root_bytes = roots.nbytes + self.packs.stats().nbytes
-        return self.counters.stats(roots=roots.roots, root_bytes=root_bytes, entry_bytes=entry_bytes)
+        oldest_seconds = self._oldest_seconds()
+        return self.counters.stats(
+            roots=roots.roots, root_bytes=root_bytes, entry_bytes=entry_bytes, oldest_seconds=oldest_seconds
+        )
+
+    def caches(self) -> dict[str, CacheStats]:
+        """Roots of both kinds, and entries: what is kept, and how it fared."""
+        caches = {}
+        for name, roots in (("snapshot_roots", self.roots.stats()), ("pack_roots", self.packs.stats())):
+            evicted = roots.evicted, roots.evicted_bytes
+            caches[name] = CacheStats(roots.nodes, roots.nbytes, roots.nbytes_max, roots.hits, roots.reads, *evicted)
+        with self._lock:
+            return caches | {"snapshot_entries": self._held.stats()}
+
+    def _oldest_seconds(self) -> int:
+        """A generation is the time of its build in milliseconds, or later by few."""
+        built_ms = [*self.roots.generations(), *self.packs.generations()]
+        return 0 if self._clock is None or not built_ms else max(0, int(self._clock() - min(built_ms) / 1000))
 
     def states(self, nodes: Iterable[NodeImage], *, all_of_them: bool = True) -> tuple[NodeHint, ...]:
         """What is known of the snapshot and the pack of each node; O(objects of these nodes).

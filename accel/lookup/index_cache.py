@@ -94,6 +94,12 @@ class SharedIndexCache:
             absent = self._filters.absent(node.node_id, stream_id)
         return IndexFacts(view, _mask(node, loaded), _mask(node, absent))
 
+    def with_filter(self, node: NodeImage, positions: Sequence[int]) -> set[int]:
+        """Those of these positions whose objects have a filter. O(positions)."""
+        ids = [(position, int(node.object_ids[position])) for position in positions]
+        with self._lock:
+            return {position for position, object_id in ids if self._filters.holds(node.node_id, object_id)}
+
     def learn(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
         """An object of a node holds these ranges: index them and build its filter."""
         built = self._filter_of(ranges)
@@ -273,3 +279,7 @@ class EmptyIndexCache:
         """Nothing is known of any object."""
         none = np.zeros(len(node), dtype=np.bool_)
         return IndexFacts(EMPTY_VIEW, none, none)
+
+    def with_filter(self, node: NodeImage, positions: Sequence[int]) -> set[int]:  # noqa: ARG002 - likewise
+        """There are no filters."""
+        return set()

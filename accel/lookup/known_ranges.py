@@ -27,7 +27,7 @@ entry are settled.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.image import NodeImage
+from accel.lookup.answer import NONE_SPARED, Spared
 from loaders.hints import SnapshotRoot, StreamEntries
 from range_index import StreamRange, StreamView
 
@@ -307,3 +308,57 @@ def facts_of(node: NodeImage, covered: Flags, entries: StreamEntries) -> Snapsho
     settled = covered.copy() if entries.complete else np.zeros(len(node), dtype=np.bool_)
     settled[rows.positions] = True
     return SnapshotFacts(rows, settled, entries.low, entries.high)
+
+
+class OpenedTally:
+    """What spared one visit of a list the opening of its objects, and how filters fared. One thread at a time.
+
+    Attributes:
+        loaded: by position, whether the index knew the object when it was asked last.
+        filtered: by position, whether a filter or the list's sketch excluded it then.
+        with_filter: positions that were opened, and whose filter had said that they may hold the stream.
+        filters_wrong: how many of these lacked it.
+    """
+
+    __slots__ = ("filtered", "filters_wrong", "loaded", "with_filter")
+
+    def __init__(self) -> None:
+        self.loaded: Flags | None = None
+        self.filtered: Flags | None = None
+        self.with_filter: set[int] = set()
+        self.filters_wrong = 0
+
+    def note(self, loaded: Flags, filtered: Flags, excluded: Flags | None) -> None:
+        """This is known now, by position."""
+        self.loaded = loaded
+        self.filtered = filtered if excluded is None else filtered | excluded
+
+    def spared(self, was_asked: Flags | None, settled: Flags | None) -> Spared:
+        """What a filter spared, and what the bounds of the question did; the index spared all others. O(list).
+
+        Args:
+            was_asked: by position, whether the object was opened; None = none was.
+            settled: by position, whether a snapshot told all of it; None = none was asked.
+        """
+        if self.loaded is None or self.filtered is None:
+            return NONE_SPARED
+        left = ~self.loaded if was_asked is None else ~(self.loaded | was_asked)
+        beyond = left & ~self.filtered if settled is None else left & ~(self.filtered | settled)
+        by_filter, by_bounds = int(np.count_nonzero(left & self.filtered)), int(np.count_nonzero(beyond))
+        return Spared(0, by_filter, by_bounds, len(self.with_filter), self.filters_wrong)
+
+
+def spared_by(visits: Iterable[Spared], unopened: int) -> Spared:
+    """The sum of visits of one lookup.
+
+    Args:
+        visits: each without what the index spared it.
+        unopened: how many objects were not opened, in all of them.
+    """
+    by_filter = by_bounds = passed = wrong = 0
+    for each in visits:
+        by_filter += each.by_filter
+        by_bounds += each.by_bounds
+        passed += each.filters_passed
+        wrong += each.filters_wrong
+    return Spared(unopened - by_filter - by_bounds, by_filter, by_bounds, passed, wrong)

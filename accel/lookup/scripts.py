@@ -53,6 +53,7 @@ from accel.lookup.steps import (
 from loaders.format import BatchColumns, RecordBatch
 from loaders.lifetime import unpickled
 from loaders.parallel import Arrivals
+from loaders.tracing import Span, begin_span, current
 
 if TYPE_CHECKING:
     from accel.lookup.explain import ReadWatch, Trace
@@ -250,6 +251,7 @@ class _ReadFetcher:
         for begun in self._begun.values():
             begun.cancel()
         self._begun.clear()
+        self._lookups.leave()
         if self._watch is not None:
             self._watch.leave()
 
@@ -337,17 +339,35 @@ class Fetcher:
         self.under_way = UnderWay(engine)
         self._has_asked = False
         self._told_seconds = 0.0
+        self._span: Span | None = None
+        self._round: Span | None = None
 
     def run(self, steps: Asking[T]) -> Script[T]:
-        """Do all steps; gives what they come to."""
-        sent: Sent = None
-        while True:
-            try:
-                step = steps.send(sent)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            sent = yield from self.answer(step)
+        """Do all steps; gives what they come to. It is a span, if spans are recorded."""
+        self._span = begin_span("accel.lookup")
+        failed: BaseException | None = None
+        try:
+            sent: Sent = None
+            while True:
+                try:
+                    step = steps.send(sent)
+                except StopIteration as stop:
+                    result: T = stop.value
+                    return result
+                sent = yield from self.answer(step)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self.leave()
+            if self._span is not None:
+                self._span.end(failed)
+
+    def leave(self) -> None:
+        """Nothing more is asked for."""
+        if self._round is not None:
+            self._round.end()
+            self._round = None
 
     def answer(self, step: LookupStep) -> Script[Sent]:
         """What came of a step; None if the time is over and nothing has come."""
@@ -378,11 +398,17 @@ class Fetcher:
         self._has_asked = True
         if self.trace is not None:
             self._told_seconds = self._engine.system.timer()
-        self.under_way.ask(step)
+        if not isinstance(step, AwaitMore):
+            self.leave()
+            begin, objects = (begin_span if self._span is None else self._span.begin), len(step.positions)
+            self._round = begin("accel.round", objects=objects)
+        with current(self._round):
+            self.under_way.ask(step)
 
     def measure(self, seconds: float) -> None:
         """Take down what came since this was asked last, and how long it took; nothing if there is no trace."""
         cost, self.under_way.cost = self.under_way.cost, RoundCost()
+        self.leave()
         if self.trace is not None:
             hint = (cost.hint_requests, cost.hint_bytes)
             self.trace.record_cost(cost.requests, cost.bytes_read, seconds, hint=hint)

@@ -52,18 +52,20 @@ import numpy as np
 
 from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.image import OPEN_END, MetadataImage, NodeImage, OwnershipRange, StreamImage
-from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, check_ranges, check_request
+from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request, Spared, check_ranges, check_request
 from accel.lookup.known_ranges import (
     Between,
     Flags,
     Found,
     Hole,
     KnownRanges,
+    OpenedTally,
     SnapshotFacts,
     columns_of,
     covered_objects,
     facts_of,
     join_ranges,
+    spared_by,
 )
 from accel.lookup.steps import (
     AwaitMore,
@@ -169,6 +171,7 @@ class Search:
         "tolerate_gone",
         "trace",
         "visit",
+        "visits",
     )
 
     def __init__(
@@ -196,6 +199,7 @@ class Search:
         self.owned: OwnershipRange | None = None
         self.node: NodeImage | None = None
         self.visit: NodeVisit | None = None
+        self.visits: list[NodeVisit] | None = None
         self.listed = self.rounds = self.fill_rounds = self.opened = 0
 
     def begin(self) -> Answer | None:
@@ -218,7 +222,12 @@ class Search:
         request, objects = self.request, tuple(self.picked)
         check_ranges(request.start, request.limit, objects)
         version = self.image.version
-        answer = Answer(request, objects, ending, self.next, version, self.rounds, self.opened, self.listed)
+        if not self.rounds:
+            answer = Answer(request, objects, ending, self.next, version, 0, 0, self.listed)
+        else:
+            spared = spared_by((visit.spared() for visit in self.visits or ()), self.listed - self.opened)
+            cost = (self.rounds, self.opened, self.listed, spared)
+            answer = Answer(request, objects, ending, self.next, version, *cost)
         if self.trace is not None:
             self.trace.record_end(answer)
         return answer
@@ -264,6 +273,7 @@ class Search:
             if self.node is None:
                 raise RuntimeError("expected a search that has begun")
             self.visit = NodeVisit(self.node, self.stream, self.trace, scan=self._is_unordered())
+            self.visits = [self.visit] if self.visits is None else [*self.visits, self.visit]
         return self.visit
 
     def _is_unordered(self) -> bool:
@@ -491,7 +501,7 @@ class Search:
         self.opened += len(step.positions)
         if self.trace is not None:
             self.trace.record_round(self.next, step, bracket)
-        visit.asked(step)
+        visit.asked(step, self.index_cache)
         return (yield from self._receive(visit, step))
 
     def _receive(self, visit: NodeVisit, step: OpenObjects) -> Searching[tuple[int, ...]]:
@@ -540,6 +550,7 @@ class NodeVisit:
         "snapshot_facts",
         "stream",
         "stuck_rounds",
+        "tally",
         "trace",
         "was_asked",
         "without_snapshot",
@@ -565,6 +576,7 @@ class NodeVisit:
         self.snapshot_facts: SnapshotFacts | None = None
         self.asked_offset = -1
         self.without_snapshot = False
+        self.tally = OpenedTally()
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
@@ -573,6 +585,7 @@ class NodeVisit:
         facts = index_cache.facts(self.node, self.stream.stream_id)
         unknown = ~(facts.loaded | facts.filtered)
         excluded = self.node.excludes(self.stream.stream_id)
+        self.tally.note(facts.loaded, facts.filtered, excluded)
         if excluded is not None:
             unknown &= ~excluded
         hinted = None
@@ -593,7 +606,8 @@ class NodeVisit:
         for position, reply in replies.items():
             self.pending.discard(position)
             if isinstance(reply, ObjectRanges):
-                self.seen[position] = reply.range_of(self.stream.stream_id)
+                held = self.seen[position] = reply.range_of(self.stream.stream_id)
+                self.tally.filters_wrong += held is None and position in self.tally.with_filter
             elif not isinstance(reply, KeyMissing | AccessDenied):
                 self.failed[position] = reply
             elif not tolerate_gone:
@@ -606,11 +620,17 @@ class NodeVisit:
             self.trace.record_opened(self.node, [(at, self.seen.get(at), self.failed.get(at)) for at in positions])
         return positions
 
+    def spared(self) -> Spared:
+        """What spared the opening of objects, as far as it was not the index. O(list)."""
+        settled = None if self.snapshot_facts is None else self.snapshot_facts.settled
+        return self.tally.spared(self.was_asked, settled)
+
     # -- what is under way ---------------------------------------------------------------------------------------------
 
-    def asked(self, step: OpenObjects) -> None:
+    def asked(self, step: OpenObjects, index_cache: IndexCache) -> None:
         """All of this is under way from now on."""
         if step.positions:
+            self.tally.with_filter |= index_cache.with_filter(self.node, step.positions)
             self.rounds += 1
             self.pending.update(step.positions)
             if self.was_asked is None:

@@ -7,8 +7,8 @@ that an export has few series.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Generic, TypeVar
 
@@ -16,10 +16,13 @@ from accel.errors import AccelError
 from accel.image import ImageVersion, version_number
 from accel.lookup.answer import Answer, Ending
 from bloom import StoreStats
+from loaders.counting import COUNT_BOUNDS, CacheStats, Histogram, HistogramStats
 from loaders.hints import HintProblem
 from loaders.object_index import LoaderStats
 from loaders.store.hedged import HedgeStats
 from range_index import IndexStatistics
+
+NO_COUNTS: Final = Histogram(COUNT_BOUNDS).stats()
 
 S = TypeVar("S", bound="LookupStats | HintStats")
 
@@ -30,18 +33,27 @@ class LookupStats:
 
     Args:
         lookups: finished ones.
-        warm: of these, answered without opening anything.
+        limits: of these, ended as they had as many objects as were asked for.
+        warm: answered without opening anything.
         partial: cut short by the caller's bound.
         holes: ended at a hole.
         failed: raised an error.
         rounds: rounds of loading.
         objects_opened: object indexes asked for.
         objects_listed: objects listed by the nodes that such lookups visited: what opening everything would open.
+        skipped_by_index: of these, what they hold was known, from the index or a snapshot.
+        skipped_by_filter: excluded by a filter, or by the list's sketch.
+        skipped_by_bounds: nothing was known of them, and the answer did not depend on it.
+        filters_passed: opened objects whose filter had said that they may hold the stream.
+        filters_wrong: of these, those that lacked it: false positives as they happened.
         refreshes: newer images asked for, because an object was gone or an answer came out short.
         source_failures: times that the image source raised an error; the image at hand went on serving.
+        rounds_each: rounds of each lookup.
+        opened_each: objects that each lookup opened.
     """
 
     lookups: int = 0
+    limits: int = 0
     warm: int = 0
     partial: int = 0
     holes: int = 0
@@ -49,8 +61,20 @@ class LookupStats:
     rounds: int = 0
     objects_opened: int = 0
     objects_listed: int = 0
+    skipped_by_index: int = 0
+    skipped_by_filter: int = 0
+    skipped_by_bounds: int = 0
+    filters_passed: int = 0
+    filters_wrong: int = 0
     refreshes: int = 0
     source_failures: int = 0
+    rounds_each: HistogramStats = NO_COUNTS
+    opened_each: HistogramStats = NO_COUNTS
+
+    @property
+    def ends(self) -> int:
+        """Lookups that reached the end that was asked for."""
+        return self.lookups - self.limits - self.holes - self.partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +113,7 @@ class HintStats:
         missing, corrupt, foreign, unreadable, mixed, stale: what was wrong with hints that could not be used; see
             docs/hints.md.
         unreachable: the store failed when it was asked for a hint.
+        oldest_seconds: age of the oldest hint that is used, now, by the clock; 0 if none is.
     """
 
     roots: int = 0
@@ -111,6 +136,7 @@ class HintStats:
     mixed: int = 0
     stale: int = 0
     unreachable: int = 0
+    oldest_seconds: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -165,10 +191,12 @@ class AcceleratorStats:
         image_age_seconds: since it was installed.
         image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
             for a source that cannot tell since the last one that it answered at all.
+        is_source_failing: whether the last question to the source of images failed.
         lookups, knowledge, loader, hints, hedging: the parts.
         memory_bytes: of all caches, and of what the source of images keeps beside its images.
         memory_bytes_max: the sum of their bounds.
         node_hints: which hints of which nodes are used, and why others are not; of nodes that were asked for any.
+        caches: sizes, hits and what left for want of room, by the name of the cache.
     """
 
     image_version: ImageVersion
@@ -182,6 +210,8 @@ class AcceleratorStats:
     memory_bytes: int
     memory_bytes_max: int
     node_hints: tuple[NodeHint, ...] = ()
+    caches: Mapping[str, CacheStats] = field(default_factory=dict)
+    is_source_failing: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON; the version as one number."""
@@ -211,7 +241,48 @@ class Counters(Generic[S]):
     def stats(self, **now: int) -> S:
         """The counts, and what is given as it is now."""
         with self._lock:
-            return self._kind(**(self._counts | now))
+            counts: dict[str, Any] = self._counts | now
+            return self._kind(**counts)
+
+
+class LookupCounters(Counters[LookupStats]):
+    """Adds up how lookups went. Threads: any.
+
+    What ends at the limit or the end is counted by its ending alone; all lookups are the sum of the endings, taken
+    when somebody looks, so that a lookup which memory answers costs two additions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(LookupStats)
+        self._counts = {name: 0 for name in self._counts if not name.endswith("_each")} | {"ends": 0}
+        self._rounds, self._opened = Histogram(COUNT_BOUNDS), Histogram(COUNT_BOUNDS)
+
+    def add_loading(self, answer: Answer) -> None:
+        """A lookup finished that opened something."""
+        spared = answer.spared
+        self.add(
+            objects_listed=answer.objects_listed,
+            skipped_by_index=spared.by_index,
+            skipped_by_filter=spared.by_filter,
+            skipped_by_bounds=spared.by_bounds,
+            filters_passed=spared.filters_passed,
+            filters_wrong=spared.filters_wrong,
+            rounds=answer.rounds,
+            objects_opened=answer.objects_opened,
+        )
+        with self._lock:
+            self._rounds.add(answer.rounds)
+            self._opened.add(answer.objects_opened)
+
+    def stats(self, **now: int) -> LookupStats:
+        """The counts until now."""
+        with self._lock:
+            counts: dict[str, Any] = self._counts | now
+            rounds, opened = self._rounds.stats(), self._opened.stats()
+        ends = counts.pop("ends")
+        lookups = counts["lookups"] = ends + counts["limits"] + counts["holes"] + counts["partial"]
+        without = max(0, lookups - rounds.values)
+        return LookupStats(**counts, rounds_each=rounds.with_zeros(without), opened_each=opened.with_zeros(without))
 
 
 REPORT_SECONDS = 60.0
@@ -244,32 +315,32 @@ class ReportLimit:
             return times
 
 
+_LIMIT: Final = Ending.LIMIT
 _USUAL_ENDINGS: Final = (Ending.LIMIT, Ending.END)
+_NAMES: Final = {Ending.LIMIT: "limits", Ending.END: "ends", Ending.HOLE: "holes", Ending.PARTIAL: "partial"}
 
 
-def count_answers(counters: Counters[LookupStats], answers: Sequence[Answer]) -> None:
+def count_answers(counters: LookupCounters, answers: Sequence[Answer]) -> None:
     """Lookups of one call finished."""
     others = [answer for answer in answers if answer.rounds or answer.ending not in _USUAL_ENDINGS]
+    limits = sum(answer.ending is _LIMIT for answer in answers if not answer.rounds)
     warm = len(answers) - len(others)
-    counters.add(lookups=warm, warm=warm)
+    counters.add(limits=limits, ends=warm - limits, warm=warm)
     for answer in others:
         count_answer(counters, answer)
 
 
-def count_answer(counters: Counters[LookupStats], answer: Answer) -> None:
+def count_answer(counters: LookupCounters, answer: Answer) -> None:
     """A lookup finished."""
-    if not answer.rounds and answer.ending in _USUAL_ENDINGS:
-        counters.add_each("lookups", "warm")
+    ending = answer.ending
+    if not answer.rounds and ending in _USUAL_ENDINGS:
+        counters.add_each("limits" if ending is _LIMIT else "ends", "warm")
         return
-    counters.add(
-        lookups=1,
-        warm=not answer.rounds,
-        partial=answer.ending is Ending.PARTIAL,
-        holes=answer.ending is Ending.HOLE,
-        rounds=answer.rounds,
-        objects_opened=answer.objects_opened,
-        objects_listed=answer.objects_listed if answer.rounds else 0,
-    )
+    if answer.rounds:
+        counters.add(**{_NAMES[ending]: 1})
+        counters.add_loading(answer)
+    else:
+        counters.add_each(_NAMES[ending], "warm")
 
 
 def count_problem(counters: Counters[HintStats], problem: HintProblem | AccelError) -> None:

@@ -23,7 +23,7 @@ may ask of memory itself stands here too, as protocols: the index cache, and the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -244,6 +244,10 @@ class IndexCache(Protocol):
 
     def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:
         """View, loaded objects and filters, taken together."""
+        ...
+
+    def with_filter(self, node: NodeImage, positions: Sequence[int]) -> set[int]:
+        """Those of these positions of a list whose objects have a filter in memory."""
         ...
 
 

@@ -58,6 +58,7 @@ from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import PartCache
 from accel.streams.writer import AsyncStreamWriter, StreamWriter
 from accel.system import SYSTEM, Components
+from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
@@ -247,6 +248,12 @@ class Connection:
     def registration(self) -> Registration:
         """The node id of this process, and its lease, which is renewed beside the callers."""
         return self._part("registration", self._register, Registration.end, Registration.stop)
+
+    def cache_stats(self) -> dict[str, CacheStats]:
+        """Caches beside those of lookups: records of tables, and parts of time indexes. Opens nothing."""
+        caches = {"time_parts": self._time_parts.stats()}
+        streams: StreamStore | None = self._parts.peek("stream store")
+        return caches if streams is None else caches | {"tables": streams.cache_stats()}
 
     @property
     def host(self) -> ObjectSegments:
@@ -530,6 +537,14 @@ class AsyncConnection:
     async def stream(self, scope: str, name: str) -> Stream:
         """See `Connection.stream`. Calls of a stream ask the store: make them by `asyncio.to_thread`."""
         return await asyncio.to_thread(self.connection.stream, scope, name)
+
+    async def refresh(self) -> bool:
+        """Have readers know of all that was committed before; whether that was news. See `ReadAccelerator.refresh`."""
+
+        def refreshed() -> bool:
+            return self.connection.accelerator.refresh()  # which may be opened here
+
+        return await asyncio.to_thread(refreshed)
 
     def reader(self, scope: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncStreamReader]:
         """A reader, by ``async with`` or ``await``; see `Connection.reader`."""

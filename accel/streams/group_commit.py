@@ -1,15 +1,18 @@
 """Group commit: what many callers write becomes few objects, and each caller learns when its event is durable.
 
     writers        events  e e e e e e e e e e e          `add`: nobody waits for an upload
-    gather         when the first has waited for `linger_seconds`, or `batch_bytes` wait, or somebody flushes
+    gather         when the first has waited for `linger_seconds`, or `batch_bytes` wait, or somebody flushes; and not
+                   sooner after the object before than a commit takes, while objects are on their way
     uploads        object 7 |== put ==|                   `uploads_at_once`, side by side
                    object 8    |== put ==|
                    object 9       |== put ==|
     commit               |== 7 ==|== 8, 9 ==|             in their order, all that are written by one conditional write
 
 So an event that comes alone is durable after two requests, one after the other; and while many come, the more gather
-for an object the slower the store is. Order within a segment is that of writing: events are appended in it, offsets are
-given when they are appended, and objects are committed in the order in which they were made.
+for an object the slower the store is. Objects that begin more often than commits end are not listed sooner: they wait
+for the commit under way, and for the slowest put before them (docs/decisions/0038-group-commit.md). Order within a
+segment is that of writing: events are appended in it, offsets are given when they are appended, and objects are
+committed in the order in which they were made.
 
 Where the system has a `wait`, all this is done beside the callers, by threads that end when nothing is left to do. A
 system without one (simulated time) has nobody who could wait: then who writes too much, flushes or asks a future for
@@ -26,6 +29,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import takewhile
 from threading import Condition, Event, Lock
 from typing import Final, Protocol
 from weakref import WeakSet
@@ -85,6 +89,12 @@ _FINAL: Final = (SessionFenced, CommitRefused, FormatError, Closed, WrongProcess
 """Errors of uploads against which no other attempt helps."""
 
 
+PACE_SECONDS_MAX: Final = 0.1
+"""Objects on their way hold the next one back for so long at most, however slow commits are."""
+
+_PACE_WEIGHT: Final = 1 / 8
+
+
 class GroupCommit:
     """Makes what waits durable; see the module. Threads: any, in the process that opened it.
 
@@ -114,6 +124,8 @@ class GroupCommit:
         self._gathering_bytes = 0
         self._held_bytes = 0
         self._since = 0.0
+        self._formed_at = 0.0
+        self._pace_seconds = 0.0  # what a commit takes, as a moving average
         self._is_urgent = self._is_gathering = self._is_committing = self._is_settling = False
         self._uploads: deque[Upload] = deque()
         self._formed = self._done = self._failures = 0
@@ -388,6 +400,7 @@ class GroupCommit:
                 upload.put()
                 self._list([upload])
             self._conclude(upload)
+            self._upkeep()
 
     def _is_due(self) -> bool:
         with self._changed:
@@ -417,9 +430,7 @@ class GroupCommit:
     def _await_due(self) -> bool:
         with self._changed:
             while self._broken is None and (self._sources or self._gathering_bytes):
-                waited = self._system.timer() - self._since
-                is_due = self._is_urgent or self._gathering_bytes >= self._settings.batch_bytes
-                left = self._settings.linger_seconds - waited
+                is_due, left = self._due_in()
                 if len(self._uploads) >= self._settings.uploads_at_once:
                     self._changed.wait()
                 elif is_due or left <= 0:
@@ -430,11 +441,23 @@ class GroupCommit:
             self._is_gathering = False
             return False
 
+    def _due_in(self) -> tuple[bool, float]:
+        """Whether an object is to be made at once, and else in how many seconds."""
+        now = self._system.timer()
+        left = self._settings.linger_seconds - (now - self._since)
+        if self._gathering_bytes >= self._settings.batch_bytes:
+            return True, 0.0
+        if self._uploads:
+            left = max(left, self._formed_at + min(self._pace_seconds, PACE_SECONDS_MAX) - now)
+            return False, left
+        return self._is_urgent, left
+
     def _taken_sources(self) -> list[EventSource]:
         with self._changed:
             sources = list(self._sources)
             self._sources.clear()
             self._gathering_bytes = 0
+            self._formed_at = self._system.timer()
             return sources
 
     def _form(self) -> None:
@@ -476,10 +499,16 @@ class GroupCommit:
     def _commit(self, attempt: int = 1) -> None:
         try:
             while group := self._next_group():
+                began = self._system.timer()
                 self._list(group)
+                self._keep_pace(self._system.timer() - began)
                 attempt = 1
         except BaseException as error:  # noqa: BLE001 - goes to all who wait
             self._retry(error, self._commit, attempt)
+
+    def _keep_pace(self, seconds: float) -> None:
+        with self._changed:
+            self._pace_seconds += (min(seconds, PACE_SECONDS_MAX) - self._pace_seconds) * _PACE_WEIGHT
 
     def _list(self, group: Sequence[Upload]) -> None:
         """Commit uploads together, without segments that other nodes have taken over."""
@@ -508,18 +537,22 @@ class GroupCommit:
 
     def _next_group(self) -> list[Upload]:
         """The next uploads to commit, once those that are committed are concluded; none ends the work of committing."""
-        while True:
-            with self._changed:
-                first = self._uploads[0] if self._uploads else None
-                if first is None or not first.is_committed:
-                    group = []
-                    for upload in self._uploads:
-                        if not upload.was_written:
-                            break
-                        group.append(upload)
-                    self._is_committing = bool(group)
-                    return group
+        while (first := self._first()) is not None and first.is_committed:
             self._conclude(first)
+        self._upkeep()
+        with self._changed:
+            group = list(takewhile(lambda upload: upload.was_written, self._uploads))
+            self._is_committing = bool(group)
+            return group
+
+    def _first(self) -> Upload | None:
+        with self._changed:
+            return self._uploads[0] if self._uploads else None
+
+    def _upkeep(self) -> None:
+        """What is due after commits, once those who waited for them are told."""
+        with self._parts.turn():
+            self._parts.node.upkeep()
 
     def _conclude(self, upload: Upload) -> None:
         """After the commit: those who wait are told, and what follows from it is done."""

@@ -642,15 +642,15 @@ class GroupReader(_Member, ThreadReader):
         AccelError (while iterating): something could not be read, or the group not be asked.
     """
 
-    def __next__(self) -> Event:
+    def next_event(self, timeout_seconds: float | None = None) -> Event | None:
+        """The next event; None at the end, or when the time is over. ReaderStalled where a commit is waited for."""
         self._note_asked()
         self._attend()
-        try:
-            event = super().__next__()
-        except StopIteration:
+        event = super().next_event(timeout_seconds)
+        if event is None:
             self._member.refuse_uncommitted(self._stream.name)
-            raise
-        self._note_given(event)
+        else:
+            self._note_given(event)
         return event
 
     def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
@@ -728,15 +728,15 @@ class AsyncGroupReader(_Member, AsyncReader):
     async def _end(self) -> None:
         await self.close()
 
-    async def __anext__(self) -> Event:
+    async def next_event(self, timeout_seconds: float | None = None) -> Event | None:
+        """See `GroupReader.next_event`."""
         self._note_asked()
         await self._attend()
-        try:
-            event = await super().__anext__()
-        except StopAsyncIteration:
+        event = await super().next_event(timeout_seconds)
+        if event is None:
             self._member.refuse_uncommitted(self._stream.name)
-            raise
-        self._note_given(event)
+        else:
+            self._note_given(event)
         return event
 
     async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:

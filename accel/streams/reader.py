@@ -398,11 +398,18 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         self._close()
 
     def __next__(self) -> Event:
+        event = self.next_event()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def next_event(self, timeout_seconds: float | None = None) -> Event | None:
+        """The next event; None if there was none within the time. See `next_batch` for the time, and for None."""
         self._check()
         while (event := self._next_event()) is None:
-            batch = self.next_batch()
+            batch = ThreadReader.next_batch(self, timeout_seconds)
             if batch is None:
-                raise StopIteration
+                return None
             self._open_batch(batch)
         return event
 
@@ -487,11 +494,18 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
         self._close()
 
     async def __anext__(self) -> Event:
+        event = await self.next_event()
+        if event is None:
+            raise StopAsyncIteration
+        return event
+
+    async def next_event(self, timeout_seconds: float | None = None) -> Event | None:
+        """The next event; None if there was none within the time. See `next_batch` for the time, and for None."""
         self._check()
         while (event := self._next_event()) is None:
-            batch = await self.next_batch()
+            batch = await AsyncReader.next_batch(self, timeout_seconds)
             if batch is None:
-                raise StopAsyncIteration
+                return None
             self._open_batch(batch)
         return event
 

@@ -36,7 +36,6 @@ from threading import Lock
 from typing import Final, NamedTuple
 
 import numpy as np
-from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from accel.catalog.records import TIME_RECORD, Rows, make_rows, no_rows
@@ -46,6 +45,7 @@ from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HostClock, decode_events
 from accel.system import SYSTEM
 from loaders.backoff import Backoff, RetrySettings
+from loaders.counting import CacheStats, CountedCache
 from loaders.errors import CorruptObject, PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
 from loaders.layout import parse_time_part_key, time_part_key, time_part_prefix
@@ -123,7 +123,7 @@ class PartCache:
     def get(self, key: str) -> TimeRecords | None:
         """The part at a key, if it is here."""
         with (kept := self._kept()).lock:
-            return kept.parts.get(key)
+            return kept.parts.found(kept.parts.get(key))
 
     def keep(self, key: str, part: TimeRecords) -> None:
         """Keep a part, unless it alone is larger than the cache."""
@@ -137,13 +137,18 @@ class PartCache:
         with (kept := self._kept()).lock:
             return int(kept.parts.currsize)
 
+    def stats(self) -> CacheStats:
+        """What is kept now, and how the cache fared."""
+        with (kept := self._kept()).lock:
+            return kept.parts.stats()
+
 
 class _State:
     """The parts that one process keeps."""
 
     def __init__(self, size_bytes_max: int) -> None:
         self.lock = Lock()
-        self.parts: LRUCache[str, TimeRecords] = LRUCache(size_bytes_max, getsizeof=_size_bytes)
+        self.parts: CountedCache[str, TimeRecords] = CountedCache(size_bytes_max, _size_bytes)
 
 
 def _size_bytes(part: TimeRecords) -> int:

@@ -388,7 +388,7 @@ def _commit_together(parts: UploadParts, uploads: Sequence[Upload]) -> None:
 
     def ask() -> None:
         with parts.turn():
-            parts.node.commit_uploads(written, ids_ahead=ids_ahead)
+            parts.node.commit_uploads(written, ids_ahead=ids_ahead, with_upkeep=False)
 
     def may_help(error: AccelError) -> bool:
         is_unknown = error.retryable or isinstance(error, AmbiguousWrite)

@@ -42,9 +42,10 @@ from typing import Generic, Protocol, Self, TypeVar
 import msgspec
 import numpy as np
 import zstandard
-from cachetools import Cache, LRUCache
+from cachetools import Cache
 from numpy.typing import NDArray
 
+from loaders.counting import CountedCache
 from loaders.errors import AccessDenied, CorruptObject, FormatLimit, FormatTooNew, KeyMissing, RangeInvalid
 from loaders.hints.problems import HintProblem, HintTrouble
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
@@ -252,6 +253,11 @@ class Root(Protocol):
         """Memory it takes."""
         ...
 
+    @property
+    def generation(self) -> int:
+        """Of its files: when it was built, in milliseconds since 1970, or a little later."""
+        ...
+
 
 R = TypeVar("R", bound=Root)
 
@@ -291,16 +297,7 @@ class RootCacheStats:
     reads: int
     hits: int
     evicted: int
-
-
-class _KnownRoots(LRUCache[int, KnownRoot[R]]):
-    """Counts what goes to make room."""
-
-    evicted = 0
-
-    def popitem(self) -> tuple[int, KnownRoot[R]]:
-        self.evicted += 1
-        return super().popitem()
+    evicted_bytes: int
 
 
 class RootCache(Generic[R]):
@@ -333,7 +330,7 @@ class RootCache(Generic[R]):
         self._ttl_seconds = ttl_seconds
         self._missing_ttl_seconds = ttl_seconds if missing_ttl_seconds is None else missing_ttl_seconds
         self._lock = threading.Lock()
-        self._known: _KnownRoots[R] = _KnownRoots(size_bytes_max, getsizeof=lambda known: known.nbytes)
+        self._known: CountedCache[int, KnownRoot[R]] = CountedCache(size_bytes_max, lambda known: known.nbytes)
         self._counts = dict.fromkeys(("reads", "hits"), 0)
 
     def known(self, node_id: int) -> KnownRoot[R] | None:
@@ -396,7 +393,16 @@ class RootCache(Generic[R]):
             known = self._known
             roots = sum(Cache.__getitem__(known, node_id).root is not None for node_id in known)  # leaves their order
             sizes = int(known.currsize), int(known.maxsize)
-            return RootCacheStats(roots, len(known), *sizes, **self._counts, evicted=known.evicted)
+            counts = self._counts
+            return RootCacheStats(
+                roots, len(known), *sizes, **counts, evicted=known.evicted, evicted_bytes=known.evicted_bytes
+            )
+
+    def generations(self) -> list[int]:
+        """Of the roots that are kept."""
+        with self._lock:
+            known = [Cache.__getitem__(self._known, node_id) for node_id in self._known]  # leaves their order
+            return [each.root.generation for each in known if each.root is not None]
 
     def _read_changed(self, store: ObjectStore, node_id: int, old: KnownRoot[R]) -> KnownRoot[R]:
         try:

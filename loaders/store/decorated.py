@@ -8,12 +8,14 @@ delete of many keys batch by batch, a multipart upload part by part. (Repetition
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from loaders.errors import StoreError
+from loaders.counting import SECONDS_BOUNDS, Histogram, HistogramStats
+from loaders.errors import StoreError, StoreUnavailable
 from loaders.lifetime import ProcessLock
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, Always, DeleteFailure, DeleteFailures, Fetched, ListPage
 from loaders.store.common import PagedListing, delete_in_batches
+from loaders.tracing import traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -134,6 +136,14 @@ class _DecoratedUpload:
 
     def abort(self) -> None:
         self._around(StoreCall("abort", self._key), self._upload.abort)
+
+
+class TracedStore(DecoratedStore):
+    """Makes each request a span (`loaders.tracing`). As safe for threads as the store inside."""
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        with traced(f"accel.store {call.operation}", key=call.key):
+            return send()
 
 
 class PrefixedStore(PagedListing):
@@ -264,16 +274,41 @@ class StoreCounts:
         return StoreCounts({name: count for name, count in changed.items() if count != OperationCount()})
 
 
+OK: Final = "ok"
+"""The outcome of a request that did what was asked; any other is the name of an error's class."""
+
+OTHER_ERROR: Final = "other"
+"""The outcome of a request that ended with what is no error of a store."""
+
+
 class CountingStore(DecoratedStore):
-    """Counts requests to the store inside, and bytes, by operation. Safe for many threads.
+    """Counts requests to the store inside, and bytes, by operation; and times them. Safe for many threads.
 
     Requests are what S3 bills, so most claims of this project are claims about these numbers.
+
+    Args:
+        store: the store inside.
+        timer: seconds from any start; by default nothing is timed.
+
+    Attributes:
+        is_failing: whether the request that ended last found the store unavailable.
     """
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, timer: Callable[[], float] | None = None) -> None:
         super().__init__(store)
+        self._timer = timer
         self._lock = ProcessLock()
         self._counts: dict[str, OperationCount] = {}
+        self._seconds: dict[tuple[str, str], Histogram] = {}
+        self.is_failing = False
+
+    def request_seconds(self) -> dict[tuple[str, str], HistogramStats]:
+        """How long requests took since the start, by operation and outcome; empty if nothing is timed.
+
+        An outcome is `OK`, the name of an error's class (`StoreUnavailable`, `KeyMissing`), or `OTHER_ERROR`.
+        """
+        with self._lock:
+            return {kind: histogram.stats() for kind, histogram in self._seconds.items()}
 
     def snapshot(self) -> StoreCounts:
         """The counts until now, all of one moment."""
@@ -287,13 +322,36 @@ class CountingStore(DecoratedStore):
         return StoreCounts(counts)
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if self._timer is None:
+            return self._counted(call, send)
+        started_seconds, outcome = self._timer(), OTHER_ERROR
+        try:
+            answer = self._counted(call, send)
+            outcome = OK
+        except StoreError as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self._note((call.operation, outcome), self._timer() - started_seconds)
+        return answer
+
+    def _counted(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         try:
             answer = send()
-        except StoreError:
+        except StoreError as error:
+            self.is_failing = isinstance(error, StoreUnavailable)
             self._add(call.operation, OperationCount(1, 1, call.sent_bytes))
             raise
+        self.is_failing = False
         self._add(call.operation, OperationCount(1, 0, call.sent_bytes, received_bytes(answer)))
         return answer
+
+    def _note(self, kind: tuple[str, str], seconds: float) -> None:
+        with self._lock:
+            histogram = self._seconds.get(kind)
+            if histogram is None:
+                histogram = self._seconds[kind] = Histogram(SECONDS_BOUNDS)
+            histogram.add(seconds)
 
     def _add(self, operation: str, count: OperationCount) -> None:
         with self._lock:

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TypeAlias
 
-from cachetools import LRUCache
-
+from loaders.counting import CacheStats, CountedCache
 from loaders.lifetime import PerProcess
 from loaders.versions import Entry
 
@@ -54,7 +53,7 @@ class ValueCache:
     def get(self, key: CacheKey) -> Entry | None:
         """The entry that is kept, which may be out of date unless it is final."""
         with (state := self._state()).lock:
-            kept = state.entries.get(key)
+            kept = state.entries.found(state.entries.get(key))
         return None if kept is None else kept.entry
 
     def ticket(self, key: CacheKey) -> Ticket:
@@ -86,6 +85,11 @@ class ValueCache:
         with (state := self._state()).lock:
             return int(state.entries.currsize)
 
+    def stats(self) -> CacheStats:
+        """What is kept now, and how the cache fared. A hit may be asked for again, if its value is not final."""
+        with (state := self._state()).lock:
+            return state.entries.stats()
+
     def __len__(self) -> int:
         """How many entries there are."""
         with (state := self._state()).lock:
@@ -97,7 +101,7 @@ class _State:
 
     def __init__(self, size_bytes_max: int) -> None:
         self.lock = Lock()
-        self.entries: LRUCache[CacheKey, _Kept] = LRUCache(size_bytes_max, getsizeof=lambda kept: kept.size_bytes)
+        self.entries: CountedCache[CacheKey, _Kept] = CountedCache(size_bytes_max, lambda kept: kept.size_bytes)
         self.forgotten = [0] * _STRIPES
 
 

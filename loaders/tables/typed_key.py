@@ -52,6 +52,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
+from loaders.counting import CacheStats
 from loaders.errors import AccelError, DataNotFound, FormatError, FormatTooNew, TableMissing
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import Flight, SharedLoads
@@ -435,6 +436,10 @@ class RecordCache:
             if error is not None and _concerns_all(error, is_late=is_late):
                 raise error
             is_late = True
+
+    def cache_stats(self) -> CacheStats:
+        """What is kept, and how it fared."""
+        return self._loads.cache_stats()
 
     def read_changing(self, source: TypedKey[T]) -> Versioned[T] | None:
         """A record that may be written over; None if there is none. One request, without a body if it stands still.

@@ -26,7 +26,7 @@ from accel import (
     StreamWriter,
 )
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
-from accel.cli.lookup.read import ORDERS, StreamRead, read
+from accel.cli.stream.events import ORDERS, StreamRead, read
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from accel.streams.rules.arrival_order import Orderer, Standing
@@ -84,9 +84,12 @@ def test_settings_of_scaling_stand_in_the_page_with_their_defaults() -> None:
 def test_options_of_the_command_stand_in_the_page() -> None:
     named = set(told("option"))
     wanted = {
-        param.opts[0] for param in read.params if param.name in {each.name for each in dataclasses.fields(StreamRead)}
+        name
+        for param in read.params
+        for name in param.opts
+        if param.name in {each.name for each in dataclasses.fields(StreamRead)}
     }
-    assert wanted | {"--stream", "--payload"} == named
+    assert wanted | {"--scope", "--stream", "--payload", "--fields"} == named
     assert set(ORDERS) == {told("option")["--order"].strip("`"), "segment"}
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import click
 
 from accel.cli.groups import CommandGroup
-from accel.cli.stream import changes, cuts, history, repair, retention, streams, transactions, writing
+from accel.cli.stream import (
+    changes,
+    cuts,
+    events,
+    history,
+    reader_groups,
+    repair,
+    retention,
+    streams,
+    transactions,
+)
 
 scope_group = streams.scope_group
 transaction_group = transactions.transaction_group
@@ -22,9 +32,11 @@ def stream_group() -> None:
 
 
 for command in (
-    *(streams.create, streams.configure, streams.list_streams, streams.describe, writing.write),
+    *(streams.create, streams.configure, streams.list_streams, streams.describe),
+    *(events.write, events.read, reader_groups.groups_group),
     *(history.epochs, history.history, history.segments, history.successors, cuts.cuts_group),
-    *(changes.scale, changes.seal, changes.truncate, changes.recover, changes.delete, changes.requests),
+    *(changes.scale, changes.split, changes.merge, changes.scale_status),
+    *(changes.seal, changes.truncate, changes.recover, changes.delete, changes.requests),
     *(repair.repair, retention.retention_group),
 ):
     stream_group.add_command(command)

@@ -1,6 +1,7 @@
-"""`accel stream scale`, `seal`, `truncate`, `recover`, `delete` and `requests`: change a stream.
+"""`accel stream scale`, `split`, `merge`, `seal`, `truncate`, `recover`, `delete` and `requests`: change a stream.
 
-A scale leaves a request, which the process that holds the segments carries out; `requests` shows where it stands.
+A scale leaves a request, which the process that holds the segments carries out; `requests` shows where it stands, and
+`scale-status` whether one is under way.
 """
 
 from __future__ import annotations
@@ -89,11 +90,120 @@ def scale(
     """
     opened = stream.open(sizes)
     if sizes is None:
-        asked = opened.scale_status(opened.request_scale(sealed, ranges, time))
-        output.show(shown_request(asked, waiting_note(asked)))
+        _show_asked(opened, opened.request_scale(sealed, ranges, time), output)
         return
     _note_missing(sealed, sizes, output)
     output.show(shown_epoch(opened.scale(sealed, ranges, time)))
+
+
+@command(
+    "Split a segment into parts.",
+    "accel stream split --store s3://bucket --scope shop --stream orders 0@0",
+    "accel stream split --store s3://bucket --scope shop --stream orders 0@0 4",
+)
+@click.argument("segment", metavar="N@E")
+@click.argument("parts", metavar="[PARTS]", required=False)
+@moment_option("--time", "When; now by default.")
+@size_options
+@stream_options
+def split(
+    *,
+    segment: str,
+    parts: str | None,
+    time: int | None,
+    sizes: dict[int, int] | None,
+    stream: StreamChoice,
+    output: Output,
+) -> None:
+    """Seal a segment, and create PARTS others, 2 by default, that divide its keys evenly. As `scale` otherwise."""
+    [segment_id], count = _segment_ids([segment]), _parts(parts)
+    opened = stream.open(sizes)
+    if sizes is None:
+        _show_asked(opened, opened.request_split(segment_id, count, time), output)
+        return
+    _note_missing([segment_id], sizes, output)
+    output.show(shown_epoch(opened.split(segment_id, count, time)))
+
+
+@command(
+    "Merge segments that lie side by side.",
+    "accel stream merge --store s3://bucket --scope shop --stream orders 2@1 3@1",
+)
+@click.argument("segments", metavar="N@E N@E...", nargs=-1)
+@moment_option("--time", "When; now by default.")
+@size_options
+@stream_options
+def merge(
+    *, segments: tuple[str, ...], time: int | None, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
+) -> None:
+    """Seal segments whose keys lie side by side, and create one with all their keys. As `scale` otherwise."""
+    if len(segments) < 2:
+        raise click.UsageError("Expected two segments or more, such as 2@1 3@1.")
+    ids = _segment_ids(segments)
+    opened = stream.open(sizes)
+    if sizes is None:
+        _show_asked(opened, opened.request_merge(*ids, time_ms=time), output)
+        return
+    _note_missing(ids, sizes, output)
+    output.show(shown_epoch(opened.merge(*ids, time_ms=time)))
+
+
+@command(
+    "Show whether a scale is under way.",
+    "accel stream scale-status --store s3://bucket --scope shop --stream orders --epoch 4",
+    name="scale-status",
+)
+@click.option(
+    "--epoch",
+    type=click.IntRange(0),
+    help="The one in which the scale was asked for; the current one by default.",
+)
+@stream_options
+def scale_status(*, epoch: int | None, stream: StreamChoice, output: Output) -> None:
+    """Show whether the stream went on from an epoch ("done"), is about to ("under way"), or neither ("none").
+
+    Requests of scales that wait for the process that holds the segments are listed as well.
+    """
+    opened = stream.open()
+    current = opened.current_epoch()
+    since = current.epoch if epoch is None else epoch
+    progress = opened.scale_progress(since)
+    waiting = [each for each in opened.requests() if isinstance(each.plan, ScalePlan) and each.status in _OPEN]
+    data = {
+        "epoch": since,
+        "progress": progress.value,
+        "current_epoch": current.epoch,
+        "segments": len(current.segments),
+        "requests": [_data(each) for each in waiting],
+    }
+    sentence = (
+        f"scale since epoch {since}: {progress.value}; now epoch {current.epoch} with"
+        f" {count_text(len(current.segments), 'segment')}, {count_text(len(waiting), 'request')} open"
+    )
+    output.show(Shown(data, (*chain.from_iterable(shown_request(each).lines for each in waiting), sentence)))
+
+
+_OPEN = {RequestStatus.WAITING, RequestStatus.CLAIMED}
+
+
+def _segment_ids(texts: Sequence[str]) -> list[int]:
+    try:
+        return list(map(parse_segment, texts))
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'N@E'") from error
+
+
+def _parts(text: str | None) -> int:
+    if text is None:
+        return 2
+    if not (text.isascii() and text.isdigit() and int(text) >= 2):
+        raise click.BadParameter(f"expected a number of at least 2, found {text!r}", param_hint="'PARTS'")
+    return int(text)
+
+
+def _show_asked(stream: Stream, request_id: UUID, output: Output) -> None:
+    asked = stream.scale_status(request_id)
+    output.show(shown_request(asked, waiting_note(asked)))
 
 
 @command("Seal a stream for good.", "accel stream seal --store s3://bucket --scope shop --stream orders")

@@ -7,6 +7,7 @@
     | number    | 3@1=120: an offset or a size of a segment                                                  |
     | key range | 0.0:0.5: from a key up to, but not including, another one                                  |
     | cut       | a file with {"3@1": 120, "4@2": -1}, or {"cut": ...} around it, as `cuts show` prints it   |
+    | place     | a cut; as pairs, too: 3@1=120 4@2=-1; a moment; head; or tail                              |
 
 Functions that read raise ValueError with a text for the user.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -28,6 +30,8 @@ from accel.units import parse_time
 
 if TYPE_CHECKING:
     from accel.history.rules.segments import SegmentRecord
+    from accel.history.store import Stream
+    from accel.streams.segment_source import SegmentSource
 
 
 MOMENT_MS_MAX: Final = TIME_MS_END - 1
@@ -121,6 +125,91 @@ def read_cut(text: str) -> dict[int, int]:
     if not isinstance(cut, dict) or not all(type(offset) is int for offset in cut.values()):
         raise ValueError(f'expected offsets by segment in {text!r}, such as {{"3@1": 120}}')
     return {parse_segment(name): _checked(offset) for name, offset in cut.items()}
+
+
+HEAD: Final = "head"
+TAIL: Final = "tail"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where somebody wants to stand in a stream.
+
+    Args:
+        at: a cut, by segment id; milliseconds since 1970; `HEAD` or `TAIL`.
+    """
+
+    at: dict[int, int] | int | str
+
+    @property
+    def needs_data(self) -> bool:
+        """Whether events are read to find it."""
+        return isinstance(self.at, int) or self.at == TAIL
+
+    def cut(self, stream: Stream, source: SegmentSource | None = None) -> dict[int, int]:
+        """The cut that it is now.
+
+        Args:
+            stream: which.
+            source: reads it, where `needs_data`.
+
+        Raises:
+            AccelError: something could not be read.
+        """
+        from accel.streams.segment_source import cut_at  # noqa: PLC0415 - few commands need it
+
+        if isinstance(self.at, dict):
+            return self.at
+        if self.at == HEAD or source is None:
+            return dict(stream.head())
+        return cut_at(stream, source, self.at if isinstance(self.at, int) else None)
+
+
+def parse_place(text: str) -> Place:
+    """A place in a stream.
+
+    >>> parse_place("tail"), parse_place("0@0=120 1@0=7"), parse_place("1970-01-01 00:01")
+    (Place(at='tail'), Place(at={0: 120, 1: 7}), Place(at=60000))
+
+    Raises:
+        ValueError: none.
+    """
+    if text in {HEAD, TAIL}:
+        return Place(text)
+    if _is_file(text) or "=" in text:
+        return Place(parse_cut(text))
+    try:
+        return Place(parse_moment(text))
+    except ValueError as error:
+        cut = "a cut (a JSON file, or offsets such as '0@0=5 1@0=7')"
+        raise ValueError(f"expected {cut}, a moment such as '1h ago', head or tail, found {text!r}") from error
+
+
+def parse_cut(text: str) -> dict[int, int]:
+    """A cut: a JSON file, or offsets by segment.
+
+    >>> parse_cut("0@0=120 1@0=7")
+    {0: 120, 1: 7}
+
+    Raises:
+        ValueError: neither.
+    """
+    if _is_file(text):
+        return read_cut(text)
+    numbers = [parse_number(part) for part in text.replace(",", " ").split()]
+    cut = dict(numbers)
+    if not numbers or len(cut) < len(numbers):
+        raise ValueError(
+            f"expected a JSON file, or offsets of each segment once, such as '0@0=5 1@0=7', found {text!r}"
+        )
+    return cut
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # longer than a name can be
+        return False
 
 
 def numbers_by_segment(numbers: Mapping[int, int]) -> dict[str, int]:

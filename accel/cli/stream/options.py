@@ -4,6 +4,10 @@
     @stream_options             # stream: StreamChoice, with store, scope and name; output: Output
     def command(stream, output): ...
 
+    @stream_group.command()
+    @stream_reader_options      # reader: ReaderChoice besides, for commands that read its events
+    def command(stream, reader, output): ...
+
 The store of streams is loaded when a command opens it, so that other commands start without it.
 """
 
@@ -16,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from accel.cli.options import Command, StoreChoice, option, store_options
+from accel.cli.options import Command, ReaderChoice, StoreChoice, option, reader_options, store_options
 from accel.cli.stream.notation import parse_moment, parse_number, read_cut
 
 if TYPE_CHECKING:
@@ -135,6 +139,20 @@ def stream_options(command: Command) -> Command:
     @functools.wraps(command)
     def wrapped(*args: Any, scope: ScopeChoice, stream: str, **others: Any) -> Any:
         return command(*args, stream=StreamChoice(scope, stream), **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def stream_reader_options(command: Command) -> Command:
+    """`--scope`, `--stream` and all of `reader_options` -> ``stream`` and ``reader``."""
+
+    @option("--scope", callback=read_by(parse_name), help="The scope.")
+    @option("--stream", required=True, callback=read_by(parse_name), help="The stream, within its scope.")
+    @reader_options
+    @functools.wraps(command)
+    def wrapped(*args: Any, scope: str | None, stream: str, reader: ReaderChoice, **others: Any) -> Any:
+        choice = StreamChoice(ScopeChoice(reader.store, scope), stream)
+        return command(*args, stream=choice, reader=reader, **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
 

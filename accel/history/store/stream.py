@@ -274,14 +274,7 @@ class Stream:
             ScalePrecondition: the segment is not active.
             As `scale`.
         """
-        segment_id = checked_id(segment)
-        parts = checked_integer("a number of parts", parts, 2, SEGMENTS_MAX)
-        [found] = self._active([segment_id])
-        try:
-            ranges = split_range(found.key_start, found.key_end, parts)
-        except ValueError as error:
-            raise InvalidArgument(f"segment {found}: {error}") from error
-        return self.workflows.scales.run(ScaleRequest((segment_id,), ranges, self._time(time_ms)), is_manual=True)
+        return self.workflows.scales.run(self._splitting(segment, parts, time_ms), is_manual=True)
 
     @_asked
     def merge(self, *segments: SegmentId, time_ms: int | None = None) -> EpochRecord:
@@ -298,13 +291,7 @@ class Stream:
             ScalePrecondition: some are not active, or too few segments would be left.
             As `scale`.
         """
-        ids = tuple(map(checked_id, segments))
-        if len(set(ids)) < max(2, len(ids)):
-            raise InvalidArgument(f"expected two segments or more, each once, found {some_ids(ids)}")
-        merged = merge_touching(self._active(ids).ranges)
-        if len(merged) > 1:
-            raise InvalidArgument(f"expected segments whose keys lie side by side, found a gap between {some_ids(ids)}")
-        return self.workflows.scales.run(ScaleRequest(ids, merged, self._time(time_ms)), is_manual=True)
+        return self.workflows.scales.run(self._merging(segments, time_ms), is_manual=True)
 
     @_asked
     def scale_progress(self, epoch: int) -> ScaleProgress:
@@ -353,6 +340,16 @@ class Stream:
         """
         request = ScaleRequest(_each(seal), KeyRanges.of(checked_keys(new_ranges)), self._time(time_ms))
         return self.workflows.scales.ask(request, is_manual=is_manual).workflow_id
+
+    @_asked
+    def request_split(self, segment: SegmentId, parts: int = 2, time_ms: int | None = None) -> UUID:
+        """Ask for a `split`, as `request_scale` does for a scale; 1 call more. Gives the id; raises as both."""
+        return self.workflows.scales.ask(self._splitting(segment, parts, time_ms), is_manual=True).workflow_id
+
+    @_asked
+    def request_merge(self, *segments: SegmentId, time_ms: int | None = None) -> UUID:
+        """Ask for a `merge`, as `request_scale` does for a scale; 1 call more. Gives the id; raises as both."""
+        return self.workflows.scales.ask(self._merging(segments, time_ms), is_manual=True).workflow_id
 
     @_asked
     def scale_status(self, request_id: UUID) -> WorkflowRequest:
@@ -435,6 +432,25 @@ class Stream:
             HostMissing: something is to be carried out, and this process holds no segments.
         """
         return self._recovering.run()
+
+    def _splitting(self, segment: SegmentId, parts: int, time_ms: int | None) -> ScaleRequest:
+        segment_id = checked_id(segment)
+        parts = checked_integer("a number of parts", parts, 2, SEGMENTS_MAX)
+        [found] = self._active([segment_id])
+        try:
+            ranges = split_range(found.key_start, found.key_end, parts)
+        except ValueError as error:
+            raise InvalidArgument(f"segment {found}: {error}") from error
+        return ScaleRequest((segment_id,), ranges, self._time(time_ms))
+
+    def _merging(self, segments: Sequence[SegmentId], time_ms: int | None) -> ScaleRequest:
+        ids = tuple(map(checked_id, segments))
+        if len(set(ids)) < max(2, len(ids)):
+            raise InvalidArgument(f"expected two segments or more, each once, found {some_ids(ids)}")
+        merged = merge_touching(self._active(ids).ranges)
+        if len(merged) > 1:
+            raise InvalidArgument(f"expected segments whose keys lie side by side, found a gap between {some_ids(ids)}")
+        return ScaleRequest(ids, merged, self._time(time_ms))
 
     def _active(self, ids: Sequence[int]) -> Segments:
         active = self.workflows.epochs.active_segments()

@@ -53,6 +53,7 @@ from accel.history.store.retention_workflow import StreamRetention, retain
 from accel.history.store.stream import Stream
 from accel.history.store.transaction_store import CompletedTransactions
 from accel.system import SYSTEM, Components
+from loaders.counting import CacheStats
 from loaders.errors import DataNotFound, TableMissing
 from loaders.store import ObjectStore
 from loaders.tables import Tables, read_format
@@ -138,6 +139,10 @@ class StreamStore:
             executor=executor,
             is_initialised=record is not None,
         )
+
+    def cache_stats(self) -> CacheStats:
+        """What the cache of records holds, of all streams together, and how it fared. No call."""
+        return self._parts.records.cache_stats()
 
     # Scopes
 

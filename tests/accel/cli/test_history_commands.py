@@ -256,6 +256,44 @@ def test_a_scale_that_cannot_be_is_refused(shop: Shop, wrong: str, code: int, ki
     assert shop.stream.current_epoch().epoch == 2
 
 
+def test_a_segment_is_split_evenly_and_parts_are_merged(shop: Shop) -> None:
+    found = shop.json("stream split 2@1 4 --size 2@1=7")
+    assert (found["epoch"], names(found)) == (3, ["4@2", "5@3", "6@3", "7@3", "8@3"])
+    assert [each["key_end"] for each in found["segments"][1:]] == [0.0625, 0.125, 0.1875, 0.25]
+    assert names(shop.json("stream merge 6@3 5@3 --size 5@3=1 --size 6@3=1"))[-1] == "9@4"
+    assert names(shop.json("stream split 4@2 --size 4@2=1"))[-2:] == ["10@5", "11@5"]
+    assert shop.json("stream scale-status --epoch 2") == {
+        "epoch": 2,
+        "progress": "done",
+        "current_epoch": 5,
+        "segments": 5,
+        "requests": [],
+    }
+    assert shop.json("stream scale-status")["progress"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "kind"),
+    [
+        ("split 3@1", 1, "ScalePrecondition"),
+        ("split 2@1 1", 2, "BadParameter"),
+        ("split 2@1 two", 2, "BadParameter"),
+        ("split 2", 2, "BadParameter"),
+        ("split", 2, "MissingParameter"),
+        ("split 2@1 2 3", 2, "UsageError"),
+        ("merge 2@1", 2, "UsageError"),
+        ("merge", 2, "UsageError"),
+        ("merge 2@1 2@1", 1, "InvalidArgument"),
+        ("merge 2@1 9@9", 1, "ScalePrecondition"),
+        ("merge 2@1 x", 2, "BadParameter"),
+        ("scale-status --epoch 9", 1, "InvalidArgument"),
+    ],
+)
+def test_a_split_or_merge_that_cannot_be_is_refused(shop: Shop, wrong: str, code: int, kind: str) -> None:
+    assert shop.refusal(f"stream {wrong}") == (code, kind)
+    assert shop.stream.current_epoch().epoch == 2
+
+
 def test_a_truncation_is_shown_before_it_is_made(shop: Shop) -> None:
     planned = shop.json(f"stream truncate {CUT}")
     assert (planned["dry_run"], planned["to_delete"], planned["size"]) == (True, ["0@0", "1@0"], 260)

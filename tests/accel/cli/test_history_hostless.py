@@ -46,6 +46,20 @@ def kept(shop: Shop) -> dict[str, bytes]:
     return {info.key: store.get(info.key).body for info in store.list("")}
 
 
+def test_a_split_and_a_merge_are_asked_for_and_followed(shop: Shop) -> None:
+    asked = shop.json("stream split 0@0 2")
+    assert (asked["status"], asked["seal"], asked["ranges"]) == ("waiting", ["0@0"], [[0.0, 0.25], [0.25, 0.5]])
+    assert shop.json("stream scale-status")["requests"] == [asked]
+    assert holding(shop).carry_out_requests() == ["scale"]
+    assert "scale since epoch 0: done; now epoch 1 with 3 segments, 0 requests open" in shop.done(
+        "stream scale-status --epoch 0"
+    )
+    merged = shop.json("stream merge 2@1 3@1")
+    assert (merged["seal"], merged["ranges"]) == (["2@1", "3@1"], [[0.0, 0.5]])
+    assert "tells where it stands" in shop.done("stream split 1@0")
+    assert len(shop.json("stream requests")["requests"]) == 3
+
+
 def test_a_scale_is_asked_for_and_followed(shop: Shop) -> None:
     asked = shop.json(SPLIT)
     assert (asked["status"], asked["seal"], asked["ranges"]) == ("waiting", ["0@0"], [[0.0, 0.25], [0.25, 0.5]])

@@ -1,4 +1,4 @@
-"""`accel read --scope` prints the events of a stream from cut to cut, and says in the end where to go on."""
+"""`accel stream read` prints the events of a stream from place to place, and says in the end where to go on."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ import pytest
 from click.testing import Result
 
 from accel import StreamWriter
-from accel.cli.lookup.read import parse_cut
-from accel.cli.stream.notation import cut_text, parse_moment
+from accel.cli.stream.events import EventPrinter
+from accel.cli.stream.notation import cut_text, parse_cut, parse_moment
 from accel.history.rules.values import parse_segment
+from accel.rendering import Shown
 from accel.streams.reader import RETRY_PAUSES_MAX
+from accel.streams.rules.events import Event
 from accel.streams.rules.reader_core import Fill, ReaderSettings, SegmentEvents
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.system import SYSTEM
@@ -52,7 +54,7 @@ class Reading:
 
     def run(self, *args: str) -> Result:
         """The command, with all that names the stream."""
-        return run("read", self.url, "--scope", SCOPE, "--stream", NAME, *args)
+        return run("stream", "read", self.url, "--scope", SCOPE, "--stream", NAME, *args)
 
     def rows(self, *args: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """The events that it prints as JSON, and the summary."""
@@ -107,7 +109,7 @@ def as_pairs(position: dict[str, int]) -> str:
 
 
 def test_one_line_an_event_and_the_position_on_stderr(orders: Reading) -> None:
-    found = orders.run("--payload", "text")
+    found = orders.run("--fields", "all")
     assert found.exit_code == 0
     lines = [line.split() for line in found.stdout.splitlines()]
     assert sorted(line[-1] for line in lines) == orders.written
@@ -205,6 +207,42 @@ def test_a_cut_of_future_segments_can_be_read_from(orders: Reading) -> None:
     assert len(rows) == COUNT - (size - 1)
 
 
+def test_a_signal_ends_a_read_between_two_events_and_nothing_is_lost_or_printed_twice(
+    orders: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed: list[dict[str, Any]] = []
+    show = EventPrinter._shown
+
+    def interrupted(printer: EventPrinter, event: Event) -> Shown:
+        if printer.events % 5 == 0:
+            signal.raise_signal(signal.SIGINT)  # as if somebody pressed Ctrl-C while this event is printed
+        return show(printer, event)
+
+    monkeypatch.setattr(EventPrinter, "_shown", interrupted)
+    position: tuple[str, ...] = ()
+    for _ in range(COUNT // 5):
+        found = orders.run(*position, "--follow", "--output", "json", "--payload", "text")
+        assert found.exit_code == 128 + signal.SIGINT, found.output
+        printed += [json.loads(line) for line in found.stdout.splitlines()]
+        position = ("--from-position", as_pairs(json.loads(found.stderr)["position"]))
+    assert len(printed) == 5 * (COUNT // 5)
+    assert payloads([*printed, *orders.rows(*position)[0]]) == orders.written
+
+
+def test_a_read_begins_at_the_head_the_tail_or_a_moment(orders: Reading) -> None:
+    assert orders.rows("--from", "head")[1]["events"] == COUNT
+    assert orders.rows("--from", "tail")[1]["events"] == 0
+    assert orders.rows("--from", "1970-01-02")[1]["events"] == COUNT
+    rows, _ = orders.rows()
+    middle = rows[COUNT // 2]["time_ms"]
+    later = [row for row in rows if row["time_ms"] >= middle]
+    assert payloads(orders.rows("--from", str(middle))[0]) == payloads(later)
+    assert payloads(orders.rows("--to", str(middle))[0]) == payloads([row for row in rows if row not in later])
+    assert (
+        orders.rows("--from", orders.run("--limit", "3").stderr.partition("goes on at ")[2])[1]["events"] == COUNT - 3
+    )
+
+
 @pytest.mark.parametrize(("form", "shown"), [("hex", b"0:0".hex()), ("base64", base64.b64encode(b"0:0").decode())])
 def test_payloads_come_in_the_form_that_is_asked_for(orders: Reading, form: str, shown: str) -> None:
     lines = orders.run("--payload", form).stdout.splitlines()
@@ -214,9 +252,10 @@ def test_payloads_come_in_the_form_that_is_asked_for(orders: Reading, form: str,
 
 
 def test_no_payload_is_null(orders: Reading) -> None:
-    found = orders.run("--output", "json")
+    found = orders.run("--output", "json", "--payload", "none")
     assert {json.loads(line)["payload"] for line in found.stdout.splitlines()} == {None}
-    assert "0:0" not in orders.run().stdout
+    assert "0:0" not in orders.run("--payload", "none").stdout
+    assert len(orders.run("--payload", "none").stdout.splitlines()[0].split()) == 5  # all but the payload
 
 
 def test_quiet_leaves_the_position_out(orders: Reading) -> None:
@@ -299,17 +338,23 @@ def test_a_stream_without_events_is_read_to_its_end() -> None:
 def test_the_store_may_be_an_argument_an_option_or_a_variable(orders: Reading) -> None:
     named = ("--scope", SCOPE, "--stream", NAME)
     whole = sorted(orders.run().stdout.splitlines())
-    assert sorted(run("read", *named, "--store", orders.url).stdout.splitlines()) == whole
-    assert sorted(run("read", *named, environment={"ACCEL_STORE": orders.url}).stdout.splitlines()) == whole
+    assert sorted(run("stream", "read", *named, "--store", orders.url).stdout.splitlines()) == whole
+    assert sorted(run("stream", "read", *named, environment={"ACCEL_STORE": orders.url}).stdout.splitlines()) == whole
     # The argument is what stands on the line, so it wins.
     elsewhere = {"ACCEL_STORE": "memory://another"}
-    assert sorted(run("read", orders.url, *named, environment=elsewhere).stdout.splitlines()) == whole
+    assert sorted(run("stream", "read", orders.url, *named, environment=elsewhere).stdout.splitlines()) == whole
 
 
 @pytest.mark.parametrize(
     "args",
     [
         ("--start", "0"),
+        ("--reader", "one"),
+        ("--group", "billing", "--to", "tail"),
+        ("--group", "billing", "--order", "segment"),
+        ("--fields", "colour"),
+        ("--payload", "raw", "--output", "json"),
+        ("--payload", "raw", "--fields", "time"),
         ("--from", "0@0=0 1@0=0", "--to", "0@0=1 1@0=1", "--follow"),
         ("--to", "0@0=1 1@0=1", "--follow"),
         ("--from", "nowhere"),
@@ -368,14 +413,21 @@ def test_cuts_that_make_no_sense_for_the_stream_are_refused(orders: Reading, arg
     assert orders.refusal(*args) == (1, kind)
 
 
+def test_the_earlier_spelling_still_works(orders: Reading) -> None:
+    named = ("read", orders.url, "--scope", SCOPE, "--stream", NAME, "--payload", "text")
+    assert run(*named, "--events", "7").stdout == orders.run("--fields", "all", "--limit", "7").stdout
+    assert run(*named, "--start", "0").exit_code == 2
+    assert "--scope" not in run("read", "--help").stdout
+
+
 def test_a_stream_that_is_not_there(orders: Reading) -> None:
-    found = run("read", orders.url, "--scope", SCOPE, "--stream", "refunds", "--output", "json")
+    found = run("stream", "read", orders.url, "--scope", SCOPE, "--stream", "refunds", "--output", "json")
     assert found.exit_code == 1
     assert json.loads(found.stderr)["type"] == "NotInHistory"
 
 
 def test_a_store_without_a_catalog_is_told_so() -> None:
-    found = run("read", f"memory://{uuid4().hex}", "--scope", SCOPE, "--stream", NAME)
+    found = run("stream", "read", f"memory://{uuid4().hex}", "--scope", SCOPE, "--stream", NAME)
     assert found.exit_code in {1, 2}
     assert found.stdout == ""
 
@@ -398,7 +450,8 @@ def test_it_reads_from_an_endpoint(moto_endpoint: Endpoint, aws_environment: pyt
 @contextmanager
 def following(url: str) -> Iterator[subprocess.Popen[bytes]]:
     """A process that follows the stream, whose output goes through pipes."""
-    command = [sys.executable, "-m", "accel.cli", "read", url, "--scope", SCOPE, "--stream", NAME, "--follow"]
+    command = [sys.executable, "-m", "accel.cli", "stream", "read", url, "--scope", SCOPE, "--stream", NAME]
+    command += ["--follow", "--fields", "segment"]
     process = subprocess.Popen(  # noqa: S603 - our own command
         command,
         stdout=subprocess.PIPE,
@@ -424,16 +477,19 @@ def test_who_follows_through_a_pipe_gets_events_as_they_come(
         assert b"@" in process.stdout.readline()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_who_interrupts_a_read_that_follows_learns_where_to_go_on(
-    moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch
+    moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     url = f"s3://{new_bucket(moto_endpoint.client)}"
     aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
     aws_environment.setenv("PYTHONUNBUFFERED", "1")
-    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)), following(url) as process:
+    with reading(url, S3Settings(endpoint_url=moto_endpoint.url)) as orders, following(url) as process:
         assert process.stdout is not None
         for _ in range(COUNT):
             assert b"@" in process.stdout.readline()
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, told = process.communicate(timeout=PATIENCE_SECONDS)
-    assert b"goes on at" in told
+        assert process.returncode == 128 + number
+        position = told.decode().strip().partition("goes on at ")[2]
+        assert [summary["events"] for _, summary in (orders.rows("--from-position", position),)] == [0]

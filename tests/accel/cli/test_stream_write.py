@@ -1,4 +1,4 @@
-"""`accel stream write` and `accel read` are a pair to try things with; `configure` changes what it names."""
+"""`accel stream write` and `accel stream read` are a pair to try things with; `configure` changes what it names."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 import accel
 from accel import FormatRecord
 from accel.cli.main import main
+from accel.streams.rules.routing import key_position
 from tests.accel.cli.worlds import NO_ENVIRONMENT
 
 
@@ -30,7 +31,7 @@ def run(url: str, *args: str, stdin: bytes = b"") -> Result:
 
 
 def read(url: str) -> list[tuple[str, str]]:
-    found = run(url, "read", "--scope", "shop", "--stream", "orders", "--output", "json", "--payload", "text")
+    found = run(url, "stream", "read", "--output", "json")
     assert found.exit_code == 0, found.output
     rows = [json.loads(line) for line in found.stdout.splitlines()]
     return [(row["segment"], row["payload"]) for row in rows]
@@ -41,6 +42,23 @@ def test_lines_are_written_and_read(url: str) -> None:
     assert (found.exit_code, found.stdout) == (0, "4 events written to shop/orders\n"), found.output
     assert sorted(payload for _, payload in read(url)) == ["", "milk", "salt", "tea"]
     assert run(url, "stream", "write", "--output", "json", stdin=b"").stdout.count('"events": 0') == 1
+
+
+def test_lines_in_are_lines_out_of_two_segments_in_the_order_of_time(url: str) -> None:
+    keys = [
+        next(key for key in map(str, range(99)) if (key_position(key.encode()) < 0.5) is is_low)
+        for is_low in (True, False)
+    ]
+    written = []
+    for number in range(6):
+        lines = b"%d\tof \xff %d\n" % (number, number % 2)
+        assert run(url, "stream", "write", "--key", keys[number % 2], stdin=lines).exit_code == 0
+        written.append(lines)
+    found = run(url, "stream", "read", "--payload", "raw")
+    assert found.stdout_bytes == b"".join(written)
+    assert len({segment for segment, _ in read(url)}) == 2
+    assert found.stderr.startswith("6 events, ")
+    assert run(url, "stream", "read").stdout.splitlines()[0] == "0\tof \\xff 0"
 
 
 def test_events_of_one_key_go_to_one_segment_in_their_order(url: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from accel import AsyncReadAccelerator, ImageTooOld, MetadataImage, PolledImages, StillPending
+from accel.errors import Closed
 from accel.image_source import PollingSource, StaticImages
 from accel.system import start_thread
 from loaders.errors import StoreUnavailable
@@ -89,6 +90,7 @@ def test_lookups_go_on_with_the_image_at_hand_while_the_source_is_asked() -> Non
             slow.image = line_image([0, 1, 2], version=1)
             answers = await asyncio.gather(*(one.get_objects(STREAM, 0, 10) for _ in range(100)))
             assert {each.image_version for each in answers} == {0}
+            await until(slow.asking)
             assert slow.asked == 2  # when it was made, and this once
             slow.let.set()
             while one.stats().image_version == 0:  # noqa: ASYNC110 - a thread installs it
@@ -202,3 +204,119 @@ def test_the_images_of_a_catalog_are_asked_for_in_a_thread() -> None:
                 return [each.end for each in (await one.get_objects(STREAM, 0)).objects]
 
         assert asyncio.run(scenario()) == [10]
+
+
+def test_a_refresh_leaves_the_loop_free_and_tells_whether_there_was_a_newer_image() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.image = line_image([0, 1, 2], version=1)
+            refreshing = asyncio.create_task(one.refresh())
+            await until(slow.asking)
+            assert len((await one.get_objects(STREAM, 0, 20)).objects) == 2  # with the image at hand
+            slow.let.set()
+            assert await refreshing
+            assert one.stats().image_version == 1
+            assert not await one.refresh()
+
+    run(scenario)
+
+
+def test_a_refresh_shares_no_question_that_began_before_it() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            first = asyncio.create_task(one.refresh())
+            await until(slow.asking)
+            others = [asyncio.create_task(one.refresh()) for _ in range(9)]
+            await asyncio.sleep(0)
+            slow.let.set()
+            await asyncio.gather(first, *others)
+            assert slow.asked == 3  # when it was made, for the first one, and once for all who came meanwhile
+
+    run(scenario)
+
+
+def test_a_refresh_that_is_cancelled_leaves_its_question_to_others() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.image = line_image([0, 1, 2], version=1)
+            first = asyncio.create_task(one.refresh())
+            await until(slow.asking)
+            waiting, cancelled = asyncio.create_task(one.refresh()), asyncio.create_task(one.refresh())
+            await asyncio.sleep(0)
+            for task in (first, cancelled):
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            slow.let.set()
+            await waiting
+            assert one.stats().image_version == 1
+            assert slow.asked == 3
+
+    run(scenario)
+
+
+def test_a_refresh_that_hangs_ends_when_the_accelerator_is_closed() -> None:
+    async def scenario(slow: Slow) -> None:
+        one = slow.accelerator()
+        refreshing = asyncio.create_task(one.refresh())
+        await until(slow.asking)
+        await one.close()
+        with pytest.raises(Closed):
+            await refreshing
+        with pytest.raises(Closed):
+            await one.refresh()
+        slow.let.set()
+
+    run(scenario)
+
+
+def test_a_source_is_followed_beside_the_loop_and_again_after_a_cancellation() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            images = one.newer_images()
+            waiting = asyncio.ensure_future(anext(images))
+            await until(slow.asking)
+            assert len((await one.get_objects(STREAM, 0, 20)).objects) == 2
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            slow.image = line_image([0, 1, 2], version=1)
+            slow.let.set()
+            for later in (2, 3, 4):
+                assert (await anext(images)).version == images.version == later - 1
+                slow.image = line_image([0, 1, 2], version=later)
+                one.image_changed()
+            async for image in images:
+                assert image.version == 4
+                break
+
+    run(scenario)
+
+
+def test_a_source_that_fails_is_followed_on() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.error = StoreUnavailable("get", "a-list", "503")
+            waiting = asyncio.ensure_future(anext(one.newer_images()))
+            await until(slow.asking)
+            slow.let.set()
+            while slow.asked < 4:  # noqa: ASYNC110 - a thread asks
+                await asyncio.sleep(0)
+            slow.image, slow.error = line_image([0, 1], version=1), None
+            assert (await waiting).version == 1
+
+    run(scenario)
+
+
+def test_a_task_follows_when_nobody_has_just_asked() -> None:
+    async def scenario(slow: Slow) -> None:
+        async with slow.accelerator() as one:
+            slow.let.set()
+            slow.image = line_image([0, 1, 2], version=1)
+            assert await one.follow()
+            slow.image = line_image([0, 1, 2], version=2)
+            assert not await one.follow()
+            slow.clock.seconds += 5.0
+            assert await one.follow()
+
+    run(scenario)

@@ -91,7 +91,8 @@ def test_what_memory_answers_is_counted_as_one_by_one() -> None:
                         accelerator.get_objects(each.stream_id, each.start, each.end, limit=each.limit)
             assert store.reset().gets == 0
             after = accelerator.stats().lookups
-            counts.append({name: count - getattr(before, name) for name, count in asdict(after).items()})
+            numbers = {name: count for name, count in asdict(after).items() if isinstance(count, int)}
+            counts.append({name: count - getattr(before, name) for name, count in numbers.items()})
     assert counts[0] == counts[1]
     assert counts[0]["warm"] == counts[0]["lookups"] == len(REQUESTS) + 1
     assert (counts[0]["failed"], counts[0]["holes"]) == (1, 1)

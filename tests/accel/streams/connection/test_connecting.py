@@ -84,6 +84,7 @@ def test_under_asyncio_the_same_streams_are_read(store: MemoryStore) -> None:
             stream = await streams.create_stream("shop", "orders", segments=2)
             assert (await streams.stream("shop", "orders")).unique_id == stream.unique_id
             await asyncio.to_thread(written, streams.connection, b"1", b"2")
+            assert not await streams.refresh()
             async with streams.reader("shop", "orders", settings=QUICK) as reader:
                 entered = sorted([event.payload async for event in reader])
             awaited = await streams.reader("shop", "orders", settings=QUICK)

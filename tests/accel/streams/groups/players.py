@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -77,9 +78,9 @@ class Play:
         play.learn()
         return play
 
-    @property
+    @cached_property
     def stream(self) -> Stream:
-        """The stream, opened anew."""
+        """The stream."""
         return self.bench.stream()
 
     def learn(self) -> None:

@@ -167,7 +167,7 @@ class Members(RuleBasedStateMachine):
 
 
 Members.TestCase.settings = settings(
-    max_examples=examples(40),
+    max_examples=examples(24),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

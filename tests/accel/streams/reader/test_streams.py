@@ -596,3 +596,31 @@ def test_lag_counts_from_the_last_event(orders: Shop) -> None:
         events = list(reader)
         assert 0 <= reader.lag() < 60
         assert reader.lag(events[-1].segment_id) == pytest.approx(reader.lag(), abs=1)
+
+
+def test_events_are_asked_for_one_by_one_within_a_time() -> None:
+    with shop(MemoryStore()) as orders:
+        with orders.reader(follow=True) as reader, StreamWriter(orders.stream, orders.host) as writer:
+            assert reader.next_event(timeout_seconds=0.0) is None
+            orders.write(writer, 30)
+            events = [reader.next_event(TIMEOUT_SECONDS) for _ in range(30)]
+            assert reader.next_event(timeout_seconds=0.0) is None
+            assert not reader.is_finished
+        assert by_key(event for event in events if event) == orders.written
+        with orders.reader() as reader:
+            assert len(list(iter(reader.next_event, None))) == 30
+            assert reader.is_finished
+
+
+def test_tasks_ask_for_events_one_by_one_within_a_time() -> None:
+    async def run(orders: Shop) -> list[Event]:
+        async with AsyncStreamReader(orders.stream, orders.source(), follow=True, settings=QUICK) as reader:
+            assert await reader.next_event(timeout_seconds=0.0) is None
+            with StreamWriter(orders.stream, orders.host) as writer:
+                orders.write(writer, 30)
+            events = [await reader.next_event(TIMEOUT_SECONDS) for _ in range(30)]
+            assert await reader.next_event(timeout_seconds=0.0) is None
+            return [event for event in events if event]
+
+    with shop(MemoryStore()) as orders:
+        assert by_key(asyncio.run(run(orders))) == orders.written

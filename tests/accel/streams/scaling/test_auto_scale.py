@@ -15,12 +15,13 @@ from accel.history.rules.configuration import ScalingKind, ScalingPolicy, Stream
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream
 from accel.streams.auto_scale import AutoScaleStats
+from accel.streams.connection import ConnectionSettings, connect
 from accel.streams.owners import OwnersTable
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ScalingSettings, SegmentsSettings, StreamWriterSettings
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
-from loaders.store import CountingStore
+from loaders.store import CountingStore, MemoryStore
 from tests.accel.streams.writer.world import NAME, NODE, SMALL, Process, World
 from tests.examples import examples
 
@@ -400,6 +401,31 @@ def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
         assert host.scaling.stats().looks == 1  # the fifth pause was its last
         with pytest.raises(Closed):
             host.scaling.step()
+
+
+def test_a_connected_process_scales_by_itself() -> None:
+    """Writes until it has; how long that takes is nobody's business."""
+    hasty = ScalingSettings(
+        tick_seconds=0.02,
+        look_seconds=0.02,
+        windows_seconds=(0.1, 0.2),
+        hot_factors=(2.0, 1.25),
+        young_seconds=0,
+        cooldown_seconds=0,
+    )
+    settings = ConnectionSettings(segments=SegmentsSettings(scaling=hasty))
+    with connect(MemoryStore(), create=True, settings=settings) as streams:
+        streams.create_scope(NAME[0])
+        stream = streams.create_stream(*NAME, StreamConfiguration(scaling=EVENTS))
+        writer = streams.writer(*NAME)
+        numbers = count()
+        while len(stream.active_segments()) == 1:
+            writer.write_many([(b"event", b"key-%d" % next(numbers)) for _ in range(10)])
+            writer.flush()
+        scaling = streams.host.scaling
+    assert scaling.stats().splits > 0
+    with pytest.raises(Closed):
+        scaling.step()
 
 
 def test_nothing_is_begun_where_scaling_is_off() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from itertools import chain
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 import pytest
@@ -11,9 +14,12 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore
 from loaders.store import MemoryStore, ObjectStore
+from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from tests.accel.streams.writer.world import Process, World, ids_of
 
 WRITES_MAX = 400
+
+Answer = TypeVar("Answer")
 
 
 class Story:
@@ -50,6 +56,14 @@ class Story:
         self.flushed = list(self.written)
         process.host.close()
 
+    def so_far(self) -> Story:
+        """A copy."""
+        copied = Story()
+        copied.flushed, copied.written = list(self.flushed), list(self.written)
+        copied.transactions = dict(self.transactions)
+        copied.committed, copied.aborted = list(self.committed), list(self.aborted)
+        return copied
+
     def _begun(self, transaction: UUID, word: str) -> UUID:
         self.transactions[transaction] = [b"%s-%d" % (word.encode(), number) for number in range(5)]
         return transaction
@@ -83,8 +97,8 @@ def check(world: World, story: Story) -> None:
         with process.writer() as writer:
             writer.write(b"after", b"key-0")
         process.host.close()
-    world.check_times()
-    counts = Counter(world.payloads())
+    batches = chain.from_iterable(world.check_times().values())
+    counts = Counter(event.payload for batch in batches for event in batch)
     assert counts[b"after"] == 1
     assert [each for each in story.flushed if counts[each] != 1] == []
     assert [each for each in story.written if counts[each] > 1] == []
@@ -100,22 +114,71 @@ def run(world: World, around: ObjectStore, story: Story) -> None:
         story.tell(process)
 
 
-def writes_of_a_whole_story() -> int:
+class Moment(NamedTuple):
+    """What there is when a process dies before a write.
+
+    Args:
+        store: a copy of the bucket.
+        story: how far the process came.
+        seconds: what the clock says.
+    """
+
+    store: MemoryStore
+    story: Story
+    seconds: float
+
+
+class Recorder(DecoratedStore):
+    """Takes down all moments before a write: what a process leaves that dies there, which asks for nothing any more."""
+
+    def __init__(self, world: World, story: Story) -> None:
+        super().__init__(world.store)
+        self.world, self.story = world, story
+        self.moments: list[Moment] = []
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation in WRITES:
+            self.moments.append(Moment(copy_of(self.world.store), self.story.so_far(), self.world.seconds))
+        return send()
+
+
+def copy_of(store: ObjectStore) -> MemoryStore:
+    assert isinstance(store, MemoryStore)
+    copied = MemoryStore(clock=store._clock)
+    copied._objects, copied._keys = dict(store._objects), list(store._keys)
+    return copied
+
+
+def keys_of(store: ObjectStore) -> list[str]:
+    return [info.key for info in store.list("")]
+
+
+def moments_of_a_whole_story() -> tuple[World, list[Moment]]:
     world, story = made(), Story()
-    counted = CrashStore(world.store, None)
-    run(world, counted, story)
+    recorder = Recorder(world, story)
+    run(world, recorder, story)
     check(world, story)
     assert world.transaction_keys() == []
-    assert 50 < counted.writes < WRITES_MAX
-    return counted.writes
+    assert 50 < len(recorder.moments) < WRITES_MAX
+    return world, recorder.moments
 
 
 def test_nothing_is_lost_and_nothing_comes_twice_wherever_a_process_dies() -> None:
-    for number in range(writes_of_a_whole_story()):
-        world, story = made(), Story()
-        with pytest.raises(Crash):
-            run(world, CrashStore(world.store, number), story)
+    world, moments = moments_of_a_whole_story()
+    for number, moment in enumerate(moments):
+        world.store, world.seconds = moment.store, moment.seconds
         try:
-            check(world, story)
+            check(world, moment.story)
         except AssertionError as error:
             raise AssertionError(f"crash before write {number}") from error
+
+
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_a_process_that_dies_leaves_what_was_taken_down(part: float) -> None:
+    _, moments = moments_of_a_whole_story()
+    number = int(part * len(moments))
+    world, story = made(), Story()
+    with pytest.raises(Crash):
+        run(world, CrashStore(world.store, number), story)
+    assert keys_of(world.store) == keys_of(moments[number].store)
+    assert vars(story) == vars(moments[number].story)

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 import pytest
@@ -32,7 +33,7 @@ from accel.streams.writer import AsyncStreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import NODE, World, ids_of
+from tests.accel.streams.writer.world import CATALOG, NODE, World, ids_of
 from tests.examples import examples
 
 LONG = 20.0
@@ -62,8 +63,11 @@ class HeldStore(DecoratedStore):
         with self.changed:
             assert self.changed.wait_for(lambda: self.held >= count, LONG)
 
+    def is_held(self, call: StoreCall) -> bool:
+        return call.operation == "put" and not call.key.startswith("accel/")
+
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        if call.operation == "put" and not call.key.startswith("accel/"):
+        if self.is_held(call):
             with self.changed:
                 self.held += 1
                 self.changed.notify_all()
@@ -164,6 +168,58 @@ def test_objects_are_written_side_by_side_and_listed_in_their_order_by_few_write
         writes = counted.snapshot().of("put").requests
         assert 3 + 1 <= writes <= 3 + 3
         assert len(process.catalog.refresh().nodes[4].refs) == before + 3
+
+
+class SlowCommits(HeldStore):
+    """Commits take a tenth of a second each, by a clock that stands still otherwise."""
+
+    seconds = 1_000.0
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation == "put" and call.key.startswith("accel/tables/"):
+            self.seconds += 0.1
+        return super()._around(call, send)
+
+
+def test_events_gather_for_the_time_of_a_commit_while_an_object_is_on_its_way(world: World) -> None:
+    slow = SlowCommits(world.store)
+    world.system = replace(world.system, timer=lambda: slow.seconds)
+    with world.process(slow, SegmentsSettings(linger_seconds=0, uploads_at_once=4)) as process:
+        writer = process.writer()
+        for _ in range(4):  # one by one: nothing is on its way, so nothing is waited for
+            writer.write(b"before", b"a").result(LONG)
+        before = len(process.catalog.refresh().nodes[NODE].refs)
+        slow.hold()
+        futures = [writer.write(b"first", b"a")]
+        slow.wait_held(1)
+        futures += [writer.write(each, b"a") for each in numbered(0, 20)]
+        slow.seconds += 1.0
+        slow.wait_held(2)
+        futures += [writer.write(each, b"a") for each in numbered(20, 40)]
+        slow.seconds += 1.0
+        slow.wait_held(3)
+        slow.let_go()
+        assert [future.result(LONG) for future in futures] == [EventPlace(0, 4 + at) for at in range(41)]
+        assert len(process.catalog.refresh().nodes[NODE].refs) == before + 3
+
+
+def test_a_checkpoint_holds_up_no_acknowledgement(world: World) -> None:
+    held = HeldCheckpoints(world.store)
+    world.create(segments=1, name=("shop", "held"))
+    with world.process(held) as process:
+        writer = process.writer(name=("shop", "held"))
+        held.hold()
+        for number in range(CATALOG.checkpoint_commits):
+            assert writer.write(b"%d" % number, b"a").result(LONG) == EventPlace(0, number)
+        held.wait_held(1)
+        held.let_go()
+
+
+class HeldCheckpoints(HeldStore):
+    """Holds checkpoints instead."""
+
+    def is_held(self, call: StoreCall) -> bool:
+        return call.operation == "put" and "heckpoint" in call.key
 
 
 def test_a_flush_waits_for_what_was_written_before_it_only(world: World) -> None:

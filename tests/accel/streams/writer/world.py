@@ -159,17 +159,23 @@ class World:
         """All durable events of a stream; those of one key in their order."""
         return [event.payload for batches in self.batches(name).values() for batch in batches for event in batch]
 
-    def check_times(self) -> None:
-        """The time indexes say the same as the batches: those of sealed segments in objects, the others restored."""
+    def check_times(self) -> dict[int, list[EventBatch]]:
+        """The time indexes say the same as the batches: those of sealed segments in objects, the others restored.
+
+        Returns:
+            As `batches`.
+        """
         with self.process() as process:
             stream = process.stream()
             process.host.open_segments(NAME, stream.active_segments().ids.tolist())
             active = {each.segment_id: each.index for each in process.host._segments.listed()}
-            for segment_id, batches in self.batches().items():
+            everything = self.batches()
+            for segment_id, batches in everything.items():
                 stream_id = stream.segment_stream(segment_id)
                 index = active.get(segment_id) or SegmentTimeIndex.open(self.store, stream_id, process.host.clock)
                 found = [tuple(row) for piece in index.pieces() for row in piece.rows.tolist()]
                 assert found == [(batch.next_offset, batch.value) for batch in batches], segment_id
+        return everything
 
     def transaction_keys(self) -> list[str]:
         """What lies of transactions' data."""

@@ -1,0 +1,455 @@
+"""`accel stream write` and `accel stream read`: lines become events, and events lines, to try things with.
+
+    seq 100 | accel stream write ...         each line is an event
+    accel stream read --payload raw ...      each event is a line: the same lines, in the order of time
+
+A read ends where the stream ends now, after `--limit` events, or at Ctrl-C and SIGTERM; whatever ended it, it says
+where the next one goes on. A signal is only noted, and looked at between two events: so each event that counts as read
+was printed, and each that was printed counts. A second one ends the command at once.
+"""
+
+from __future__ import annotations
+
+import functools
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from accel.cli.options import (
+    PAYLOAD_FORMS,
+    Command,
+    ReaderChoice,
+    command,
+    payload_text,
+    slow_log_option,
+    telling_slow,
+)
+from accel.cli.stream.notation import Place, cut_text, moment_ms_text, numbers_by_segment, parse_place
+from accel.cli.stream.options import (
+    StreamChoice,
+    parse_name,
+    read_by,
+    stream_options,
+    stream_reader_options,
+)
+from accel.errors import AccelError, IllegalState, PositionTruncated
+from accel.history.rules.values import segment_text
+from accel.rendering import Output, Shown, printable, said
+from accel.system import SYSTEM
+from accel.units import count_text, size_text
+
+if TYPE_CHECKING:
+    from accel.history.store import Stream
+    from accel.streams.groups import GroupReader
+    from accel.streams.reader import StreamReader
+    from accel.streams.rules.events import Event
+    from accel.streams.segment_source import ObjectSegmentSource
+    from accel.streams.writer import StreamWriter
+
+# Lines become events
+
+
+@command(
+    "Write lines of stdin to a stream.",
+    "seq 100 | accel stream write --store s3://bucket --scope shop --stream orders",
+    "accel stream write --store s3://bucket --scope shop --stream orders --key anna < orders.txt",
+    "accel stream write --store s3://bucket --scope shop --stream orders --key-separator : < keyed.txt",
+)
+@click.option("--key", help="The key of all lines; each line's own text by default.")
+@click.option("--key-separator", metavar="TEXT", help="What stands between the key of a line and the event.")
+@click.option(
+    "--node-id", type=click.IntRange(0), help="The node to write as: its session is fenced; drawn by default."
+)
+@stream_options
+def write(
+    *, key: str | None, key_separator: str | None, node_id: int | None, stream: StreamChoice, output: Output
+) -> None:
+    """Write each line of stdin as an event, without its end; all are durable when the command has ended.
+
+    Nobody else may have the stream's segments open. Where that is so, the command says which node has them.
+    """
+    from accel.streams.connection import connect  # noqa: PLC0415 - other commands start without it
+
+    if key is not None and key_separator is not None:
+        raise click.UsageError("Expected '--key' or '--key-separator', found both.")
+    if key_separator == "":
+        raise click.UsageError("Expected a text with '--key-separator', found nothing.")
+    with (
+        connect(stream.scope.store.open(), node_id=node_id) as streams,
+        streams.writer(stream.scope.scope, stream.name) as writer,
+    ):
+        count = _written(writer, key, key_separator)
+    output.show(said(f"{count_text(count, 'event')} written to {stream}", stream=str(stream), events=count))
+
+
+def _written(writer: StreamWriter, key: str | None, separator: str | None) -> int:
+    count = 0
+    for line in _lines():
+        own, event = (key or line, line) if separator is None else _divided(line, separator.encode())
+        writer.write(event, own)
+        count += 1
+    return count
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _divided(line: bytes, separator: bytes) -> tuple[bytes, bytes]:
+    key, found, event = line.partition(separator)
+    if not found:
+        raise click.UsageError(f"Expected a key and {separator.decode()!r} in each line, found {line[:40]!r}.")
+    return key, event
+
+
+# Events become lines
+
+ORDERS: Final = ("time", "segment")
+FIELDS: Final = ("time", "segment", "offset", "size")
+RAW: Final = "raw"
+
+LOOK_SECONDS: Final = 0.5
+"""So often a read that waits looks whether it is to end."""
+
+REJOIN_PAUSE_SECONDS: Final = 1.0
+"""Before the group is asked again, where that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRead:
+    """What is to be read of a stream.
+
+    Args:
+        start: where to begin; None = the stream's head. Of a group: where one that is new begins.
+        stop: where to end; None = where the stream ends now, or nowhere if it follows.
+        group: of which it is a reader; None = of none.
+        name: of the reader of a group; None = one is drawn.
+        order: "time" or "segment".
+        reorder_wait_seconds: how long events are held back for one request of a segment that may have older ones; None
+            = as readers do by default.
+        follow: whether to wait for more.
+        events_max: no more events than that; 0 = all.
+        skip_truncated: whether to go on at the head where the stream begins behind the start.
+    """
+
+    start: Place | None = None
+    stop: Place | None = None
+    group: str | None = None
+    name: str | None = None
+    order: str = ORDERS[0]
+    reorder_wait_seconds: float | None = None
+    follow: bool = False
+    events_max: int = 0
+    skip_truncated: bool = False
+
+    def refuse_contradictions(self) -> None:
+        """Refuse what does not go together.
+
+        Raises:
+            click.UsageError: that.
+        """
+        if self.stop is not None and self.follow:
+            raise click.UsageError("Expected '--to' or '--follow', found both.")
+        if self.group is None and self.name is not None:
+            raise click.UsageError("Expected '--group' with '--reader'.")
+        if self.group is not None and (self.stop is not None or self.order != ORDERS[0]):
+            raise click.UsageError("Expected neither '--to' nor '--order segment' with '--group'.")
+
+    def run(
+        self, choice: StreamChoice, reader: ReaderChoice, printer: EventPrinter, slow_seconds: float | None
+    ) -> None:
+        """Print the events; on stderr, where the next read goes on, and how lookups went that took so long."""
+        from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415 - other commands start without it
+
+        stream = choice.open()
+        store = reader.store.open()
+        with (
+            reader.open(store, slow_seconds=slow_seconds) as opened,
+            telling_slow(opened.accelerator, printer.output),
+            self._opened(stream, ObjectSegmentSource(stream, opened.accelerator, store)) as events,
+            _noted_signals() as signals,
+        ):
+            try:
+                printer.show(self._events(events, signals), at_once=self.follow)
+                _commit(events)
+            finally:  # whatever ended it: what was printed is read
+                printer.output.summary(_summary(events, printer, self.group))
+        if signals:
+            raise click.exceptions.Exit(128 + signals[0])
+
+    def _opened(self, stream: Stream, source: ObjectSegmentSource) -> StreamReader | GroupReader:
+        from accel.streams.groups import GroupReader, ReaderGroup  # noqa: PLC0415 - likewise
+        from accel.streams.reader import Order, StreamReader  # noqa: PLC0415 - likewise
+        from accel.streams.rules.reader_core import ReaderSettings  # noqa: PLC0415 - likewise
+
+        wait = self.reorder_wait_seconds
+        settings = None if wait is None else ReaderSettings(reorder_wait_seconds=wait)
+        start = None if self.start is None else self.start.cut(stream, source)
+        if self.group is None:
+            stop = None if self.stop is None else self.stop.cut(stream, source)
+            return StreamReader(
+                stream,
+                source,
+                from_cut=start,
+                to_cut=stop,
+                follow=self.follow,
+                order=Order(self.order),
+                settings=settings,
+            )
+        group = ReaderGroup.open(stream, self.group, start)
+        name = self.name or f"cli-{SYSTEM.nonce().hex()[:12]}"
+        return GroupReader(stream, source, group, name, follow=self.follow, settings=settings)
+
+    def _events(self, reader: StreamReader | GroupReader, signals: list[int]) -> Iterator[Event]:
+        """Events until the end, or a signal."""
+        left = self.events_max or -1
+        failing_since: float | None = None
+        while left and not signals:
+            try:
+                event = reader.next_event(LOOK_SECONDS)
+            except PositionTruncated:
+                if not self.skip_truncated:
+                    raise
+                reader.skip_to_head()
+                continue
+            except AccelError as error:
+                now = SYSTEM.timer()
+                failing_since = now if failing_since is None else failing_since
+                if not self._may_ask_again(error) or now - failing_since >= reader.settings.retry_seconds:
+                    raise
+                SYSTEM.sleep(REJOIN_PAUSE_SECONDS)
+                continue
+            failing_since = None
+            if event is not None:
+                left -= 1
+                yield event
+            elif reader.is_finished:
+                return
+
+    def _may_ask_again(self, error: AccelError) -> bool:
+        """Whether a group is asked again: readers try again by themselves, but not what they ask their group."""
+        was_taken_for_dead = isinstance(error, IllegalState) and self.name is None
+        return self.group is not None and (error.retryable or was_taken_for_dead)
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM, as they come, in place of what they do by default; a second one interrupts."""
+    noted: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        if noted:
+            raise KeyboardInterrupt
+        noted.append(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.getsignal(number) for number in numbers}
+    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in caught:
+        signal.signal(number, note)
+    try:
+        yield noted
+    finally:
+        for number in caught:
+            signal.signal(number, before[number])
+
+
+def _commit(reader: StreamReader | GroupReader) -> None:
+    from accel.streams.groups import GroupReader  # noqa: PLC0415 - likewise
+
+    if isinstance(reader, GroupReader) and not reader.is_finished:
+        reader.commit()  # the last event was printed, too
+
+
+@dataclass(slots=True)
+class EventPrinter:
+    """How events are printed, and how many were.
+
+    Args:
+        output: prints.
+        form: of payloads: one of `PAYLOAD_FORMS`, or "raw".
+        names: what stands before each payload: some of `FIELDS`.
+    """
+
+    output: Output
+    form: str
+    names: tuple[str, ...]
+    events: int = field(default=0, init=False)
+    payload_bytes: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        if self.form != RAW:
+            return
+        if self.output.is_json or self.names:
+            raise click.UsageError("Expected '--payload raw' with '--output text' and without '--fields'.")
+
+    def show(self, events: Iterator[Event], *, at_once: bool) -> None:
+        """Print events as they come.
+
+        Args:
+            events: which.
+            at_once: as of `Output.show_each`.
+        """
+        counted = self._counted(events)
+        if self.form == RAW:
+            self.output.show_raw((event.payload for event in counted), at_once=at_once)
+        else:
+            self.output.show_each(map(self._shown, counted), at_once=at_once)
+
+    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+        for event in events:
+            self.events += 1
+            self.payload_bytes += len(event.payload)
+            yield event
+
+    def _shown(self, event: Event) -> Shown:
+        payload = payload_text(event.payload, self.form)
+        data = {
+            "segment": segment_text(event.segment_id),
+            "offset": event.offset,
+            "next_offset": event.next_offset,
+            "time_ms": event.value,
+            "payload_bytes": len(event.payload),
+            "payload": payload,
+        }
+        return Shown(data, self._line(event, payload))
+
+    def _line(self, event: Event, payload: str | None) -> Iterator[str]:
+        place = {
+            "time": f"{moment_ms_text(event.value) if event.value else '-':<24}",
+            "segment": f"{segment_text(event.segment_id):<7}",
+            "offset": f"{event.offset:<8}",
+            "size": f"{size_text(len(event.payload)):>10}",
+        }
+        words = [place[name] for name in FIELDS if name in self.names]
+        if payload is not None:
+            words.append("\t".join(map(printable, payload.split("\t"))))
+        yield "  ".join(words)
+
+
+def _summary(reader: StreamReader | GroupReader, printer: EventPrinter, group: str | None) -> Shown:
+    """How a read went; the position is a cut as `--from` takes it."""
+    position = reader.position()
+    data: dict[str, Any] = {
+        "events": printer.events,
+        "payload_bytes": printer.payload_bytes,
+        "position": numbers_by_segment(position),
+        "lag_seconds": reader.lag(),
+    }
+    what = f"{count_text(printer.events, 'event')}, {size_text(printer.payload_bytes)}"
+    if group is None:
+        return Shown(data, (f"{what}; goes on at {cut_text(position)}",))
+    stood = cut_text(position) if position else "no segment"
+    return Shown({**data, "group": group}, (f"{what}; group {group} goes on, this reader was at {stood}",))
+
+
+def stream_read_options(command: Command) -> Command:
+    """`--from`, `--to`, `--group`, `--order` and others -> ``events``: what to read."""
+
+    @click.option(
+        "--from",
+        "--from-position",
+        "start",
+        metavar="PLACE",
+        callback=read_by(parse_place),
+        help="Where to begin; else its head.",
+    )
+    @click.option(
+        "--to", "stop", metavar="PLACE", callback=read_by(parse_place), help="Where to end; else its end now."
+    )
+    @click.option("--group", callback=read_by(parse_name), help="Read as one reader of this group.")
+    @click.option(
+        "--reader", "name", callback=read_by(parse_name), help="The reader's name in its group; drawn by default."
+    )
+    @click.option("--order", type=click.Choice(ORDERS), default="time", show_default=True, help="Across segments.")
+    @click.option(
+        "--reorder-wait",
+        "reorder_wait_seconds",
+        type=click.FloatRange(min=0, max=60),
+        metavar="SECONDS",
+        help="How long to hold events back for one request of a segment that may have older ones; 10 by default.",
+    )
+    @click.option("--follow", is_flag=True, help="Wait for more at the end; not with --to.")
+    @click.option(
+        "--limit",
+        "--events",
+        "events_max",
+        type=click.IntRange(min=0),
+        default=0,
+        help="The maximum number; 0 for all.",
+    )
+    @click.option("--skip-truncated", is_flag=True, help="Go on at the head if the stream begins behind --from.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, **others: Any) -> Any:
+        wanted = StreamRead(**{each.name: others.pop(each.name) for each in fields(StreamRead)})
+        wanted.refuse_contradictions()
+        return command(*args, events=wanted, **others)
+
+    return wrapped  # type: ignore[return-value]  # the same command with other arguments
+
+
+def parse_fields(text: str) -> tuple[str, ...]:
+    """What stands before each payload.
+
+    >>> parse_fields("time,offset"), parse_fields("all")
+    (('time', 'offset'), ('time', 'segment', 'offset', 'size'))
+
+    Raises:
+        ValueError: another word.
+    """
+    names = FIELDS if text == "all" else tuple(text.split(","))
+    if unknown := set(names) - {*FIELDS}:
+        raise ValueError(f"expected all, or some of {', '.join(FIELDS)}, found {min(unknown)!r}")
+    return names
+
+
+@command(
+    "Read the events of a stream, one a line.",
+    "accel stream read s3://bucket --scope shop --stream orders",
+    "accel stream read s3://bucket --scope shop --stream orders --from '1h ago' --follow --fields time,segment",
+    "accel stream read s3://bucket --scope shop --stream orders --group billing --limit 100 --output json",
+)
+@stream_read_options
+@click.option(
+    "--fields",
+    "names",
+    metavar="NAMES",
+    callback=read_by(parse_fields),
+    help=f"What stands before each event: all, or some of {', '.join(FIELDS)}.",
+)
+@slow_log_option
+@click.option(
+    "--payload",
+    type=click.Choice([*PAYLOAD_FORMS.choices, RAW]),
+    default="text",
+    show_default=True,
+    help="How to print what they hold; raw for what was written, byte by byte.",
+)
+@stream_reader_options
+def read(
+    *,
+    events: StreamRead,
+    names: tuple[str, ...] | None,
+    payload: str,
+    slow_log: float | None,
+    stream: StreamChoice,
+    reader: ReaderChoice,
+    output: Output,
+) -> None:
+    """Print the events of a stream, one a line (JSON lines with --output json), in the order of time.
+
+    A PLACE is a cut, as a JSON file or as offsets such as '0@0=120 1@0=7'; a moment, such as '1h ago', from which on
+    events arrived; head, or tail. Where the next read goes on stands on stderr, as --from takes it.
+
+    With --group, as one reader of a group, which is made if there is none and then begins at --from; what was printed
+    counts as read when the command ends.
+    """
+    shown = (FIELDS if payload == "none" else ()) if names is None else names
+    events.run(stream, reader, EventPrinter(output, payload, shown), slow_log)

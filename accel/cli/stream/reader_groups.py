@@ -1,0 +1,258 @@
+"""`accel stream group`: make groups of readers, look at them, move them elsewhere, and delete them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from accel.cli.groups import CommandGroup
+from accel.cli.options import Command, ReaderChoice, command, limit_option, yes_option
+from accel.cli.stream.notation import (
+    SEGMENT_COLUMNS,
+    TAIL,
+    Place,
+    cut_text,
+    numbers_by_segment,
+    parse_place,
+    segment_data,
+)
+from accel.cli.stream.options import StreamChoice, parse_name, read_by, stream_options, stream_reader_options
+from accel.rendering import Column, Output, Shown, said, shown_names, table_of, word
+from accel.units import count_text, time_text
+
+if TYPE_CHECKING:
+    from accel.history.rules.segments import SegmentRecord
+    from accel.history.store import Stream
+    from accel.streams.groups import ReaderGroup
+    from accel.streams.rules.group_state import GroupMember, GroupState
+
+MILLISECONDS: Final = 1000
+
+
+@click.group("group", cls=CommandGroup, short_help="Make groups of readers, look at them, move them.")
+def groups_group() -> None:
+    """Make groups of readers, look at them, move them elsewhere, and delete them."""
+
+
+def group_option(command: Command) -> Command:
+    """`--group` -> ``group``: its name."""
+    return click.option("--group", required=True, callback=read_by(parse_name), help="The group's name.")(command)
+
+
+@command(
+    "List the groups of a stream.",
+    "accel stream group list --store s3://bucket --scope shop --stream orders",
+    name="list",
+    group=groups_group,
+)
+@limit_option(1000, "The maximum number; 0 for all.")
+@stream_options
+def list_groups(*, limit: int, stream: StreamChoice, output: Output) -> None:
+    """List the groups of readers of a stream, in the order of their encoded names."""
+    from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - other commands start without it
+
+    output.show(shown_names("groups", ReaderGroup.names(stream.open()), limit))
+
+
+@command(
+    "Make a group.",
+    "accel stream group create --store s3://bucket --scope shop --stream orders --group billing --from '1h ago'",
+    group=groups_group,
+)
+@click.option(
+    "--from", "start", metavar="PLACE", callback=read_by(parse_place), help="Where it begins; else at the head."
+)
+@group_option
+@stream_reader_options
+def create(*, group: str, start: Place | None, stream: StreamChoice, reader: ReaderChoice, output: Output) -> None:
+    """Make a group of readers; one that is there stays where it is.
+
+    A PLACE is a cut, as a JSON file or as offsets such as '0@0=120 1@0=7'; a moment, such as '1h ago', from which on
+    events arrived; head, or tail.
+    """
+    from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
+
+    opened = stream.open()
+    is_new = group not in ReaderGroup.names(opened)
+    made = ReaderGroup.open(opened, group, _cut(start, opened, reader) if is_new and start is not None else None)
+    position = made.position()
+    what = "created" if is_new else "was there"
+    output.show(
+        said(
+            f"group {group} of {stream} {what}: it goes on at {cut_text(position)}",
+            group=group,
+            created=is_new,
+            position=numbers_by_segment(position),
+        )
+    )
+
+
+@command(
+    "Show where a group is, and who reads.",
+    "accel stream group show --store s3://bucket --scope shop --stream orders --group billing --behind",
+    group=groups_group,
+)
+@click.option("--behind", is_flag=True, help="Also how much lies between the group and the tail; reads some events.")
+@group_option
+@stream_reader_options
+def show(*, group: str, behind: bool, stream: StreamChoice, reader: ReaderChoice, output: Output) -> None:
+    """Show the segments that a group reads and how far it is, and its readers: shares, lag and leases.
+
+    A reader that is silent for longer than its lease is taken for dead by the others. Its lag is what it told last.
+    """
+    opened = stream.open()
+    state = _existing(opened, group).state()
+    position = state.position()
+    left: int | None = None
+    if behind:
+        left = opened.cuts.size_between(position, _cut(Place(TAIL), opened, reader))
+    unit = opened.configuration().offset_unit.value
+    output.show(_shown_state(group, state, left, unit))
+
+
+@command(
+    "Let a group go on elsewhere; a dry run without --yes.",
+    "accel stream group reset --store s3://bucket --scope shop --stream orders --group billing --to '1h ago' --yes",
+    group=groups_group,
+)
+@click.option("--to", "place", metavar="PLACE", required=True, callback=read_by(parse_place), help="Where it goes on.")
+@click.option("--evict", is_flag=True, help="Send away the readers that are in the group; they join again.")
+@yes_option("Move it; without it nothing is changed.")
+@group_option
+@stream_reader_options
+def reset(
+    *, group: str, place: Place, evict: bool, yes: bool, stream: StreamChoice, reader: ReaderChoice, output: Output
+) -> None:
+    """Let a group go on at another place, before or behind where it is.
+
+    A PLACE is as for `create`. While readers are in the group that is refused, unless --evict sends them away.
+    """
+    opened = stream.open()
+    found = _existing(opened, group)
+    before, after = found.position(), _cut(place, opened, reader)
+    if yes:
+        after = dict(found.reset(after, evict=evict))
+    data = {"from": numbers_by_segment(before), "to": numbers_by_segment(after)}
+    moved = f"{cut_text(before)} -> {cut_text(after)}"
+    sentence = f"group {group}: {moved}" if yes else f"dry run: group {group}: {moved} (--yes does it)"
+    output.show(said(sentence, group=group, dry_run=not yes, **data))
+
+
+@command(
+    "Declare a reader dead.",
+    "accel stream group offline --store s3://bucket --scope shop --stream orders --group billing --reader one",
+    group=groups_group,
+)
+@click.option("--reader", "name", required=True, callback=read_by(parse_name), help="The reader's name.")
+@group_option
+@stream_options
+def offline(*, group: str, name: str, stream: StreamChoice, output: Output) -> None:
+    """Let others read the segments of a reader at once, from where it told last; else its lease has to run out.
+
+    One that lives learns so from its next call, and joins again.
+    """
+    found = _existing(stream.open(), group)
+    was_there = name in [each.name for each in found.state().readers]
+    found.reader_offline(name)
+    what = "is out of" if was_there else "was not in"
+    output.show(said(f"reader {name} {what} group {group}", group=group, reader=name, was_there=was_there))
+
+
+@command(
+    "Delete a group; a dry run without --yes.",
+    "accel stream group delete --store s3://bucket --scope shop --stream orders --group billing --yes",
+    group=groups_group,
+)
+@yes_option("Delete; without it nothing is changed.")
+@group_option
+@stream_options
+def delete(*, yes: bool, group: str, stream: StreamChoice, output: Output) -> None:
+    """Delete a group, and what it knows of its position; one that is not there counts as deleted."""
+    from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
+
+    opened = stream.open()
+    exists = group in ReaderGroup.names(opened)
+    if not exists:
+        output.show(said(f"there is no group {group} of {stream}", group=group, dry_run=not yes, exists=False))
+        return
+    found = ReaderGroup.open(opened, group)
+    count = len(found.state().readers)
+    if yes:
+        found.delete()
+    would = "deleted" if yes else f"with {count_text(count, 'reader')} would be deleted (--yes does it)"
+    sentence = f"group {group} of {stream} {would}"
+    output.show(said(sentence if yes else f"dry run: {sentence}", group=group, dry_run=not yes, exists=not yes))
+
+
+def _existing(stream: Stream, name: str) -> ReaderGroup:
+    """A group that is there: a wrong name makes none.
+
+    Raises:
+        NotInHistory: it is not.
+    """
+    from accel.errors import NotInHistory  # noqa: PLC0415 - likewise
+    from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
+
+    if name not in ReaderGroup.names(stream):
+        raise NotInHistory(f"expected a reader group of {stream.name}, found none named {name!r}")
+    return ReaderGroup.open(stream, name)
+
+
+def _cut(place: Place, stream: Stream, reader: ReaderChoice) -> dict[int, int]:
+    if not place.needs_data:
+        return place.cut(stream)
+    from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415 - likewise
+
+    store = reader.store.open()
+    with reader.open(store) as opened:
+        return place.cut(stream, ObjectSegmentSource(stream, opened.accelerator, store))
+
+
+def _shown_state(group: str, state: GroupState, left: int | None, unit: str) -> Shown:
+    readers = state.readers
+    owners = {
+        each.id: readers[owner].name if owner >= 0 else None
+        for each, owner in zip(state.segments, state.owners.tolist(), strict=True)
+    }
+    offsets = dict(zip(state.segments.ids.tolist(), state.offsets.tolist(), strict=True))
+    shares = Counter(owners.values())
+    data = {
+        "group": group,
+        "position": numbers_by_segment(state.position()),
+        "lag_seconds": max((each.lag for each in readers), default=0) / MILLISECONDS,
+        "behind": left,
+        "unit": unit,
+        "segments": [
+            {**segment_data(each), "offset": offsets[each.id], "reader": owners[each.id]} for each in state.segments
+        ],
+        "readers": [_reader_data(each, shares[each.name]) for each in readers],
+    }
+    segment_columns: tuple[Column[SegmentRecord], ...] = (
+        Column("offset", lambda each: offsets[each.id]),
+        word("reader", lambda each: owners[each.id] or "-"),
+    )
+    reader_columns: tuple[Column[GroupMember], ...] = (
+        word("reader", lambda each: each.name),
+        Column("segments", lambda each: shares[each.name]),
+        Column("lag", lambda each: time_text(each.lag / MILLISECONDS)),
+        Column("lease", lambda each: time_text(each.lease.milliseconds / MILLISECONDS) if any(each.lease) else "none"),
+    )
+    sentence = f"group {group}: {count_text(len(state.segments), 'segment')}, {count_text(len(readers), 'reader')}"
+    sentence += "" if left is None else f", {left} {unit} behind the tail"
+    tables = (table_of(state.segments, *SEGMENT_COLUMNS, *segment_columns), "")
+    table = (table_of(readers, *reader_columns), "") if readers else ()
+    position = f"goes on at {cut_text(state.position())}"
+    return Shown(data, (*tables, *table, sentence, position))
+
+
+def _reader_data(reader: GroupMember, segments: int) -> dict[str, Any]:
+    lease_seconds = reader.lease.milliseconds / MILLISECONDS if any(reader.lease) else None
+    return {
+        "reader": reader.name,
+        "segments": segments,
+        "lag_seconds": reader.lag / MILLISECONDS,
+        "lease_seconds": lease_seconds,
+        "renewals": reader.lease.renewals,
+    }

@@ -1,0 +1,222 @@
+"""Metrics of one process, as Prometheus reads them: what `stats()` of an accelerator says, and of what is around it.
+
+    from prometheus_client import REGISTRY, start_http_server
+    from accel.metrics import AccelCollector
+
+    store = CountingStore(open_store("s3://bucket/prefix"), SYSTEM.timer)     # counts requests, and times them
+    accelerator = ReadAccelerator(catalog.images(), store)
+    REGISTRY.register(AccelCollector(accelerator, store))
+    start_http_server(9464)
+
+Nothing is counted twice: a scrape reads the numbers that are there, so that lookups pay nothing for it. Counters end in
+their unit and `_total`; labels have a bounded set of values (endings, reasons, names of caches, operations, outcomes),
+never an id, a key or a name that somebody chose. docs/operations.md has the list, with what to alert on.
+
+The extra `metrics` brings prometheus-client. Source: docs/decisions/0050-metrics-are-read-from-stats.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Protocol
+
+from accel.errors import MissingExtra
+from accel.lookup.stats import AcceleratorStats
+from loaders.counting import CacheStats, HistogramStats
+from loaders.store import CountingStore
+
+try:
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        Metric,
+    )
+    from prometheus_client.registry import Collector
+except ImportError as error:
+    raise MissingExtra("metrics need prometheus-client: pip install 'accel-streams[metrics]'") from error
+
+
+class Accelerator(Protocol):
+    """What is asked of an accelerator; both kinds have it."""
+
+    def stats(self) -> AcceleratorStats:
+        """Everything that it counts."""
+        ...
+
+
+HINT_TROUBLES: Final = ("missing", "corrupt", "foreign", "unreadable", "mixed", "stale", "unreachable")
+HINT_KINDS: Final = ("snapshot", "pack")
+
+
+class AccelCollector(Collector):
+    """Gives Prometheus what is counted already. Threads: any; a scrape takes no lock longer than `stats()` does.
+
+    Args:
+        accelerator: whose lookups, caches, hints and images are told; None = none.
+        store: the store that all requests go through; with a timer it tells their latency, too. None = none.
+        caches: gives more caches by their name, as `Connection.cache_stats` does; None = none.
+
+    Complexity: of a scrape O(caches + operations x outcomes + objects of nodes with hints).
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator | None = None,
+        store: CountingStore | None = None,
+        caches: Callable[[], Mapping[str, CacheStats]] | None = None,
+    ) -> None:
+        self._accelerator = accelerator
+        self._store = store
+        self._caches = caches
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: a registry does not need to ask an accelerator when it is told of this."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, of one moment each."""
+        caches = {} if self._caches is None else dict(self._caches())
+        if self._accelerator is not None:
+            stats = self._accelerator.stats()
+            caches |= stats.caches
+            yield from _lookups(stats)
+            yield from _loads(stats)
+            yield from _hints(stats)
+            yield from _images(stats)
+        yield from _cache_families(caches)
+        if self._store is not None:
+            yield from _requests(self._store)
+
+
+def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
+    lookups = stats.lookups
+    endings = {
+        "limit": lookups.limits,
+        "end": lookups.ends,
+        "hole": lookups.holes,
+        "partial": lookups.partial,
+        "failed": lookups.failed,
+    }
+    yield _counters("accel_lookups", "Lookups by how they ended.", "ending", endings)
+    yield _counter("accel_lookups_warm", "Lookups that memory answered: nothing was opened.", lookups.warm)
+    yield _histogram("accel_lookup_rounds", "Rounds of loading of each lookup.", lookups.rounds_each)
+    yield _histogram("accel_lookup_opened_objects", "Objects that each lookup opened.", lookups.opened_each)
+    skipped = {
+        "index": lookups.skipped_by_index,
+        "filter": lookups.skipped_by_filter,
+        "bounds": lookups.skipped_by_bounds,
+    }
+    text = "Listed objects that lookups did not open, by what spared them."
+    yield _counters("accel_lookup_skipped_objects", text, "by", skipped)
+    text = "Objects of the lists that loading lookups visited."
+    yield _counter("accel_lookup_listed_objects", text, lookups.objects_listed)
+    text = "Objects that were opened, as their filter had not excluded the stream."
+    yield _counter("accel_filter_passed_objects", text, lookups.filters_passed)
+    text = "Of these, objects that lacked the stream: false positives."
+    yield _counter("accel_filter_false_positive_objects", text, lookups.filters_wrong)
+
+
+def _loads(stats: AcceleratorStats) -> Iterator[Metric]:
+    loader, hedging = stats.loader, stats.hedging
+    outcomes = {"opened": loader.opened, "failed": loader.failed, "joined": loader.joined, "cached": loader.cached}
+    yield _counters("accel_loads", "Object indexes asked for, by what came of it.", "outcome", outcomes)
+    yield _histogram("accel_load_duration_seconds", "Time that opening an object took.", loader.open_seconds)
+    yield _counter("accel_load_bytes", "Bytes of object indexes that were read.", loader.bytes_read)
+    yield _counter("accel_load_second_requests", "Openings that took a second request.", loader.second_requests)
+    yield _counter("accel_hedged_requests", "Reads that were sent a second time.", hedging.hedged)
+    yield _counter("accel_hedged_won_requests", "Of these, the second answer came first.", hedging.won)
+    yield _gauge("accel_hedged_abandoned_requests", "Requests that lost and run still.", hedging.abandoned)
+
+
+def _hints(stats: AcceleratorStats) -> Iterator[Metric]:
+    hints = stats.hints
+    yield _counter("accel_hint_requests", "Requests for roots, entries and packs.", hints.requests)
+    yield _counter("accel_hint_bytes", "Bytes of these.", hints.bytes_read)
+    troubles = {name: int(getattr(hints, name)) for name in HINT_TROUBLES}
+    yield _counters("accel_hint_problems", "Hints that could not be used, by reason.", "reason", troubles)
+    yield _gauge("accel_hint_age_seconds", "Age of the oldest hint in use; 0 if none is.", hints.oldest_seconds)
+    covered = dict.fromkeys(HINT_KINDS, 0)
+    listed = dict.fromkeys(HINT_KINDS, 0)
+    for hint in stats.node_hints:
+        covered[hint.kind] += hint.covered
+        listed[hint.kind] += hint.listed
+    yield _gauges("accel_hint_covered_objects", "Listed objects that hints speak of.", "kind", covered)
+    text = "Objects of the lists for which hints were asked."
+    yield _gauges("accel_hint_listed_objects", text, "kind", listed)
+
+
+def _images(stats: AcceleratorStats) -> Iterator[Metric]:
+    lookups = stats.lookups
+    yield _gauge("accel_image_age_seconds", "Since the image was installed.", stats.image_age_seconds)
+    text = "Since the image was last known to be the newest."
+    yield _gauge("accel_image_unconfirmed_seconds", text, stats.image_unconfirmed_seconds)
+    text = "1 if the last question to the source of images failed."
+    yield _gauge("accel_image_source_failing", text, int(stats.is_source_failing))
+    yield _counter("accel_image_refreshes", "Newer images asked for by lookups.", lookups.refreshes)
+    text = "Questions to the source of images that failed."
+    yield _counter("accel_image_refresh_failures", text, lookups.source_failures)
+    yield _gauge("accel_memory_bytes", "Memory of all caches.", stats.memory_bytes)
+    yield _gauge("accel_memory_max_bytes", "The sum of their bounds.", stats.memory_bytes_max)
+
+
+def _cache_families(caches: Mapping[str, CacheStats]) -> Iterator[Metric]:
+    def of(read: Callable[[CacheStats], float]) -> dict[str, float]:
+        return {name: read(cache) for name, cache in caches.items()}
+
+    yield _gauges("accel_cache_entries", "Things in a cache.", "cache", of(lambda cache: cache.entries))
+    yield _gauges("accel_cache_bytes", "What they take.", "cache", of(lambda cache: cache.size_bytes))
+    yield _gauges("accel_cache_max_bytes", "Their bound.", "cache", of(lambda cache: cache.size_bytes_max))
+    yield _counters("accel_cache_hits", "Questions that a cache answered.", "cache", of(lambda cache: cache.hits))
+    yield _counters("accel_cache_misses", "Questions that it did not answer.", "cache", of(lambda cache: cache.misses))
+    text = "Things that left for want of room."
+    yield _counters("accel_cache_evicted_entries", text, "cache", of(lambda cache: cache.evicted))
+    yield _counters("accel_cache_evicted_bytes", "What these took.", "cache", of(lambda cache: cache.evicted_bytes))
+
+
+def _requests(store: CountingStore) -> Iterator[Metric]:
+    counts = store.snapshot().by_operation
+    sent = {name: count.sent_bytes for name, count in counts.items()}
+    received = {name: count.received_bytes for name, count in counts.items()}
+    yield _counters("accel_store_sent_bytes", "Bodies that went to the store.", "operation", sent)
+    yield _counters("accel_store_received_bytes", "Bodies that came from it.", "operation", received)
+    text = "1 if the request that ended last found the store unavailable."
+    yield _gauge("accel_store_failing", text, int(store.is_failing))
+    labels = ("operation", "outcome")
+    requests = CounterMetricFamily("accel_store_requests", "Requests to the store.", labels=labels)
+    seconds = HistogramMetricFamily("accel_store_request_duration_seconds", "Time that they took.", labels=labels)
+    for kind, histogram in store.request_seconds().items():
+        requests.add_metric(kind, histogram.values)
+        seconds.add_metric(kind, _buckets(histogram), histogram.total)
+    yield requests
+    yield seconds
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=(label,))
+    for key, value in values.items():
+        family.add_metric((key,), value)
+    return family
+
+
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=(label,))
+    for key, value in values.items():
+        family.add_metric((key,), value)
+    return family
+
+
+def _histogram(name: str, text: str, histogram: HistogramStats) -> Metric:
+    return HistogramMetricFamily(name, text, buckets=_buckets(histogram), sum_value=histogram.total)
+
+
+def _buckets(histogram: HistogramStats) -> list[tuple[str, float]]:
+    return [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in histogram.cumulated()]

@@ -1,0 +1,113 @@
+"""Spans of what takes time, for an application that records any; nothing at all for one that does not.
+
+    lookup "accel.lookup"                  a lookup that has something to load; what memory answers makes no span
+      round "accel.round"                  from asking for objects until the lookup goes on
+        load "accel.load"                  an object index is opened, in a loading thread
+          request "accel.store GET ..."    one request to the store
+
+Only the API package of OpenTelemetry is used (the extra `metrics`), and it is not imported here: an application that
+records spans has imported it to set its provider up. Where nobody has, no span can be recorded, and none is made.
+
+The context of a caller goes with work that is handed to other threads (`loaders.lifetime`), so that spans of loads find
+the round that they are part of.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final, TypeAlias
+
+NAME: Final = "accel"
+"""The name of the tracer."""
+
+Attribute: TypeAlias = str | int | float | bool
+
+_NOTHING: Final[AbstractContextManager[None]] = nullcontext()
+
+
+class Span:
+    """A span that is not the current one of its thread: scripts of several lookups take turns in one thread.
+
+    Threads: one at a time. Use `current` around work that is to be part of it, and `end` once.
+
+    Args:
+        trace: the module `opentelemetry.trace`.
+        name: of the span.
+        attributes: of it.
+        parent: the span that it is part of; None = that of the caller.
+    """
+
+    __slots__ = ("_trace", "span")
+
+    def __init__(self, trace: Any, name: str, attributes: dict[str, Attribute], parent: Span | None = None) -> None:
+        context = None if parent is None else trace.set_span_in_context(parent.span)
+        self._trace = trace
+        self.span: Any = trace.get_tracer(NAME).start_span(name, context=context, attributes=_named(attributes))
+
+    def begin(self, name: str, **attributes: Attribute) -> Span:
+        """Begin a span that is part of this one."""
+        return Span(self._trace, name, attributes, self)
+
+    def current(self) -> AbstractContextManager[Any]:
+        """Work within is part of the span, in other threads too."""
+        context: AbstractContextManager[Any] = self._trace.use_span(
+            self.span, end_on_exit=False, record_exception=False, set_status_on_exception=False
+        )
+        return context
+
+    def end(self, error: BaseException | None = None, **attributes: Attribute) -> None:
+        """The span is over.
+
+        Args:
+            error: what it ended with, if it failed.
+            attributes: what came of it.
+        """
+        for name, value in _named(attributes).items():
+            self.span.set_attribute(name, value)
+        if error is not None:
+            self.span.set_attribute("error.type", type(error).__name__)
+            self.span.set_status(self._trace.StatusCode.ERROR)
+        self.span.end()
+
+
+def begin_span(name: str, **attributes: Attribute) -> Span | None:
+    """Begin a span that is part of the caller's; None where nothing records any."""
+    trace = _recording()
+    return None if trace is None else Span(trace, name, attributes)
+
+
+def current(span: Span | None) -> AbstractContextManager[Any]:
+    """Work within is part of a span, if there is one."""
+    return _NOTHING if span is None else span.current()
+
+
+def traced(name: str, **attributes: Attribute) -> AbstractContextManager[None]:
+    """Work within is a span; an error ends it as failed, with the name of its class and nothing of its text."""
+    trace = _recording()
+    if trace is None:
+        return _NOTHING
+    return _traced(Span(trace, name, attributes))
+
+
+@contextmanager
+def _traced(span: Span) -> Iterator[None]:
+    failed: BaseException | None = None
+    try:
+        with span.current():
+            yield
+    except BaseException as error:
+        failed = error
+        raise
+    finally:
+        span.end(failed)
+
+
+def _named(attributes: dict[str, Attribute]) -> dict[str, Attribute]:
+    return {f"accel.{name}": value for name, value in attributes.items()}
+
+
+def _recording() -> Any:
+    """The module `opentelemetry.trace`, if the application has imported it."""
+    return sys.modules.get("opentelemetry.trace")

@@ -1,0 +1,185 @@
+"""What a scrape tells: the numbers of `stats()`, what was spared, false positives of filters, time of requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+
+import accel
+from accel import MetadataImage, StaticImages
+from accel.errors import KeyMissing, StoreUnavailable
+from accel.image import ImageVersion
+from accel.metrics import AccelCollector
+from accel.testing import Fault, FaultStore
+from bloom import StreamFilter
+from loaders.counting import Histogram
+from loaders.store import CountingStore, Fetched, MemoryStore
+from tests.accel.lookup.cluster import NODE, STREAM, line_image, line_store, put, settled
+from tests.accel.lookup.driving import Clock
+from tests.examples import examples
+
+
+def scraped(collector: AccelCollector) -> dict[str, float]:
+    """The samples of a scrape, each by its name and labels."""
+    registry = CollectorRegistry()
+    registry.register(collector)
+    lines = [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_lookups_are_told_by_ending_and_add_up() -> None:
+    store = line_store(20)
+    with settled(store, line_image(list(range(20)), end=250)) as one:
+        one.get_objects(STREAM, 5, limit=2)
+        one.get_objects(STREAM, 5, 12)
+        one.get_objects(STREAM, 195, 240)
+        one.get_objects(STREAM, 5, limit=2)
+        with pytest.raises(accel.InvalidRequest):
+            one.get_objects(STREAM, 9, 3)
+        told, stats = scraped(AccelCollector(one, store)), one.stats().lookups
+    by_ending = {name: told[f'accel_lookups_total{{ending="{name}"}}'] for name in ("limit", "end", "hole", "failed")}
+    assert by_ending == {"limit": 2, "end": 1, "hole": 1, "failed": 1}
+    assert (stats.lookups, told["accel_lookups_warm_total"]) == (4, stats.warm)
+    assert told["accel_lookup_rounds_count"] == told["accel_lookup_opened_objects_count"] == stats.lookups
+    assert told["accel_lookup_rounds_sum"] == stats.rounds
+    assert told["accel_lookup_opened_objects_sum"] == stats.objects_opened
+    assert told['accel_lookup_rounds_bucket{le="0.0"}'] == stats.warm
+
+
+@settings(max_examples=examples(30))
+@given(st.lists(st.integers(0, 390), min_size=1, max_size=6), st.sampled_from(["spread", "window", "load-all"]))
+def test_opened_and_skipped_objects_are_those_that_the_lists_have(starts: list[int], policy: str) -> None:
+    with settled(line_store(40), line_image(list(range(40)), end=400), policy=policy) as one:
+        for start in starts:
+            answer = one.get_objects(STREAM, start)
+            spared = answer.spared
+            skipped = spared.by_index + spared.by_filter + spared.by_bounds
+            assert min(spared.by_index, spared.by_filter, spared.by_bounds) >= 0
+            assert skipped == (answer.objects_listed - answer.objects_opened if answer.rounds else 0)
+        stats = one.stats().lookups
+        told = scraped(AccelCollector(one))
+    by = {name: told[f'accel_lookup_skipped_objects_total{{by="{name}"}}'] for name in ("index", "filter", "bounds")}
+    assert sum(by.values()) + stats.objects_opened == stats.objects_listed == told["accel_lookup_listed_objects_total"]
+
+
+def test_a_filter_that_says_maybe_of_an_object_without_the_stream_is_a_false_positive() -> None:
+    store = MemoryStore()
+    for each in range(4):  # the stream is in the last one alone; the filters of 1 and 2 say that it may be there
+        put(store, each, [(1, each, each + 1), *([(STREAM, 0, 10)] if each == 3 else [])])
+    with settled(CountingStore(store), line_image([0, 1, 2, 3])) as one:
+        told = {0: [1], 1: [1, STREAM], 2: [1, STREAM], 3: [1, STREAM]}
+        one._engine.index_cache.add_filters(NODE, ((each, filter_of(ids)) for each, ids in told.items()))
+        answer = one.get_objects(STREAM, 0)
+        scrape = scraped(AccelCollector(one))
+    assert [each.object_id for each in answer.objects] == [3]
+    assert scrape["accel_filter_passed_objects_total"] == 3
+    assert scrape["accel_filter_false_positive_objects_total"] == 2
+    assert scrape['accel_lookup_skipped_objects_total{by="filter"}'] == 1
+
+
+def filter_of(stream_ids: list[int]) -> StreamFilter:
+    return StreamFilter.build(np.asarray(stream_ids, dtype=np.int64))
+
+
+class SlowStore(MemoryStore):
+    """Each ranged read takes 30 ms of a clock that only moves so."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        self.clock.seconds += 0.03
+        return super().get_range(key, start, end)
+
+
+def test_requests_are_told_by_operation_and_outcome_with_their_time() -> None:
+    clock = Clock()
+    faults = FaultStore(SlowStore(clock))
+    faults.put("a", b"12345")
+    store = CountingStore(faults, clock)
+    store.get_range("a", 0, 4)
+    with pytest.raises(KeyMissing):
+        store.get_range("b", 0, 4)
+    faults.schedule(Fault.SLOW_DOWN)
+    with pytest.raises(StoreUnavailable):
+        store.get_range("a", 0, 4)
+    told = scraped(AccelCollector(store=store))
+    requests = {outcome: of_requests(told, outcome) for outcome in ("ok", "KeyMissing", "StoreUnavailable")}
+    assert requests == {"ok": (1, 0.03), "KeyMissing": (1, 0.03), "StoreUnavailable": (1, 0)}
+    assert told['accel_store_received_bytes_total{operation="get_range"}'] == 4
+    assert told["accel_store_failing"] == 1
+    store.get_range("a", 0, 4)
+    assert scraped(AccelCollector(store=store))["accel_store_failing"] == 0
+
+
+def of_requests(told: dict[str, float], outcome: str) -> tuple[float, float]:
+    labels = f'{{operation="get_range",outcome="{outcome}"}}'
+    seconds = told[f"accel_store_request_duration_seconds_sum{labels}"]
+    return told[f"accel_store_requests_total{labels}"], round(seconds, 6)
+
+
+def test_loads_are_timed_and_caches_told() -> None:
+    store = line_store(20)
+    with settled(store, line_image(list(range(20))), block_index_size_bytes_max=600) as one:
+        one.get_objects(STREAM, 5, 150, limit=20)
+        stats = one.stats()
+        told = scraped(AccelCollector(one))
+    assert told["accel_load_duration_seconds_count"] == stats.loader.opened > 4
+    assert told['accel_cache_evicted_entries_total{cache="block_indexes"}'] == stats.loader.evicted_objects > 0
+    assert told['accel_cache_evicted_bytes_total{cache="block_indexes"}'] == stats.loader.evicted_bytes > 0
+    assert told['accel_cache_bytes{cache="block_indexes"}'] <= told['accel_cache_max_bytes{cache="block_indexes"}']
+    assert told['accel_cache_entries{cache="object_indexes"}'] == stats.knowledge.range_index.objects
+
+
+def test_a_connection_tells_of_tables_and_time_parts() -> None:
+    with accel.connect("memory://metrics", create=True) as connection:
+        connection.create_scope("shop")
+        connection.create_stream("shop", "orders")
+        stream = connection.stream_store.stream("shop", "orders")
+        for _ in range(2):
+            stream.current_epoch()
+        told = scraped(AccelCollector(caches=connection.cache_stats))
+    assert told['accel_cache_entries{cache="tables"}'] > 0
+    assert told['accel_cache_misses_total{cache="tables"}'] > 0
+    assert told['accel_cache_max_bytes{cache="time_parts"}'] > 0
+
+
+class FailingImages(StaticImages):
+    """Cannot be asked for newer images."""
+
+    def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
+        raise OSError(f"nobody knows of images after {version} within {timeout_seconds} s")
+
+
+def test_a_source_that_fails_shows_until_it_answers_again() -> None:
+    source = FailingImages(line_image([0, 1]))
+    with settled(line_store(2), source) as one:
+        collector = AccelCollector(one)
+        one.follow()
+        assert scraped(collector)["accel_image_source_failing"] == 1
+        assert scraped(collector)["accel_image_refresh_failures_total"] == 1
+        one.get_objects(STREAM, 5)
+        assert scraped(collector)["accel_image_source_failing"] == 0
+
+
+def test_no_label_is_an_id_or_a_key() -> None:
+    store = line_store(8)
+    with settled(store, line_image(list(range(8)))) as one:
+        one.get_objects(STREAM, 5)
+        names = scraped(AccelCollector(one, store))
+    labels = {label.partition("=")[0] for name in names if "{" in name for label in name.split("{")[1].split(",")}
+    assert labels <= {"ending", "by", "outcome", "reason", "kind", "cache", "operation", "le"}
+
+
+@given(st.lists(st.floats(0, 100), max_size=40))
+def test_a_histogram_counts_each_value_in_the_bucket_that_it_fits(values: list[float]) -> None:
+    histogram = Histogram((0.5, 1.0, 50.0))
+    for value in values:
+        histogram.add(value)
+    told = dict(histogram.stats().cumulated())
+    assert told == {bound: sum(value <= bound for value in values) for bound in (0.5, 1.0, 50.0, float("inf"))}
+    assert histogram.stats().total == pytest.approx(sum(values))
