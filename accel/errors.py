@@ -357,6 +357,7 @@ class Sought(Enum):
     SEGMENT = "accel stream segments shows those of now or of a time, accel stream epochs those of an epoch"
     CUT = "accel stream cuts list shows when cuts were recorded; those that retention passed are deleted"
     REQUEST = "accel stream requests lists those that wait, and the last that ended"
+    GROUP = "accel stream group list shows the groups of readers that a stream has"
     TRANSACTION = "accel txn list shows those that have not ended; how one ended is remembered for a day or two"
 
 
@@ -379,7 +380,7 @@ class HostMissing(HistoryError, RuntimeError):
 
 
 class NotInHistory(HistoryError, LookupError):
-    """There is no such scope or stream, or the stream has no such epoch, segment, cut, request or transaction.
+    """There is no such scope or stream, or the stream has no such epoch, segment, cut, request, group or transaction.
 
     Args:
         message: what was expected, and what was found.

@@ -303,6 +303,33 @@ def parse_time_part_key(stream_id: int, key: str) -> int | None:
     return first_record if first_record is not None and time_part_key(stream_id, first_record) == key else None
 
 
+def number_table_key(stream_id: int, end: int) -> str:
+    """Where the table of writers' numbers lies that a segment had at an offset; beside the parts of its time index.
+
+    >>> number_table_key(7, 100)
+    'accel/time/7/writers-00000000000000000100'
+
+    Raises:
+        ValueError: a stream id or an offset below 0 or beyond 64 bits.
+
+    Source: docs/formats.md, "Numbers of writers".
+    """
+    _check_number("an offset", end)
+    return f"{number_tables_prefix(stream_id)}{end:0{_DIGITS}d}"
+
+
+def number_tables_prefix(stream_id: int) -> str:
+    """What the keys of the tables of a segment begin with; listed in the order of the offsets.
+
+    >>> number_tables_prefix(7)
+    'accel/time/7/writers-'
+
+    Raises:
+        ValueError: a stream id below 0 or beyond 64 bits.
+    """
+    return f"{time_part_prefix(stream_id)}writers-"
+
+
 def transaction_key(stream_unique_id: UUID, transaction_id: UUID) -> str:
     """Where the data of a transaction lies that is to be committed.
 

@@ -64,10 +64,12 @@ from accel.catalog.records import (
     CHECKSUM_MAX,
     LIVE,
     NO_COMMIT,
+    NO_STREAM,
     PREPARED,
     RELEASED,
     RETIRED,
     STREAM_OBJECT,
+    WRITER_NUMBER,
     NodeList,
     ObjectFacts,
     Rows,
@@ -95,8 +97,8 @@ PREPARED_MAX = 10_000
 """Ids that may be prepared at one time in one list."""
 
 TIMES_MAX = 32_768
-"""Time records that wait in a list for a checkpoint, some 5 bytes each; those of a commit that would be more are left
-out, and are made again from the data if they are needed."""
+"""Time records that wait in a list for a checkpoint, some 5 bytes each, and numbers of writers; those of a commit that
+would be more are left out, and are made again from the data if they are needed."""
 
 STREAM_OBJECTS_A_COMMIT_MAX = 10_000
 """As in the production system: a larger commit once stopped its controllers."""
@@ -317,6 +319,7 @@ def _with_commit(
     named["node_id"], named["added_by"] = now.node_id, commit
     waiting = by_stream(join_rows(now.stream_objects, named), "start")
     refuse_overlaps(waiting, now.where)
+    times, numbers = _told_after(now, added)
     new = [] if added is None else [sketch_rows([(added.object_id, added.sketch)])]
     return replace(
         now,
@@ -325,19 +328,27 @@ def _with_commit(
         prepared=now.prepared[~np.isin(now.prepared["object_id"], ids)],
         stream_objects=waiting,
         sketches=sketches_of(live, *new, now.sketches),
-        times=_times_after(now, added),
+        times=times,
+        numbers=numbers,
     )
 
 
-def _times_after(now: NodeList, added: ObjectFacts | None) -> Rows:
+def _told_after(now: NodeList, added: ObjectFacts | None) -> tuple[Rows, Rows]:
+    """Times and numbers. Those of a commit that would be too many are left out; a row of no stream says that."""
     if added is None or added.times is None:
-        return now.times
-    waiting = now.times[now.times["commit"] > added.counted]
-    if len(waiting) + len(added.times) > TIMES_MAX:
-        return waiting
-    rows = join_rows(waiting, added.times)
-    rows["commit"][len(waiting) :] = now.next_order_id
-    return rows
+        return now.times, now.numbers
+    told = no_rows(WRITER_NUMBER) if added.numbers is None else added.numbers
+    times = now.times[now.times["commit"] > added.counted]
+    numbers = now.numbers[now.numbers["commit"] > added.counted]
+    if len(times) + len(added.times) <= TIMES_MAX and len(numbers) + len(told) <= TIMES_MAX:
+        times, numbers = join_rows(times, added.times), join_rows(numbers, told)
+        times["commit"][len(times) - len(added.times) :] = now.next_order_id
+        numbers["commit"][len(numbers) - len(told) :] = now.next_order_id
+    elif len(told):
+        left_out = np.zeros(1, dtype=WRITER_NUMBER)
+        left_out["stream_id"], left_out["commit"] = NO_STREAM, now.next_order_id
+        numbers = join_rows(numbers[numbers["stream_id"] != NO_STREAM], left_out)
+    return times, numbers
 
 
 def _live_row(added: ObjectFacts, order_id: int) -> Rows:

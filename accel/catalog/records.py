@@ -13,6 +13,7 @@ Rows are structured arrays of 64-bit integers, one type for each kind of thing t
     SKETCH                   which streams an object certainly does not hold  ascending by object id
     TIME_RECORD              when an append to a stream arrived               each stream's ascending by record
     RELEASED                 a range of a stream that another node takes over ascending by stream id
+    WRITER_NUMBER            which events of a writer are durable             each stream's together
 
 Every commit to a node's list has a number: the list's counter shows it beforehand and one more afterwards. An uploaded
 object's order id is the number of its commit. `added_by` and `retired_by` name the commits that listed and that retired
@@ -67,6 +68,9 @@ NO_COMMIT: Final = -1
 """As `added_by`: no commit of a node's list brought this row, so none takes it away when it is undone.
 As `retired_by`: an undo withdrew it, so it never comes back."""
 
+NO_STREAM: Final = -1
+"""In WRITER_NUMBER rows of a list: those of some commits, up to this one, were left out."""
+
 
 def _dtype(*names: str) -> Dtype:
     return np.dtype([(name, _FIELD) for name in names])
@@ -108,6 +112,9 @@ STREAM_END: Final = _dtype("stream_id", "end")
 SKETCH: Final = _dtype("object_id", "form", "low", "rest")
 TIME_RECORD: Final = _dtype("stream_id", "record", "end", "value", "commit")
 RELEASED: Final = _dtype("stream_id", "range_index")
+WRITER_NUMBER: Final = _dtype(
+    "stream_id", "writer_high", "writer_low", "keys_from", "keys_to", "number", "settled", "value", "commit"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +132,7 @@ class ObjectFacts:
         times: TIME_RECORD rows of the appends in it, of which the list fills in the commit; None = the rows of the list
             stay as they are.
         counted: rows of commits up to this one are in the node's checkpoint, and leave the list.
+        numbers: WRITER_NUMBER rows of the events in it, likewise.
     """
 
     object_id: int
@@ -136,6 +144,7 @@ class ObjectFacts:
     sketch: StreamSketch | None = None
     times: Rows | None = field(default=None, compare=False)
     counted: int = field(default=-1, compare=False)
+    numbers: Rows | None = field(default=None, compare=False)
 
     def checked(self) -> ObjectFacts:
         """The same, if every number can be true.
@@ -447,6 +456,8 @@ class NodeList:
             node takes over their range of this index. A new session begins without any.
         times: TIME_RECORD rows of the commits since the node's checkpoint, ascending by commit; some may be missing.
             Releases that do not know them leave them all out.
+        numbers: WRITER_NUMBER rows of these commits, ascending by commit. One of `NO_STREAM` says
+            that some are missing.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or a number below 0.
@@ -463,6 +474,7 @@ class NodeList:
     sketches: Annotated[Rows, Columns(SKETCH)] = field(default_factory=lambda: no_rows(SKETCH))
     released: Annotated[Rows, Columns(RELEASED)] = field(default_factory=lambda: no_rows(RELEASED))
     times: Annotated[Rows, Columns(TIME_RECORD)] = field(default_factory=lambda: no_rows(TIME_RECORD))
+    numbers: Annotated[Rows, Columns(WRITER_NUMBER)] = field(default_factory=lambda: no_rows(WRITER_NUMBER))
 
     @property
     def where(self) -> str:
@@ -474,7 +486,7 @@ class NodeList:
         _check_least(where, 0, node_id=self.node_id, epoch=self.epoch, next_order_id=self.next_order_id)
         _take_over(where, live=(self.live, LIVE), prepared=(self.prepared, PREPARED), retired=(self.retired, RETIRED))
         _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT), sketches=(self.sketches, SKETCH))
-        _take_over(where, times=(self.times, TIME_RECORD))
+        _take_over(where, times=(self.times, TIME_RECORD), numbers=(self.numbers, WRITER_NUMBER))
         _take_over(where, released=(self.released, RELEASED))
         _check_order(f"{where}, sketches", self.sketches["object_id"])
         _check_order(f"{where}, released", self.released["stream_id"])
@@ -556,6 +568,7 @@ class Checkpoint:
         ends: STREAM_END rows, ascending by stream id.
         times: TIME_RECORD rows, ascending by (stream id, record): of the appends to a stream those that have not moved
             to a part of its time index, and the last one that has; none of streams that keep no times.
+        numbers: WRITER_NUMBER rows, each stream's together: of the writers that have numbers there.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or an order id below -1.
@@ -565,12 +578,14 @@ class Checkpoint:
     order_id: int
     ends: Annotated[Rows, Columns(STREAM_END)] = field(default_factory=lambda: no_rows(STREAM_END))
     times: Annotated[Rows, Columns(TIME_RECORD)] = field(default_factory=lambda: no_rows(TIME_RECORD))
+    numbers: Annotated[Rows, Columns(WRITER_NUMBER)] = field(default_factory=lambda: no_rows(WRITER_NUMBER))
 
     def __post_init__(self) -> None:
         where = f"checkpoint of node {self.node_id}"
         _check_least(where, 0, node_id=self.node_id)
         _check_least(where, -1, order_id=self.order_id)
         _take_over(where, ends=(self.ends, STREAM_END), times=(self.times, TIME_RECORD))
+        _take_over(where, numbers=(self.numbers, WRITER_NUMBER))
         _check_order(f"{where}, ends", self.ends["stream_id"])
         _check_stream_order(f"{where}, times", self.times, "record")
 
@@ -716,17 +731,21 @@ class ImportRun:
 
 
 _NO_TIMES: Final = pack_columns(no_rows(TIME_RECORD))
+_NO_NUMBERS: Final = pack_columns(no_rows(WRITER_NUMBER))
 _ADDED_TO_LISTS: Final = {
     "sketches": pack_columns(no_rows(SKETCH)),
     "released": pack_columns(no_rows(RELEASED)),
     "times": _NO_TIMES,
+    "numbers": _NO_NUMBERS,
 }
 _STORED_LIST: Final = Nested(NodeList, added=_ADDED_TO_LISTS)
 
 NODE_LIST: Final = RecordForm("node-list", 1, _STORED_LIST)
 LIST_VERSION: Final = RecordForm("list-version", 1, Nested(ListVersion, {NodeList: _STORED_LIST}))
 STREAM_SHARD: Final = RecordForm("stream-bucket", 1, StreamShard)
-CHECKPOINT: Final = RecordForm("node-checkpoint", 1, Nested(Checkpoint, added={"times": _NO_TIMES}))
+CHECKPOINT: Final = RecordForm(
+    "node-checkpoint", 1, Nested(Checkpoint, added={"times": _NO_TIMES, "numbers": _NO_NUMBERS})
+)
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
 OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, OneField("next_object_id", Bounded("next_object_id")))
 IMPORT_BATCH: Final = RecordForm("import-batch", 1, ReadBatch)

@@ -44,9 +44,11 @@ from accel.catalog.keys import require
 from accel.catalog.node_list import with_new_session
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import (
+    NO_STREAM,
     OPEN,
     STREAMS_AN_OBJECT_MAX,
     TIME_RECORD,
+    WRITER_NUMBER,
     Checkpoint,
     NodeDirectory,
     NodeList,
@@ -279,8 +281,12 @@ class KnownTimes:
         return by_stream(np.concatenate([no_rows(TIME_RECORD), *pieces]), "record")
 
 
+NUMBERS_MAX = 65_536
+"""The most rows of writers' numbers that a checkpoint has."""
+
+
 class TimeLog(Protocol):
-    """Has when appends to streams arrived, whoever writes these streams with times. Threads: any."""
+    """Has when appends to streams arrived, and the numbers of events, whoever writes these streams. Threads: any."""
 
     def appended(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
         """TIME_RECORD rows of appends within these ranges, without their commit; no stream is asked for twice."""
@@ -290,49 +296,32 @@ class TimeLog(Protocol):
         """Rows of the streams that it has, up to these ends, as in `Checkpoint.times`."""
         ...
 
+    def numbered(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
+        """WRITER_NUMBER rows of the events within these ranges, without their commit, one a stream and writer."""
+        ...
+
+    def kept_numbers(self, ends: StreamEnds) -> Rows:
+        """Rows of the streams that it has, up to these ends, as in `Checkpoint.numbers`."""
+        ...
+
     def stream_ids(self) -> NDArray[np.int64]:
         """The streams that it has."""
         ...
 
 
-class SessionTimes:
-    """When appends arrived: what a session found, and what it is told. Threads: any; its session sets it.
+class KnownNumbers(NamedTuple):
+    """Which events of writers are durable in a stream, as the node's checkpoint and its list have it.
 
     Args:
-        known: what it found.
-
-    Attributes:
-        log: tells of what is appended; None = nobody does.
-        counted: the commit that the newest checkpoint goes up to.
+        rows: WRITER_NUMBER rows of the stream. Those that say to have all, and are of a range of before, are left out:
+            another node had the stream in between.
+        start: where the node's range of the stream begins; 0 if it is not open.
+        are_missing: whether some rows were left out, since they were too many.
     """
 
-    def __init__(self, known: KnownTimes) -> None:
-        self.known = known
-        self.log: TimeLog | None = None
-        self.counted = known.covered
-
-    def added_to(self, claims: Claims) -> Claims:
-        """The same with times, for the list."""
-        if claims.facts is None:
-            return claims
-        columns = (claims.stream_ids, claims.starts, claims.ends)
-        rows = no_rows(TIME_RECORD) if self.log is None else self.log.appended(*columns)
-        return replace(claims, facts=replace(claims.facts, times=rows, counted=self.counted))
-
-    def kept(self, ends: StreamEnds) -> Rows:
-        """For a checkpoint: those of all streams that end here; none at all if they were too many."""
-        rows = no_rows(TIME_RECORD) if self.log is None else self.log.kept(ends)
-        others = self.known.without(self._logged())
-        rows = join_rows(rows, others[np.isin(others["stream_id"], ends.stream_ids)])
-        return by_stream(rows, "record") if len(rows) <= ROWS_MAX else no_rows(TIME_RECORD)
-
-    def counts(self, commit: int, rows: Rows) -> None:
-        """A checkpoint is written, with these rows."""
-        self.known = KnownTimes(commit, rows[~np.isin(rows["stream_id"], self._logged())])
-        self.counted = commit
-
-    def _logged(self) -> NDArray[np.int64]:
-        return _no_ids() if self.log is None else self.log.stream_ids()
+    rows: Rows
+    start: int
+    are_missing: bool
 
 
 class Recovered(NamedTuple):
@@ -343,12 +332,100 @@ class Recovered(NamedTuple):
         opened: how many objects had to be opened to learn that.
         times: when appends to them arrived.
         checkpoint: the node's, if it has one.
+        starts: where the node's open ranges of the streams begin.
     """
 
     ends: StreamEnds
     opened: int
     times: KnownTimes
     checkpoint: Versioned[Checkpoint] | None
+    starts: StreamEnds
+
+    @property
+    def numbers(self) -> Rows:
+        """WRITER_NUMBER rows of the checkpoint."""
+        return no_rows(WRITER_NUMBER) if self.checkpoint is None else self.checkpoint.value.numbers
+
+
+class SessionTimes:
+    """When appends arrived: what a session found, and what it is told. Threads: any; its session sets it.
+
+    Args:
+        recovered: what it found.
+
+    Attributes:
+        log: tells of what is appended; None = nobody does.
+        counted: the commit that the newest checkpoint goes up to.
+    """
+
+    def __init__(self, recovered: Recovered) -> None:
+        self.known = recovered.times
+        self._numbers = recovered.numbers
+        self._starts = recovered.starts
+        self.log: TimeLog | None = None
+        self.counted = self.known.covered
+
+    def added_to(self, claims: Claims) -> Claims:
+        """The same with times, for the list."""
+        if claims.facts is None:
+            return claims
+        columns = (claims.stream_ids, claims.starts, claims.ends)
+        if self.log is None:
+            times, numbers = no_rows(TIME_RECORD), no_rows(WRITER_NUMBER)
+        else:
+            times, numbers = self.log.appended(*columns), self.log.numbered(*columns)
+        return replace(claims, facts=replace(claims.facts, times=times, counted=self.counted, numbers=numbers))
+
+    def kept(self, ends: StreamEnds) -> Rows:
+        """For a checkpoint: those of all streams that end here; none at all if they were too many."""
+        rows = no_rows(TIME_RECORD) if self.log is None else self.log.kept(ends)
+        others = self.known.without(self._logged())
+        rows = join_rows(rows, others[np.isin(others["stream_id"], ends.stream_ids)])
+        return by_stream(rows, "record") if len(rows) <= ROWS_MAX else no_rows(TIME_RECORD)
+
+    def kept_numbers(self, ends: StreamEnds, since: Rows) -> Rows:
+        """For a checkpoint: those of all streams that end here, of the writers that wrote last if they are too many.
+
+        Args:
+            ends: of the streams.
+            since: rows of the node's list.
+        """
+        rows = no_rows(WRITER_NUMBER) if self.log is None else self.log.kept_numbers(ends)
+        known = self._known_numbers(since)
+        is_kept = np.isin(known["stream_id"], ends.stream_ids) & ~np.isin(known["stream_id"], self._logged())
+        rows = join_rows(rows, known[is_kept])
+        if len(rows) > NUMBERS_MAX:
+            rows = rows[np.argsort(-rows["value"], kind="stable")[:NUMBERS_MAX]]
+        return rows[np.argsort(rows["stream_id"], kind="stable")]
+
+    def begin(self, ranges: Rows) -> None:
+        """Streams are open here, by these ranges."""
+        self._starts = self._starts.with_higher_ends(ranges["stream_id"], ranges["start"])
+
+    def numbers_of(self, stream_id: int, since: Rows) -> KnownNumbers:
+        """Numbers of writers of a stream. O(rows).
+
+        Args:
+            stream_id: the stream.
+            since: rows of the node's list.
+        """
+        rows, start = self._known_numbers(since), self._starts.end(stream_id) or 0
+        is_past = (rows["writer_high"] == 0) & (rows["writer_low"] == 0) & (rows["number"] < start)
+        are_missing = bool((rows["stream_id"] == NO_STREAM).any())
+        return KnownNumbers(rows[(rows["stream_id"] == stream_id) & ~is_past], start, are_missing)
+
+    def _known_numbers(self, since: Rows) -> Rows:
+        """Those of the newest checkpoint, and of the node's list behind it."""
+        return join_rows(self._numbers, since[since["commit"] > self.counted])
+
+    def counts(self, commit: int, times: Rows, numbers: Rows) -> None:
+        """A checkpoint is written, with these rows."""
+        self.known = KnownTimes(commit, times[~np.isin(times["stream_id"], self._logged())])
+        self._numbers = numbers
+        self.counted = commit
+
+    def _logged(self) -> NDArray[np.int64]:
+        return _no_ids() if self.log is None else self.log.stream_ids()
 
 
 # Opening
@@ -484,7 +561,8 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     for shard in shards:
         ends = ends.with_higher_ends(shard.streams["stream_id"], shard.streams["start_offset"])
     known_times = KnownTimes(covered, times, node_list.times[node_list.times["commit"] > covered])
-    return Recovered(ends.without_others(owned), len(since), known_times, checkpoint)
+    starts_now = StreamEnds.of(owned, starts)
+    return Recovered(ends.without_others(owned), len(since), known_times, checkpoint, starts_now)
 
 
 def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:

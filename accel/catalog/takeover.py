@@ -7,7 +7,8 @@ A node's list is the one key that its commits go through, so a stream leaves its
                       data of such a stream is refused from then on, of whatever session and however long it was paused;
                       one that is on its way names an older version of the list, and loses
     3. the ends       what that version of the list, the checkpoint and the objects since then hold of the streams. No
-                      commit can add to it any more
+                      commit can add to it any more. What the list and the checkpoint know of writers' numbers is handed
+                      to who takes them over, to be kept elsewhere, as the owner's next checkpoint has it no more
     4. the move       in each shard, by one conditional write: the range ends there, and the next one begins there, of
                       the new owner's session. Only if the range is as it was in step 1: same index, same session, open
 
@@ -37,7 +38,7 @@ Source: docs/decisions/0039-segments-have-owners.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,9 +51,11 @@ from accel.catalog.records import (
     OPEN,
     OWNED_RANGE,
     RELEASED,
+    WRITER_NUMBER,
     NodeList,
     Rows,
     StreamShard,
+    join_rows,
     no_rows,
     refs_of,
     retype_rows,
@@ -64,12 +67,20 @@ from accel.catalog.stream_shards import last_ranges, with_moved_ranges
 from accel.errors import CommitRefused, StreamsReleased
 
 Ids = NDArray[np.int64]
+KeepNumbers = Callable[[Mapping[int, int], Rows], object]
+"""Is given {stream id: where it ends} and the WRITER_NUMBER rows of these streams, before they are moved."""
 
 OBJECTS_AT_ONCE = 16
 """Objects that are opened side by side before it is asked whether all streams were found."""
 
 
-def move_streams(parts: CatalogParts, node_id: int, session_number: int, streams: Mapping[int, int]) -> Rows:
+def move_streams(
+    parts: CatalogParts,
+    node_id: int,
+    session_number: int,
+    streams: Mapping[int, int],
+    keep: KeepNumbers | None = None,
+) -> Rows:
     """Take streams over for a session of a node; gives their open ranges, OWNED_RANGE rows.
 
     It may be repeated after any failure, and stops half-way without harm: see the module.
@@ -79,6 +90,7 @@ def move_streams(parts: CatalogParts, node_id: int, session_number: int, streams
         node_id: the node that continues the streams.
         session_number: of its session.
         streams: {stream id: the node that it is taken from}; that may be this node.
+        keep: see `KeepNumbers`; None = nobody wants them.
 
     Raises:
         CommitRefused: a stream is not open on that node (any more), or its range changed meanwhile: another taker came
@@ -94,7 +106,10 @@ def move_streams(parts: CatalogParts, node_id: int, session_number: int, streams
     ends: dict[int, int] = {}
     for owner_id in np.unique(taken["node_id"]).tolist():
         released = taken[taken["node_id"] == owner_id]
-        ends |= _ends_of(parts, _released(parts, owner_id, released), released)
+        found, numbers = _ends_of(parts, _released(parts, owner_id, released), released)
+        ends |= found
+        if keep is not None and len(numbers):
+            keep(found, numbers)
 
     def rule(shard: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
         order = np.argsort(ids)
@@ -124,8 +139,8 @@ def _released(parts: CatalogParts, owner_id: int, ranges: Rows) -> NodeList:
     return key.change(lambda now: with_released(require(now, key.where), rows)).value
 
 
-def _ends_of(parts: CatalogParts, node_list: NodeList, ranges: Rows) -> dict[int, int]:
-    """Step 3: where streams end, by a list that releases them."""
+def _ends_of(parts: CatalogParts, node_list: NodeList, ranges: Rows) -> tuple[dict[int, int], Rows]:
+    """Step 3: where streams end, and the numbers of their writers, by a list that releases them."""
     ends = dict(zip(ranges["stream_id"].tolist(), ranges["start"].tolist(), strict=True))
 
     def raise_to(stream_ids: Ids, offsets: Ids) -> list[int]:
@@ -137,9 +152,9 @@ def _ends_of(parts: CatalogParts, node_list: NodeList, ranges: Rows) -> dict[int
 
     raise_to(node_list.stream_objects["stream_id"], node_list.stream_objects["end"])
     checkpoint = parts.keys.checkpoint(node_list.node_id).read()
-    covered = -1
+    covered, numbers = -1, no_rows(WRITER_NUMBER)
     if checkpoint is not None:
-        covered = checkpoint.value.order_id
+        covered, numbers = checkpoint.value.order_id, checkpoint.value.numbers
         refuse_behind(parts, node_list, covered, "its checkpoint")
         raise_to(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
     wanted = set(ends)
@@ -149,7 +164,8 @@ def _ends_of(parts: CatalogParts, node_list: NodeList, ranges: Rows) -> dict[int
             wanted.difference_update(raise_to(stream_ids, offsets))
         if not wanted:
             break
-    return ends
+    numbers = join_rows(numbers, node_list.numbers)
+    return ends, numbers[np.isin(numbers["stream_id"], ranges["stream_id"])]
 
 
 def _newest_first(node_list: NodeList, covered: int, stream_ids: Ids) -> Iterator[Rows]:

@@ -60,10 +60,10 @@ from accel.catalog.records import (
     ids_of,
     make_rows,
 )
-from accel.catalog.session import Claims, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
+from accel.catalog.session import Claims, KnownNumbers, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
-from accel.catalog.takeover import SessionReleases, move_streams
+from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced, StreamsReleased
 from accel.image import StreamObject
 from loaders.backoff import DEFAULT_RETRY, Backoff
@@ -100,8 +100,8 @@ class NodeWriter:
         self._parts = parts
         self._seen = seen
         self._ends = recovered.ends
-        self._times = SessionTimes(recovered.times)
         self._checkpoint = recovered.checkpoint
+        self._times = SessionTimes(recovered)
         self._key = parts.keys.node_list(seen.value.node_id)
         self._busy = threading.Lock()
         self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
@@ -140,6 +140,11 @@ class NodeWriter:
         """When appends to a stream arrived, as the session found it: see `KnownTimes.of`. No request."""
         self._lifetime.check()
         return self._times.known.of(stream_id)
+
+    def numbers(self, stream_id: int) -> KnownNumbers:
+        """Numbers of writers of a stream, by the checkpoint and the list as this session saw them last. No request."""
+        self._lifetime.check()
+        return self._times.numbers_of(stream_id, self._seen.value.numbers)
 
     def log_times(self, log: TimeLog) -> None:
         """Let commits and checkpoints tell when appends arrived, so that the next session need not read data."""
@@ -329,13 +334,14 @@ class NodeWriter:
                 self._adopt(move_streams(self._parts, self.node_id, self.session_number, back))
             self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted))
 
-    def take_over(self, streams: Mapping[int, int]) -> dict[int, int]:
+    def take_over(self, streams: Mapping[int, int], keep: KeepNumbers | None = None) -> dict[int, int]:
         """Continue streams that other nodes have open: nodes that are dead, as the caller believes.
 
         Whether they are plays no part in what is safe: see `takeover`, which also has the requests.
 
         Args:
             streams: {stream id: the node that is to lose it}.
+            keep: is given what the other nodes know of writers' numbers, before the streams are moved.
 
         Returns:
             stream id -> where it goes on here.
@@ -348,7 +354,7 @@ class NodeWriter:
                 repeat it, here or on any node.
         """
         with self._turn():
-            rows = move_streams(self._parts, self.node_id, self.session_number, streams)
+            rows = move_streams(self._parts, self.node_id, self.session_number, streams, keep)
             self._adopt(rows)
             return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}
 
@@ -495,6 +501,7 @@ class NodeWriter:
         """Streams are open here, by these ranges."""
         self._releases.adopt(ranges)
         self._ends = self._ends.with_higher_ends(ranges["stream_id"], ranges["start"])
+        self._times.begin(ranges)
 
     def _with_uploads(self, now: NodeList, claims: Sequence[Claims]) -> NodeList | None:
         """The list with these objects, each as a commit of its own number; None if it has all of them."""
@@ -516,7 +523,8 @@ class NodeWriter:
             except AccelError:
                 logger.warning("node %d: stream objects stay in the list for now", self.node_id, exc_info=True)
         are_many = self._commits_since_checkpoint >= self._parts.settings.checkpoint_commits
-        if are_many or len(self._seen.value.times) >= TIMES_MAX // 2:
+        told = max(len(self._seen.value.times), len(self._seen.value.numbers))
+        if are_many or told >= TIMES_MAX // 2:
             self._try_checkpoint()
 
     def _settle(self) -> None:
@@ -603,7 +611,8 @@ class NodeWriter:
         known = self._ends.with_higher_ends(released.stream_ids, released.ends)
         ends = make_rows(STREAM_END, stream_id=known.stream_ids, end=known.ends)
         times = self._times.kept(self._ends)
-        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends, times)
+        numbers = self._times.kept_numbers(known, self._seen.value.numbers)
+        checkpoint = Checkpoint(self.node_id, self._seen.value.next_order_id - 1, ends, times, numbers)
 
         def change(now: Checkpoint | None) -> Checkpoint | None:
             if now is None or (now.order_id, len(now.times)) < (checkpoint.order_id, len(times)):
@@ -613,7 +622,7 @@ class NodeWriter:
         key = self._parts.keys.checkpoint(self.node_id)
         self._checkpoint = key.change(change, seen=self._checkpoint)
         self._commits_since_checkpoint = 0
-        self._times.counts(checkpoint.order_id, times)
+        self._times.counts(checkpoint.order_id, times, numbers)
 
 
 def _is_prepared(node_list: NodeList, object_id: int) -> bool:

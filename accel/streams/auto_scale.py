@@ -165,8 +165,8 @@ class AutoScaler:
     """Scales streams whose segments a host has open, as their policies want.
 
     Threads: any; one step is taken at a time, no lock is held over it. It is of the process that opened the host:
-    elsewhere a step raises WrongProcess. Where the system has a `wait`, a thread that does not keep the process alive, nor the
-    host, takes a step every tick, until `stop`. In simulated time its caller does.
+    elsewhere a step raises WrongProcess. Where the system has a `wait`, a thread that does not keep the process alive,
+    nor the host, takes a step every tick, until `stop`. In simulated time its caller does.
 
     Args:
         host: carries scales out.

@@ -267,6 +267,10 @@ class GroupCommit:
         self.acks.tell(heard)
         _call(listeners)
 
+    def acknowledge_repeated(self, repeated: Appended) -> None:
+        """Events that were not appended, because they were durable before."""
+        self._settle_appended([repeated])
+
     def settle_alone(self, future: WriteFuture, outcome: object) -> None:
         """Say what became of a transaction."""
         with self._changed:
@@ -568,8 +572,10 @@ class GroupCommit:
         done: list[Appended] = []
         for segment, batches in upload.segments.items():
             done += self._buffer.acknowledge(segment, batches[-1].end_offset)
-        if not done:
-            return
+        if done:
+            self._settle_appended(done)
+
+    def _settle_appended(self, done: Sequence[Appended]) -> None:
         with self._changed:
             heard = self.acks.settle(
                 (future, EventPlace(appended.segment_id, offset))

@@ -45,7 +45,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 import numpy as np
 
-from accel.errors import IllegalState, NotInHistory
+from accel.errors import IllegalState, NotInHistory, Sought
 from accel.history.columns import StoredSegments, check_within, make_rows, pack_segments, restore_segments
 from accel.history.records import HistoryForm, plain
 from accel.history.rules import retention
@@ -396,7 +396,8 @@ class ReaderGroup:
 
     def _found(self, state: GroupState | None) -> GroupState:
         if state is None:
-            raise NotInHistory(f"expected a reader group of {self._stream.name}, found none named {self.name!r}")
+            text = f"expected a reader group of {self._stream.name}, found none named {self.name!r}"
+            raise NotInHistory(text, Sought.GROUP)
         return state
 
 

@@ -17,39 +17,36 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Lock
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 import numpy as np
 
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.catalog.parts import CatalogParts
-from accel.catalog.records import OPEN, TIME_RECORD, Rows, no_rows
+from accel.catalog.records import TIME_RECORD, WRITER_NUMBER, Rows, no_rows
 from accel.catalog.session import StreamEnds
-from accel.catalog.stream_shards import shards_of
 from accel.errors import (
     AccelError,
     CommitRefused,
     IllegalState,
     InconsistentAnswer,
-    NotInHistory,
     SegmentsElsewhere,
 )
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.segments import SegmentRecord, Segments
-from accel.history.rules.values import Integers, segment_text, some_ids
-from accel.history.store import Stream, StreamStore
-from accel.history.store.hosts import SegmentHost, StreamName
+from accel.history.rules.values import Integers, epoch_of, segment_text, some_ids
+from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
-from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, encode_events, span_of
+from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, WriterRun, encode_events, span_of
+from accel.streams.rules.routing import size_bytes_of
+from accel.streams.segment_directory import SegmentDirectory, StreamSpan, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.time_index import PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
+from accel.streams.writer_numbers import REPEATED, NumberedEvents, NumberTables, SegmentNumbers, known_end
 from accel.system import Components
 from loaders.backoff import Backoff
-from loaders.errors import DataNotFound, FormatLimit
+from loaders.errors import FormatLimit
 from loaders.format import RecordBatch
 from loaders.layout import time_part_prefix
 from loaders.lifetime import Threads
@@ -108,6 +105,7 @@ class OpenSegment:
         stream_id: the stream of the object layer.
         unit: what its offsets count.
         index: when its data arrived.
+        numbers: which events of writers with ids it has.
         end: where the next append begins.
         is_sealed: whether it takes none any more.
         is_released: whether another node has taken it over; what was not durable then will not be by this one.
@@ -123,6 +121,7 @@ class OpenSegment:
     stream_id: int
     unit: OffsetUnit
     index: SegmentTimeIndex
+    numbers: SegmentNumbers
     end: int
     is_sealed: bool = False
     is_released: bool = False
@@ -161,8 +160,13 @@ class AppendBuffer:
             return self._size_bytes
 
     def append(
-        self, segment: OpenSegment, payloads: Sequence[bytes], futures: Sequence[Any] = (), size_bytes: int = 0
-    ) -> None:
+        self,
+        segment: OpenSegment,
+        payloads: Sequence[bytes],
+        futures: Sequence[Any] = (),
+        size_bytes: int = 0,
+        numbered: NumberedEvents | None = None,
+    ) -> Appended | None:
         """Append events as one batch. O(bytes).
 
         Args:
@@ -170,6 +174,11 @@ class AppendBuffer:
             payloads: of the events.
             futures: of those who wrote them; `acknowledge` gives them back.
             size_bytes: what they take of the room for events that are not durable; likewise.
+            numbered: their writer and numbers; then there is a future for each. Events that were appended before are
+                left out: `acknowledge` gives their futures back when they are durable.
+
+        Returns:
+            Events that were durable before; None if there are none.
 
         Raises:
             SegmentSealed: it takes none; nothing was appended.
@@ -180,13 +189,10 @@ class AppendBuffer:
         with self._lock:
             if segment.is_sealed:
                 raise SegmentSealed(segment.name, segment.segment_id)
-            start = segment.end
-            self._append(segment, payloads, None)
-            if futures or size_bytes:
-                offsets = _offsets(start, payloads, segment.unit)
-                appended = Appended(segment.segment_id, offsets, segment.end, futures, size_bytes)
-                segment.unacknowledged.append(appended)
-                self._unacknowledged[segment] = None
+            if numbered is not None:
+                return self._append_new(segment, payloads, futures, numbered)
+            self._append_tracked(segment, payloads, futures, size_bytes, None)
+            return None
 
     def append_and_take(self, appends: Sequence[Append]) -> Taken:
         """Append to several segments, all or nothing, and take all that waits for these; nobody comes between.
@@ -223,6 +229,7 @@ class AppendBuffer:
         """What was appended to a segment and is durable now, up to an offset; given once."""
         with self._lock:
             done = []
+            segment.numbers.settle(end)
             while segment.unacknowledged and segment.unacknowledged[0].end <= end:
                 done.append(segment.unacknowledged.popleft())
             if not segment.unacknowledged:
@@ -245,14 +252,62 @@ class AppendBuffer:
             for segment in segments:
                 segment.is_sealed = segment.is_released = True
 
-    def _append(self, segment: OpenSegment, payloads: Sequence[bytes], value: int | None) -> int:
+    def _append_new(
+        self, segment: OpenSegment, payloads: Sequence[bytes], futures: Sequence[Any], numbered: NumberedEvents
+    ) -> Appended | None:
+        """Append those events that were not appended before; gives those that are durable."""
+        repeated = segment.numbers.repeated(numbered)
+        if not repeated:
+            self._append_tracked(segment, payloads, futures, size_bytes_of(payloads), numbered.run())
+            return None
+        durable = [at for at, is_durable in repeated.items() if is_durable]
+        waiting = [at for at, is_durable in repeated.items() if not is_durable]
+        new = [at for at in range(len(payloads)) if at not in repeated]
+
+        def chosen(places: Sequence[int], end: int) -> Appended:
+            size_bytes = size_bytes_of(payloads[at] for at in places)
+            return Appended(
+                segment.segment_id, [REPEATED] * len(places), end, [futures[at] for at in places], size_bytes
+            )
+
+        if waiting:
+            self._track(segment, chosen(waiting, segment.end))
+        if new:
+            some = chosen(new, 0)
+            run = numbered.chosen(new).run()
+            self._append_tracked(segment, [payloads[at] for at in new], some.futures, some.size_bytes, run)
+        return chosen(durable, 0) if durable else None
+
+    def _append_tracked(
+        self,
+        segment: OpenSegment,
+        payloads: Sequence[bytes],
+        futures: Sequence[Any],
+        size_bytes: int,
+        run: WriterRun | None,
+    ) -> None:
+        start = segment.end
+        self._append(segment, payloads, None, run)
+        if futures or size_bytes:
+            offsets = _offsets(start, payloads, segment.unit)
+            self._track(segment, Appended(segment.segment_id, offsets, segment.end, futures, size_bytes))
+
+    def _track(self, segment: OpenSegment, appended: Appended) -> None:
+        segment.unacknowledged.append(appended)
+        self._unacknowledged[segment] = None
+
+    def _append(
+        self, segment: OpenSegment, payloads: Sequence[bytes], value: int | None, run: WriterRun | None = None
+    ) -> int:
         count = span_of(payloads, segment.unit)
         value = segment.index.append(segment.end + count, value)
-        payload = encode_events(payloads, value)
+        payload = encode_events(payloads, value, run)
         segment.waiting.append(RecordBatch(segment.stream_id, self._epoch, segment.end, count, payload))
         segment.end += count
         segment.appended_events += len(payloads)
         segment.appended_bytes += len(payload)
+        if run is not None:
+            segment.numbers.append(run, segment.end, value)
         self._waiting[segment] = None
         self._size_bytes += len(payload)
         return value
@@ -285,165 +340,6 @@ def check_append(payloads: Sequence[bytes]) -> None:
     if not payloads or size_bytes > APPEND_SIZE_BYTES_MAX:
         found = f"{len(payloads)} of {size_bytes}"
         raise FormatLimit(f"expected events of at most {APPEND_SIZE_BYTES_MAX} bytes together, found {found}")
-
-
-# What histories say of segments
-
-
-class _KnownStream(NamedTuple):
-    stream: Stream
-    unit: OffsetUnit
-
-
-class _KnownSegment(NamedTuple):
-    stream_id: int
-    segment: SegmentRecord
-
-
-class SegmentDirectory:
-    """Looks things up in histories, and keeps what it found. Threads: any; no lock is held over I/O.
-
-    Args:
-        store: where the histories lie.
-        system: clock, sleep and chance.
-    """
-
-    def __init__(self, store: ObjectStore, system: Components) -> None:
-        self._store = store
-        self._system = system
-        self._lock = Lock()
-        self._histories: StreamStore | None = None
-        self._streams: dict[StreamName, _KnownStream] = {}
-        self._segments: dict[tuple[StreamName, int], _KnownSegment] = {}
-
-    def remember(self, name: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
-        """Segments that are being created; the history may not have them yet."""
-        with self._lock:
-            self._streams.pop(name, None)  # perhaps another stream of that name
-            for segment in segments:
-                self._segments[name, segment.id] = _KnownSegment(stream_ids[segment.id], segment)
-
-    def forget(self, name: StreamName, ids: Integers) -> None:
-        """Segments that are not written any more."""
-        with self._lock:
-            for segment_id in ids.tolist():
-                self._segments.pop((name, segment_id), None)
-
-    def unit(self, name: StreamName) -> OffsetUnit:
-        """What offsets of a stream count. 4 calls the first time."""
-        return self._known(name).unit
-
-    def stream(self, name: StreamName, host: SegmentHost) -> Stream:
-        """A stream, opened with a host. 4 calls."""
-        self._forget_stream(name)
-        return Stream(replace(self._known(name).stream.parts, host=host))
-
-    def unique_id(self, name: StreamName) -> UUID:
-        """What tells the stream that has a name now from earlier ones. 4 calls: it may be another one than before."""
-        self._forget_stream(name)
-        return self._known(name).stream.unique_id
-
-    def stream_id(self, name: StreamName, segment_id: int) -> int:
-        """Which stream of the object layer holds a segment. 1 call, none if it was created here.
-
-        Raises:
-            NotInHistory: there is no such segment.
-        """
-        with self._lock:
-            known = self._segments.get((name, segment_id))
-        if known is not None:
-            return known.stream_id
-        try:
-            return self._known(name).stream.segment_stream(segment_id)
-        except (NotInHistory, DataNotFound):
-            self._forget_stream(name)  # perhaps another stream has the name by now
-        return self._known(name).stream.segment_stream(segment_id)
-
-    def segments(self, name: StreamName, ids: Integers) -> Segments:
-        """Segments with their keys. No call for those that were created here; 1 if all others are active.
-
-        Raises:
-            NotInHistory: there is no such segment.
-        """
-        with self._lock:
-            here = {
-                segment_id: self._segments[name, segment_id].segment
-                for segment_id in ids.tolist()
-                if (name, segment_id) in self._segments
-            }
-        if len(here) < len(ids):
-            stream = self._known(name).stream
-            active = {segment.id: segment for segment in stream.active_segments()}
-            here |= {
-                segment_id: active.get(segment_id) or stream.epochs.segment(segment_id)
-                for segment_id in ids.tolist()
-                if segment_id not in here
-            }
-        return Segments.of(here[segment_id] for segment_id in ids.tolist())
-
-    def _forget_stream(self, name: StreamName) -> None:
-        with self._lock:
-            self._streams.pop(name, None)
-
-    def _known(self, name: StreamName) -> _KnownStream:
-        with self._lock:
-            known, histories = self._streams.get(name), self._histories
-        if known is not None:
-            return known
-        if histories is None:
-            histories = StreamStore.open(self._store, system=self._system)
-        stream = histories.stream(*name)
-        known_stream = _KnownStream(stream, stream.configuration().offset_unit)
-        with self._lock:
-            self._histories = histories
-            self._streams[name] = known_stream
-        return known_stream
-
-
-# What the catalog says of their streams
-
-
-class StreamSpan(NamedTuple):
-    """What a catalog says of a stream.
-
-    Args:
-        stream_id: the stream.
-        start: its first kept offset.
-        end: where it ends; `OPEN` if a node has it open, which alone knows.
-        node_id: the node that wrote it last.
-    """
-
-    stream_id: int
-    start: int
-    end: int
-    node_id: int
-
-    @property
-    def is_open(self) -> bool:
-        """Whether a node has it open."""
-        return self.end == OPEN
-
-    def is_open_beside(self, node_id: int) -> bool:
-        """Whether another node than this one has it open."""
-        return self.is_open and self.node_id != node_id
-
-
-def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
-    """What the catalog says of those of these streams that it knows. One request for each bucket that they lie in."""
-    ids = np.fromiter(stream_ids, dtype=np.int64)
-    if not len(ids):
-        return {}
-    numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
-    spans: dict[int, StreamSpan] = {}
-    for seen in map_bounded(parts.executor, lambda number: parts.keys.shard(number).read(), numbers):
-        if seen is None:
-            continue
-        streams, ranges = seen.value.streams, seen.value.ranges
-        starts = dict(zip(streams["stream_id"].tolist(), streams["start_offset"].tolist(), strict=True))
-        rows = ranges[np.isin(ranges["stream_id"], ids)]  # ascending, so that the last range of each stream counts
-        for stream_id, end, node_id in rows[["stream_id", "end", "node_id"]].tolist():
-            spans[stream_id] = StreamSpan(stream_id, starts[stream_id], end, node_id)
-    return spans
 
 
 # Opening segments
@@ -503,6 +399,7 @@ class OpenSegments:
         self._by_stream: dict[int, OpenSegment] = {}
         self._accelerator: ReadAccelerator | None = None
         self._cache = PartCache(self.settings.cache_bytes)
+        self.tables = NumberTables(self.store, self.directory, self.backoff, self.settings, self.system)
         # Threads of its own: those of the catalog are needed by what is done in here, and would wait for themselves.
         self._executor = Threads(self.settings.parallel_segments, "accel-segments")
         self.node.log_times(self)
@@ -570,6 +467,7 @@ class OpenSegments:
         self.begin(to_open.values())
         opened = map_bounded(self._executor, lambda item: self._opened(name, *item), to_open.items())
         self._restore([segment for segment in opened if segment.index.end_offset < segment.end])
+        self._read_numbers([segment for segment in opened if segment.end])
         segments |= {segment.segment_id: segment for segment in opened}
         with self._lock:
             self._open.update({(name, item): segment for item, segment in segments.items()})
@@ -608,10 +506,34 @@ class OpenSegments:
         map_bounded(self._executor, move, segments)
 
     def delete_times(self, stream_ids: Iterable[int]) -> None:
-        """Delete the time indexes of streams. 1 request for 1,000 parts, and 1 to list as many."""
+        """Delete the time indexes of streams, and tables of numbers. 1 request for 1,000 objects, 1 to list as many."""
         for stream_id in stream_ids:
             keys = [info.key for info in self.store.list(time_part_prefix(stream_id))]
             erase_keys(self.store, keys[::-1])  # what is left of a chain, if that stops half-way, is one
+
+    # Numbers of writers
+
+    def load_numbers(self, name: StreamName, ids: Collection[int]) -> None:
+        """Learn which numbers open segments had on other nodes, and what those before them had.
+
+        No request for those that know, and for empty ones of a stream's first epoch; else `NumberTables.load`.
+        """
+        for segment_id in ids:
+            segment = self.get(name, segment_id)
+            if segment is None or segment.numbers.is_loaded:
+                continue
+            self.tables.load(name, segment_id, segment.numbers)
+
+    def keep_numbers(self, segments: Collection[OpenSegment]) -> None:
+        """Write the tables of segments that leave this node, at the end of their data. 1 request each."""
+
+        def keep(segment: OpenSegment) -> None:
+            end = self.durable_end(segment)
+            if len(segment.numbers.rows(segment.stream_id, end)):
+                self.load_numbers(segment.name, [segment.segment_id])
+                self.tables.keep(segment.stream_id, end, segment.numbers)
+
+        map_bounded(self._executor, keep, segments)
 
     # For the session's commits and checkpoints: see `TimeLog`
 
@@ -629,6 +551,20 @@ class OpenSegments:
         known = [(segment, ends.end(segment.stream_id)) for segment in self.listed()]
         pieces += [segment.index.rows(segment.stream_id, end) for segment, end in known if end is not None]
         return np.concatenate(pieces)
+
+    def numbered(self, stream_ids: Integers, starts: Integers, ends: Integers) -> Rows:
+        """Numbers of writers of appends within these ranges. O(streams)."""
+        pieces = [no_rows(WRITER_NUMBER)]
+        for stream_id, start, end in zip(stream_ids.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            if (segment := self._by_stream.get(stream_id)) is not None:
+                pieces.append(segment.numbers.between(stream_id, start, end))
+        return np.concatenate(pieces)
+
+    def kept_numbers(self, ends: StreamEnds) -> Rows:
+        """Numbers of all writers that are known, up to these ends."""
+        known = [(segment, ends.end(segment.stream_id)) for segment in self.listed()]
+        pieces = [segment.numbers.rows(segment.stream_id, end) for segment, end in known if end is not None]
+        return np.concatenate([no_rows(WRITER_NUMBER), *pieces])
 
     def stream_ids(self) -> Integers:
         """The streams of all that are open here."""
@@ -656,7 +592,12 @@ class OpenSegments:
             found = f"one up to {index.end_offset}: was a commit undone?"
             raise InconsistentAnswer(f"stream {stream_id}: expected a time index up to its end {end}, found {found}")
         is_told = end == 0 or (known is not None and known.end_offset == index.end_offset == end)
-        return OpenSegment(name, segment_id, stream_id, self.directory.unit(name), index, end, is_told=is_told)
+        told, numbers = self.node.numbers(stream_id), self.tables.new()
+        numbers.inherit(told.rows)
+        numbers.is_loaded = known_end(told.rows) >= 0 or (end == 0 and not epoch_of(segment_id))
+        is_told = is_told and (end == 0 or not told.are_missing)
+        unit = self.directory.unit(name)
+        return OpenSegment(name, segment_id, stream_id, unit, index, numbers, end, is_told=is_told)
 
     def _tell(self) -> None:
         """What had to be read from data is taken down at once: a process that dies soon is followed by a quick one."""
@@ -672,10 +613,28 @@ class OpenSegments:
         spans = stream_spans(self.catalog.parts, [segment.stream_id for segment in segments])
 
         def restore(segment: OpenSegment) -> int:
-            start = spans[segment.stream_id].start
-            return restore_times(segment.index, accelerator, segment.stream_id, segment.unit, start, segment.end)
+            start, noting = spans[segment.stream_id].start, segment.numbers.noting
+            return restore_times(
+                segment.index, accelerator, segment.stream_id, segment.unit, start, segment.end, through=noting
+            )
 
         map_bounded(self._executor, restore, segments)
+
+    def _read_numbers(self, segments: Collection[OpenSegment]) -> None:
+        """Read the data of which the catalog does not have all numbers."""
+        missing = [segment for segment in segments if self.node.numbers(segment.stream_id).are_missing]
+        if not missing:
+            return
+        accelerator = self.accelerator
+        spans = stream_spans(self.catalog.parts, [segment.stream_id for segment in missing])
+
+        def read(segment: OpenSegment) -> None:
+            told = self.node.numbers(segment.stream_id)
+            start = max(known_end(told.rows), told.start, spans[segment.stream_id].start)
+            if start < segment.end:
+                deque(segment.numbers.noting(accelerator.read(segment.stream_id, start, segment.end)), maxlen=0)
+
+        map_bounded(self._executor, read, missing)
 
 
 def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:

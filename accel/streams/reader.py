@@ -464,6 +464,11 @@ class StreamReader(ThreadReader, CutReader):
         AccelError (while iterating): something could not be read.
     """
 
+    def __next__(self) -> Event:
+        self._check()
+        event = self._next_event()  # at hand mostly: a call less for each event
+        return super().__next__() if event is None else event
+
     def skip_to_head(self) -> IdMap:
         """Go on at the stream's head wherever that lies behind the position; gives the new position."""
         return self._skip_to_head()
@@ -563,6 +568,11 @@ class AsyncStreamReader(AsyncReader, CutReader):
 
     A task that was cancelled while it waited may ask again, and misses nothing.
     """
+
+    async def __anext__(self) -> Event:
+        self._check()
+        event = self._next_event()  # likewise
+        return await super().__anext__() if event is None else event
 
     def close(self) -> None:
         """Read no more; requests under way are not waited for."""

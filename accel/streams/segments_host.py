@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Lock
 from types import TracebackType
 from typing import Final, Self
@@ -40,18 +41,18 @@ from accel.streams.open_segments import (
     FoundSegments,
     OpenSegment,
     OpenSegments,
-    SegmentDirectory,
     SegmentSealed,
     check_append,
     refuse_elsewhere,
-    stream_spans,
 )
 from accel.streams.rules.arrival_order import StreamSegmentInfo
 from accel.streams.rules.events import HostClock
 from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.rules.transaction_data import TransactionEvents
+from accel.streams.segment_directory import SegmentDirectory, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import Merging, TransactionName, TransactionObjects, UploadParts
+from accel.streams.writer_numbers import NumberedEvents, WriterHeld
 from accel.system import SYSTEM, Components
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.lifetime import Lifetime
@@ -139,16 +140,23 @@ class ObjectSegments:
         """What was written and waits for an object, without objects that are on their way."""
         return self.commits.waiting_bytes
 
-    def open_segments(self, stream: StreamName, ids: Collection[int]) -> None:
+    def open_segments(self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False) -> None:
         """Open segments before they are appended to, side by side; sealed ones are passed over.
 
         The clock goes on from the highest value that any of them has.
+
+        Args:
+            stream: scope and stream.
+            ids: of the segments.
+            are_numbered: whether a writer with an id will append to them; see `OpenSegments.load_numbers`.
 
         Raises:
             What `OpenSegments.find` raises.
         """
         with self._turn():
             self._segments.find(stream, ids)
+            if are_numbered:
+                self._segments.load_numbers(stream, ids)
 
     @property
     def node_id(self) -> int:
@@ -180,7 +188,9 @@ class ObjectSegments:
         """
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
         with self._turn():
-            self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()})
+            segment_ids = {stream_id: segment_id for segment_id, stream_id in stream_ids.items()}
+            keep = partial(self._segments.tables.keep_rows, stream, segment_ids)
+            self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()}, keep)
             self._segments.accelerator.refresh()  # time indexes are restored from what the others wrote last
             self._segments.find(stream, owners)
 
@@ -218,17 +228,84 @@ class ObjectSegments:
         self.commits.add(None, size_bytes)
         return future
 
-    def append_open(self, stream: StreamName, segment_id: int, events: Events) -> None:
+    def append_open(
+        self, stream: StreamName, segment_id: int, events: Events, numbered: NumberedEvents | None = None
+    ) -> None:
         """Append events of writers, for which room was taken, as one batch. No request.
 
+        Args:
+            stream: scope and stream.
+            segment_id: the segment.
+            events: with a future each.
+            numbered: their writer and numbers; those that were appended before are left out, and their futures tell
+                when these are durable, with `REPEATED` in the place of the offset.
+
         Raises:
-            SegmentSealed: the segment takes none any more, or is not open here; nothing was appended.
+            SegmentSealed: the segment takes none any more, is not open here, or was not opened for events with numbers;
+                nothing was appended.
             FormatLimit: more bytes than one batch can hold; likewise.
         """
         segment = self._segments.get(stream, segment_id)
-        if segment is None:
+        if segment is None or (numbered is not None and not segment.numbers.is_loaded):
             raise SegmentSealed(stream, segment_id)
-        self._buffer.append(segment, events.payloads, events.futures, events.size_bytes)
+        done = self._buffer.append(segment, events.payloads, events.futures, events.size_bytes, numbered)
+        if done is not None:
+            self.commits.acknowledge_repeated(done)
+
+    def append_numbered(
+        self, stream: StreamName, segment_id: int, payloads: Sequence[bytes], numbered: NumberedEvents
+    ) -> list[WriteFuture]:
+        """Append events of a writer with an id as one batch, but for those that were appended before.
+
+        Waits if too much is in memory. O(bytes).
+
+        Args:
+            stream: scope and stream.
+            segment_id: the segment.
+            payloads: of the events, at least one.
+            numbered: their writer and numbers.
+
+        Returns:
+            Of each event its place, once it is durable; with `REPEATED` as offset if it was appended before. As for the
+            rest see `append`.
+
+        Raises:
+            ValueError: numbers that are not ascending, or not as many.
+            What `append` and `OpenSegments.load_numbers` raise. Whatever is raised, these events were not appended.
+        """
+        self._lifetime.check()
+        check_append(payloads)
+        numbered.check(len(payloads))
+        segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
+        if not segment.numbers.is_loaded:
+            self.open_segments(stream, [segment_id], are_numbered=True)
+        size_bytes = size_bytes_of(payloads)
+        self.commits.reserve(size_bytes, ROOM_SECONDS)
+        futures = [WriteFuture(self.commits.acks) for _ in payloads]
+        try:
+            done = self._buffer.append(segment, payloads, futures, size_bytes, numbered)
+        except BaseException:
+            self.commits.release(size_bytes)
+            raise
+        self.commits.add(None, size_bytes)
+        if done is not None:
+            self.commits.acknowledge_repeated(done)
+        return futures
+
+    def held_by(self, stream: StreamName, segment_id: int, writer_id: bytes) -> WriterHeld:
+        """Which events of a writer are durable in a segment that this node writes.
+
+        No request if it is open for events with numbers; else what opening it takes.
+
+        Raises:
+            SegmentSealed: it takes no appends any more.
+            What `OpenSegments.find` and `OpenSegments.load_numbers` raise.
+        """
+        self._lifetime.check()
+        segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
+        if not segment.numbers.is_loaded:
+            self.open_segments(stream, [segment_id], are_numbered=True)
+        return segment.numbers.held_by(writer_id)
 
     def takes_appends(self, stream: StreamName, segment_id: int) -> bool:
         """Whether a segment is open here, and not sealed. No request."""
@@ -333,6 +410,7 @@ class ObjectSegments:
         self.commits.flush_appended()  # nobody appends to these any more
         with self._turn():
             self._segments.move_times(segments)
+            self._segments.keep_numbers(segments)
             closed = self._node.close_streams(segment.stream_id for segment in segments)
             self._segments.forget(segments)
         self._directory.forget(stream, ids)

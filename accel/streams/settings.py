@@ -73,6 +73,9 @@ class SegmentsSettings:
         moved_records_max: records of one such object; see `segment_index`.
         parallel_segments: how many segments are opened, or have their time indexes moved, side by side.
         cache_bytes: memory for parts of time indexes that are read.
+        writers_max: how many writers with ids a segment remembers; those that were idle the longest are forgotten.
+        writer_idle_seconds: one that has written nothing for so long is forgotten; 7 days. A writer that was forgotten
+            is a new one: what it repeats is written again.
         scaling: how the scaling policies of streams are followed.
 
     Raises:
@@ -89,6 +92,8 @@ class SegmentsSettings:
     moved_records_max: int = 65_536
     parallel_segments: int = 8
     cache_bytes: int = 16 * MIB
+    writers_max: int = 1000
+    writer_idle_seconds: float = 7 * 86_400.0
     scaling: ScalingSettings = field(default_factory=ScalingSettings)
 
     def __post_init__(self) -> None:

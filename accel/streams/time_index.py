@@ -30,7 +30,7 @@ request (`rows_of`), so that the next one begins with these (`records_of`) and r
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, NamedTuple
@@ -756,7 +756,14 @@ def times_of(
 
 
 def restore_times(
-    index: SegmentTimeIndex, accelerator: ReadAccelerator, stream_id: int, unit: OffsetUnit, start: int, end: int
+    index: SegmentTimeIndex,
+    accelerator: ReadAccelerator,
+    stream_id: int,
+    unit: OffsetUnit,
+    start: int,
+    end: int,
+    *,
+    through: Callable[[Iterable[RecordBatch]], Iterable[RecordBatch]] = iter,
 ) -> int:
     """Give an index the records that its data has behind its end.
 
@@ -769,6 +776,7 @@ def restore_times(
         unit: what its offsets count.
         start: the stream's first kept offset.
         end: where its data ends.
+        through: all batches pass it.
 
     Returns:
         How many records.
@@ -780,7 +788,7 @@ def restore_times(
     known = max(index.end_offset, start)
     if known >= end:
         return 0
-    reading = accelerator.read(stream_id, known, end)
+    reading = through(accelerator.read(stream_id, known, end))
     rows = list(times_of(reading, unit, index.end_offset, index.last_value))
     if not rows or rows[-1][0] != end:
         end_offset = rows[-1][0] if rows else known

@@ -44,7 +44,7 @@ from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.errors import CommitRefused, StreamsReleased
 from accel.history.rules.segments import Segments
 from accel.history.store.hosts import StreamName
-from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys, stream_spans
+from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys
 from accel.streams.rules.routing import KeyRouter, grouped
 from accel.streams.rules.transaction_data import (
     SIZE_BYTES_MAX,
@@ -52,6 +52,7 @@ from accel.streams.rules.transaction_data import (
     decode_transaction,
     encode_transaction,
 )
+from accel.streams.segment_directory import stream_spans
 from accel.streams.settings import SegmentsSettings
 from loaders.backoff import Backoff
 from loaders.errors import (

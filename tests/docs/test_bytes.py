@@ -16,6 +16,7 @@ from accel.streams.groups import READER_GROUP
 from accel.streams.owners import OWNER
 from accel.streams.rules import events, transaction_data
 from accel.streams.uploads import MERGE_INTENT
+from accel.streams.writer_numbers import NUMBER_TABLE
 from loaders.tables import FORMAT_FORM, FormRegistry
 from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION
@@ -49,6 +50,7 @@ KINDS = {
     "sketch": records.SKETCH,
     "released range": records.RELEASED,
     "time record": records.TIME_RECORD,
+    "writer number": records.WRITER_NUMBER,
     "read object": records.READ_OBJECT,
     "read range": records.READ_RANGE,
 }
@@ -140,7 +142,7 @@ def test_each_kind_of_rows_has_the_columns_that_the_page_names(kind: str) -> Non
 
 
 def test_each_column_is_explained() -> None:
-    explained = [code(row[0])[0] for row in cells(section("Rows")) if row[0].startswith("`")]
+    explained = [name for row in cells(section("Rows")) if row[0].startswith("`") for name in code(row[0])]
     assert len(set(explained)) == len(explained)
     assert set(explained) == {name for dtype in KINDS.values() for name in dtype.names or ()}
 
@@ -170,12 +172,16 @@ def test_no_form_is_left_out() -> None:
 def test_every_version_stands_in_the_page() -> None:
     shown = {row[0].strip("`"): row[2:] for row in cells(section("Which release writes what"))}
     versions = {name: form.version for name, form in {**FORMS, "format": FORMAT_FORM}.items()}
-    versions |= {form.name: form.version for form in (READER_GROUP, OWNER)} | {MERGE_INTENT.name: MERGE_INTENT.version}
+    versions |= {form.name: form.version for form in (READER_GROUP, OWNER, MERGE_INTENT, NUMBER_TABLE)}
     versions |= {"layout of the bucket": FORMAT_VERSION, "envelope": ENVELOPE_VERSION, "packed columns": VERSION}
-    versions |= {"list of events": events.VERSION, "data of a transaction": transaction_data.VERSION}
+    versions |= {"data of a transaction": transaction_data.VERSION}
     [versions["each form of [stream history](#stream-history)"]] = {form.version for form in ALL_FORMS}
     expected = {name: ["1" if version == 1 else f"1 to {version}", str(version)] for name, version in versions.items()}
     expected["envelope"] = [str(ENVELOPE_VERSION)] * 2  # version 1 was never released
+    expected["list of events"] = [
+        f"1 to {events.NUMBERED_VERSION}",
+        f"{events.NUMBERED_VERSION}; 1 where events have no numbers",
+    ]
     assert shown == expected
 
 

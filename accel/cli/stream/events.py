@@ -14,7 +14,7 @@ import functools
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
@@ -180,7 +180,7 @@ class StreamRead:
                 printer.show(self._events(events, signals), at_once=self.follow)
                 _commit(events)
             finally:  # whatever ended it: what was printed is read
-                printer.output.summary(_summary(events, printer, self.group))
+                printer.output.summary(_summary(events, printer, self.group, self._position(stream, events)))
         if signals:
             raise click.exceptions.Exit(128 + signals[0])
 
@@ -206,6 +206,17 @@ class StreamRead:
         group = ReaderGroup.open(stream, self.group, start)
         name = self.name or f"cli-{SYSTEM.nonce().hex()[:12]}"
         return GroupReader(stream, source, group, name, follow=self.follow, settings=settings)
+
+    def _position(self, stream: Stream, reader: StreamReader | GroupReader) -> Mapping[int, int]:
+        """Where the next read goes on: of a group, where all its readers told that they are."""
+        from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
+
+        if self.group is None:
+            return reader.position()
+        try:
+            return ReaderGroup.open(stream, self.group).position()
+        except AccelError:  # what ended the read may stand in the way here, too
+            return reader.position()
 
     def _events(self, reader: StreamReader | GroupReader, signals: list[int]) -> Iterator[Event]:
         """Events until the end, or a signal."""
@@ -334,9 +345,10 @@ class EventPrinter:
         yield "  ".join(words)
 
 
-def _summary(reader: StreamReader | GroupReader, printer: EventPrinter, group: str | None) -> Shown:
+def _summary(
+    reader: StreamReader | GroupReader, printer: EventPrinter, group: str | None, position: Mapping[int, int]
+) -> Shown:
     """How a read went; the position is a cut as `--from` takes it."""
-    position = reader.position()
     data: dict[str, Any] = {
         "events": printer.events,
         "payload_bytes": printer.payload_bytes,
@@ -346,8 +358,7 @@ def _summary(reader: StreamReader | GroupReader, printer: EventPrinter, group: s
     what = f"{count_text(printer.events, 'event')}, {size_text(printer.payload_bytes)}"
     if group is None:
         return Shown(data, (f"{what}; goes on at {cut_text(position)}",))
-    stood = cut_text(position) if position else "no segment"
-    return Shown({**data, "group": group}, (f"{what}; group {group} goes on, this reader was at {stood}",))
+    return Shown({**data, "group": group}, (f"{what}; group {group} goes on at {cut_text(position)}",))
 
 
 def stream_read_options(command: Command) -> Command:

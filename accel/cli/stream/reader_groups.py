@@ -19,6 +19,7 @@ from accel.cli.stream.notation import (
     segment_data,
 )
 from accel.cli.stream.options import StreamChoice, parse_name, read_by, stream_options, stream_reader_options
+from accel.errors import NotInHistory, Sought
 from accel.rendering import Column, Output, Shown, said, shown_names, table_of, word
 from accel.units import count_text, time_text
 
@@ -192,11 +193,10 @@ def _existing(stream: Stream, name: str) -> ReaderGroup:
     Raises:
         NotInHistory: it is not.
     """
-    from accel.errors import NotInHistory  # noqa: PLC0415 - likewise
     from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
 
     if name not in ReaderGroup.names(stream):
-        raise NotInHistory(f"expected a reader group of {stream.name}, found none named {name!r}")
+        raise NotInHistory(f"expected a reader group of {stream.name}, found none named {name!r}", Sought.GROUP)
     return ReaderGroup.open(stream, name)
 
 

@@ -264,6 +264,8 @@ class Stream:
     def split(self, segment: SegmentId, parts: int = 2, time_ms: int | None = None) -> EpochRecord:
         """Seal an active segment and create others that divide its keys evenly; see `scale`. 1 call more.
 
+        If that is what the last scale did, its epoch is given, for 3 calls more: it may be repeated, as `scale`.
+
         Args:
             segment: by id or text ("3@1").
             parts: how many, at least 2.
@@ -280,7 +282,7 @@ class Stream:
     def merge(self, *segments: SegmentId, time_ms: int | None = None) -> EpochRecord:
         """Seal active segments whose keys lie side by side, and create one with all their keys; see `scale`.
 
-        1 call more than `scale`.
+        1 call more than `scale`; it may be repeated, as `split`.
 
         Args:
             segments: two at least, in any order, by id or text ("3@1").
@@ -436,7 +438,7 @@ class Stream:
     def _splitting(self, segment: SegmentId, parts: int, time_ms: int | None) -> ScaleRequest:
         segment_id = checked_id(segment)
         parts = checked_integer("a number of parts", parts, 2, SEGMENTS_MAX)
-        [found] = self._active([segment_id])
+        [found] = self._scalable([segment_id])
         try:
             ranges = split_range(found.key_start, found.key_end, parts)
         except ValueError as error:
@@ -447,18 +449,23 @@ class Stream:
         ids = tuple(map(checked_id, segments))
         if len(set(ids)) < max(2, len(ids)):
             raise InvalidArgument(f"expected two segments or more, each once, found {some_ids(ids)}")
-        merged = merge_touching(self._active(ids).ranges)
+        merged = merge_touching(self._scalable(ids).ranges)
         if len(merged) > 1:
             raise InvalidArgument(f"expected segments whose keys lie side by side, found a gap between {some_ids(ids)}")
         return ScaleRequest(ids, merged, self._time(time_ms))
 
-    def _active(self, ids: Sequence[int]) -> Segments:
-        active = self.workflows.epochs.active_segments()
-        positions = active.positions_of(ids)
+    def _scalable(self, ids: Sequence[int]) -> Segments:
+        """Active segments; or those that the last scale sealed, so that it can be told to be carried out."""
+        current = self.workflows.epochs.current()
+        epochs = [current]
+        if (current.segments.positions_of(ids) < 0).any() and current.epoch > 0:
+            epochs.append(self.workflows.epochs.epoch(current.epoch - 1))
+        found = Segments.join(each.segments for each in epochs).ascending()
+        positions = found.positions_of(ids)
         if (positions < 0).any():
             missing = [segment_id for segment_id, at in zip(ids, positions.tolist(), strict=True) if at < 0]
             raise ScalePrecondition(f"expected active segments, found that {some_ids(missing)} are not")
-        return active.where(positions)
+        return found.where(positions)
 
     def _told(self, part: Part) -> Part:
         return cast("Part", _ToldIfDeleted(part, self.parts))

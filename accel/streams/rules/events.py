@@ -6,15 +6,25 @@ record of the time index. Its payload is a list of events:
     | at            | bytes     | type | field    | meaning                                                   |
     |---------------|-----------|------|----------|-----------------------------------------------------------|
     | 0             | 4         |      | magic    | "AEvt"                                                    |
-    | 4             | 1         | u1   | version  | 1                                                         |
+    | 4             | 1         | u1   | version  | 1; 2 = the events have a run of numbers                   |
     | 5             | 3         |      |          | zeros                                                     |
     | 8             | 8         | u8   | value    | of the host's clock when they arrived                     |
     | 16            | 4         | u4   | count    | events, at least 1                                        |
-    | 20            | 4 * count | u4   | lengths  | bytes of each event                                       |
-    | 20 + 4 * count|           |      | events   | one behind the other                                      |
+    | 20            | 0 or 40   |      | run      | of version 2, see below                                   |
+    | then          | 4 * count | u4   | lengths  | bytes of each event                                       |
+    | then          |           |      | events   | one behind the other                                      |
+
+Events of a writer that has an id bring their numbers, so that a restart finds what is durable (`writer_numbers`). The
+numbers of one batch are of one writer, and ascend; the run says the first and the last one:
+
+    | 20            | 16        |      | writer   | its id                                                    |
+    | 36            | 8         | u8   | first    | number of the first event                                 |
+    | 44            | 8         | u8   | last     | number of the last event                                  |
+    | 52            | 8         | u8   | settled  | all events of the writer with numbers below it were       |
+    |               |           |      |          | durable, in this segment or in others                     |
 
 All integers are big endian. The value is logged here with the data, so that an index of times that was lost with the
-memory of its host can be made again from the data, and is the same.
+memory of its host can be made again from the data, and is the same. A batch without a run is written as version 1.
 
 The lists of many batches are decoded at once, by numpy over the bytes that were fetched (`EventColumns`). No event is
 an object before somebody asks for it.
@@ -56,7 +66,16 @@ if TYPE_CHECKING:
 
 MAGIC: Final = b"AEvt"
 VERSION: Final = 1
+NUMBERED_VERSION: Final = 2
 HEADER: Final = struct.Struct(">4sB3xQI")
+RUN: Final = struct.Struct(">16sQQQ")
+WRITER_ID_SIZE_BYTES: Final = 16
+NUMBER_MAX: Final = 2**63 - 2
+"""The highest number of an event: the next one has to fit into 63 bits."""
+
+NO_WRITER: Final = bytes(WRITER_ID_SIZE_BYTES)
+"""An id that no writer has."""
+
 LENGTH_SIZE_BYTES: Final = 4
 PAYLOAD_SIZE_BYTES_MAX: Final = 2**31 - 1
 """What fits the length field of a record batch."""
@@ -64,8 +83,32 @@ PAYLOAD_SIZE_BYTES_MAX: Final = 2**31 - 1
 _LENGTH: Final = np.dtype(">u4")
 _VALUE_MAX: Final = 2**64 - 1
 _COLUMNS: Final = np.dtype([("magic", "S4"), ("version", "u1"), ("zeros", "V3"), ("value", ">u8"), ("count", ">u4")])
+_RUNS: Final = np.dtype([("writer", "V16"), ("first", ">u8"), ("last", ">u8"), ("settled", ">u8")])
 _HEADER_BYTES: Final = np.arange(HEADER.size)
+_RUN_BYTES: Final = np.arange(HEADER.size, HEADER.size + RUN.size)
 Integers = NDArray[np.int64]
+
+
+class WriterRun(NamedTuple):
+    """The numbers of the events of one batch.
+
+    Args:
+        writer_id: 16 bytes, not all of them 0.
+        first: the number of the first event, 0 to `NUMBER_MAX`.
+        last: the number of the last event; those between ascend, and may leave numbers out.
+        settled: all events of the writer below this number were durable when the batch was made; at most `first`.
+    """
+
+    writer_id: bytes
+    first: int
+    last: int
+    settled: int
+
+    def is_valid(self, count: int) -> bool:
+        """Whether so many events can have these numbers."""
+        is_writer = len(self.writer_id) == WRITER_ID_SIZE_BYTES and self.writer_id != NO_WRITER
+        is_ascending = 0 <= self.settled <= self.first <= self.last - count + 1
+        return is_writer and is_ascending and self.last <= NUMBER_MAX
 
 
 class Event(NamedTuple):
@@ -186,23 +229,28 @@ class EventBatch(Sequence[Event]):
         return f"<{len(self)} events at [{self.offset}, {self.next_offset}), value {self.value}>"
 
 
-def encode_events(payloads: Sequence[bytes], value: int) -> bytes:
+def encode_events(payloads: Sequence[bytes], value: int, run: WriterRun | None = None) -> bytes:
     """The payload of a batch. O(bytes).
 
     Args:
         payloads: of its events, at least one.
         value: of the host's clock.
+        run: their numbers; None = they have none, and the list is of version 1.
 
     Raises:
-        ValueError: no event, or more bytes than a batch can have.
+        ValueError: no event, more bytes than a batch can have, or numbers that so many events cannot have.
     """
     lengths = np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))
-    size_bytes = HEADER.size + LENGTH_SIZE_BYTES * len(lengths) + int(lengths.sum())
+    if run is not None and not run.is_valid(len(lengths)):
+        raise ValueError(f"expected numbers of {len(lengths)} events of a writer, found {run}")
+    numbers = b"" if run is None else RUN.pack(*run)
+    size_bytes = HEADER.size + len(numbers) + LENGTH_SIZE_BYTES * len(lengths) + int(lengths.sum())
     if not len(lengths) or size_bytes > PAYLOAD_SIZE_BYTES_MAX:
         raise ValueError(
             f"expected events of at most {PAYLOAD_SIZE_BYTES_MAX} bytes, found {len(lengths)} of {size_bytes}"
         )
-    return b"".join((HEADER.pack(MAGIC, VERSION, value, len(lengths)), lengths.astype(_LENGTH).tobytes(), *payloads))
+    header = HEADER.pack(MAGIC, VERSION if run is None else NUMBERED_VERSION, value, len(lengths))
+    return b"".join((header, numbers, lengths.astype(_LENGTH).tobytes(), *payloads))
 
 
 def span_of(payloads: Sequence[bytes], unit: OffsetUnit) -> int:
@@ -230,8 +278,8 @@ def decode_events(batch: RecordBatch, segment_id: int, unit: OffsetUnit) -> tupl
     if not payload.startswith(MAGIC):
         offsets = np.array([batch.base_offset, batch.end_offset], dtype=np.int64)
         return EventBatch(segment_id, 0, offsets, payload, np.array([0, len(payload)], dtype=np.int64)), False
-    value, lengths = _checked(batch)
-    bounds = _running(HEADER.size + LENGTH_SIZE_BYTES * len(lengths), lengths)
+    value, lengths, run = _checked(batch)
+    bounds = _running(_head_size_bytes(run) + LENGTH_SIZE_BYTES * len(lengths), lengths)
     if int(bounds[-1]) != len(payload):
         raise _corrupt(batch, f"events of {len(payload) - int(bounds[0])} bytes", f"{bounds[-1] - bounds[0]}")
     if unit is OffsetUnit.RECORDS:
@@ -241,6 +289,18 @@ def decode_events(batch: RecordBatch, segment_id: int, unit: OffsetUnit) -> tupl
     if int(offsets[-1]) != batch.end_offset:
         raise _corrupt(batch, f"events up to offset {batch.end_offset}", f"an end at {offsets[-1]}")
     return EventBatch(segment_id, value, offsets, payload, bounds), True
+
+
+def run_of(batch: RecordBatch) -> tuple[WriterRun, int] | None:
+    """The numbers of a batch's events, and the clock's value; None if they have no numbers. O(events).
+
+    Raises:
+        CorruptObject: as `decode_events`, but for what lies behind the lengths.
+    """
+    if not batch.payload.startswith(MAGIC):
+        return None
+    value, _, run = _checked(batch)
+    return None if run is None else (run, value)
 
 
 class EventColumns(NamedTuple):
@@ -306,11 +366,15 @@ def _columns(batches: BatchColumns, segment_id: int, unit: OffsetUnit) -> EventC
     data = np.frombuffer(batches.data, dtype=np.uint8)
     headers = data[starts[:, None] + _HEADER_BYTES].view(_COLUMNS).ravel()
     counts = headers["count"].astype(np.int64)
-    is_list = (headers["magic"] == MAGIC) & (headers["version"] == VERSION)
+    is_numbered = headers["version"] == NUMBERED_VERSION
+    room_bytes = room_bytes - RUN.size * is_numbered
+    is_list = (headers["magic"] == MAGIC) & ((headers["version"] == VERSION) | is_numbered)
     if not (is_list & (counts > 0) & (counts <= room_bytes // LENGTH_SIZE_BYTES)).all():
         return None
+    if is_numbered.any() and not _are_runs(data, starts[is_numbered], counts[is_numbered]):
+        return None
     firsts = np.concatenate(([0], (counts + 1).cumsum()))
-    lengths = _lengths(data, starts + HEADER.size, counts)
+    lengths = _lengths(data, ends - room_bytes, counts)
     is_event = np.ones(int(firsts[-1]), dtype=bool)
     is_event[firsts[:-1]] = False
     bounds = _running_many(ends - room_bytes + LENGTH_SIZE_BYTES * counts, ends, lengths, is_event)
@@ -322,6 +386,14 @@ def _columns(batches: BatchColumns, segment_id: int, unit: OffsetUnit) -> EventC
         return None
     values = headers["value"].astype(np.uint64)
     return EventColumns(segment_id, values, offsets, bounds, firsts, bytes(batches.data))
+
+
+def _are_runs(data: NDArray[np.uint8], starts: Integers, counts: Integers) -> bool:
+    """Whether all of these batches have numbers that their events can have: as `WriterRun.is_valid`."""
+    runs = data[starts[:, None] + _RUN_BYTES].view(_RUNS).ravel()
+    first, last, settled = (runs[name].astype(np.uint64) for name in ("first", "last", "settled"))
+    is_valid = (runs["writer"] != np.void(NO_WRITER)) & (settled <= first) & (first <= last) & (last <= NUMBER_MAX)
+    return bool((is_valid & (last - first >= (counts - 1).astype(np.uint64))).all())
 
 
 def _lengths(data: NDArray[np.uint8], starts: Integers, counts: Integers) -> Integers:
@@ -356,17 +428,34 @@ def _joined(decoded: list[tuple[EventBatch, bool]], segment_id: int) -> EventCol
     )
 
 
-def _checked(batch: RecordBatch) -> tuple[int, Integers]:
+def _checked(batch: RecordBatch) -> tuple[int, Integers, WriterRun | None]:
+    """Value, lengths and numbers."""
     payload = batch.payload
     if len(payload) < HEADER.size:
         raise _corrupt(batch, f"a header of {HEADER.size} bytes", f"{len(payload)} bytes")
     _, version, value, count = HEADER.unpack_from(payload)
-    if version != VERSION:
-        raise _corrupt(batch, f"version {VERSION} of events", f"{version}")
-    room = len(payload) - HEADER.size
+    if version not in (VERSION, NUMBERED_VERSION):
+        raise _corrupt(batch, f"version {VERSION} or {NUMBERED_VERSION} of events", f"{version}")
+    run = _checked_run(batch, count) if version == NUMBERED_VERSION else None
+    start = _head_size_bytes(run)
+    room = len(payload) - start
     if not 0 < count <= room // LENGTH_SIZE_BYTES:
         raise _corrupt(batch, f"1 to {room // LENGTH_SIZE_BYTES} events", f"{count}")
-    return value, np.frombuffer(payload, dtype=_LENGTH, count=count, offset=HEADER.size).astype(np.int64)
+    return value, np.frombuffer(payload, dtype=_LENGTH, count=count, offset=start).astype(np.int64), run
+
+
+def _checked_run(batch: RecordBatch, count: int) -> WriterRun:
+    least = HEADER.size + RUN.size
+    if len(batch.payload) < least:
+        raise _corrupt(batch, f"a header of {least} bytes", f"{len(batch.payload)} bytes")
+    run = WriterRun(*RUN.unpack_from(batch.payload, HEADER.size))
+    if not run.is_valid(count):
+        raise _corrupt(batch, f"numbers of {count} events of a writer", f"{run}")
+    return run
+
+
+def _head_size_bytes(run: WriterRun | None) -> int:
+    return HEADER.size if run is None else HEADER.size + RUN.size
 
 
 def _running(start: int, sizes: Integers) -> Integers:

@@ -6,6 +6,7 @@ new version of a form gets a file of its own, beside the old one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from accel.catalog.records import (
     STREAM_END,
     STREAM_OBJECT,
     TIME_RECORD,
+    WRITER_NUMBER,
     Checkpoint,
     ImportRun,
     ListVersion,
@@ -187,3 +189,20 @@ def golden_timed_checkpoint() -> Checkpoint:
         commit=0,
     )
     return Checkpoint(7, 39, make_rows(STREAM_END, stream_id=[3, 17], end=[130, 900]), times)
+
+
+def golden_numbered_checkpoint() -> Checkpoint:
+    """As the timed one, and the numbers of two writers of one stream, of which one wrote to a segment before."""
+    numbers = make_rows(
+        WRITER_NUMBER,
+        stream_id=17,
+        writer_high=[-(2**63), 5, 5, 0],
+        writer_low=[7, -1, -1, 0],
+        keys_from=np.array([0.0, 0.0, 0.25, 0.0]).view(np.int64),
+        keys_to=np.array([1.0, 1.0, 0.5, 0.0]).view(np.int64),
+        number=[40, 2**63 - 2, 9, 900],
+        settled=[38, 0, 0, 0],
+        value=[1_760_000_000_123, 1_760_000_004_096, 1_760_000_004_096, 1_760_000_004_096],
+        commit=0,
+    )
+    return replace(golden_timed_checkpoint(), numbers=numbers)

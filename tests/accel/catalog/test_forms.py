@@ -67,6 +67,7 @@ def same_version(first: Any, second: Any) -> bool:
 
 def same_checkpoint(first: Any, second: Any) -> bool:
     same = same_rows(first.ends, second.ends) and same_rows(first.times, second.times)
+    same = same and same_rows(first.numbers, second.numbers)
     return (first.node_id, first.order_id) == (second.node_id, second.order_id) and same
 
 
@@ -205,6 +206,17 @@ def test_checkpoints_with_times_are_read_for_ever_and_by_releases_without_them()
     assert same_rows(read.ends, timed.ends)
     without = replace(timed, times=no_rows(TIME_RECORD))
     assert same_checkpoint(records.CHECKPOINT.decode(old_form.encode(read), "here"), without)
+
+
+def test_checkpoints_with_numbers_are_read_for_ever_and_by_releases_without_them() -> None:
+    numbered = golden.golden_numbered_checkpoint()
+    stored = golden.golden_bytes("node-checkpoint-1-numbers")
+    assert same_checkpoint(records.CHECKPOINT.decode(stored, "golden"), numbered)
+    assert same_checkpoint(records.CHECKPOINT.decode(records.CHECKPOINT.encode(numbered), "here"), numbered)
+    read = RecordForm("node-checkpoint", 1, CheckpointWithoutTimes).decode(stored, "here")
+    assert same_rows(read.ends, numbered.ends)
+    listed = replace(golden.golden_list(), numbers=numbered.numbers)
+    assert same_list(records.NODE_LIST.decode(records.NODE_LIST.encode(listed), "here"), listed)
 
 
 def test_releases_without_times_leave_them_out_of_a_list() -> None:

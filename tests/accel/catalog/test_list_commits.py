@@ -20,10 +20,13 @@ from accel.catalog.node_list import (
     without_expired,
 )
 from accel.catalog.records import (
+    NO_STREAM,
     TIME_RECORD,
+    WRITER_NUMBER,
     NodeList,
     ObjectFacts,
     make_rows,
+    no_rows,
     with_delete_pending,
     without_collected,
 )
@@ -81,6 +84,25 @@ def test_times_of_an_upload_wait_until_a_checkpoint_has_them_and_are_never_too_m
     assert len(full.times) == TIMES_MAX
     assert len(timed(full, 13, 1).times) == TIMES_MAX
     assert timed(full, 13, 1, counted=2).times["commit"].tolist() == [3]
+
+
+def test_numbers_of_an_upload_wait_likewise_and_the_list_says_that_some_were_left_out() -> None:
+    def numbered(now: NodeList, object_id: int, rows: int, counted: int = -1) -> NodeList:
+        columns = dict.fromkeys(WRITER_NUMBER.names or (), 1) | {"number": np.arange(rows)}
+        told = make_rows(WRITER_NUMBER, **columns)
+        added = replace(facts(object_id), times=no_rows(TIME_RECORD), numbers=told, counted=counted)
+        return done(with_upload(prepared(now, object_id), 1, added))
+
+    now = numbered(numbered(list_of(), 10, 2), 11, 3)
+    assert now.numbers["commit"].tolist() == [0, 0, 1, 1, 1]
+    assert numbered(now, 12, 1, counted=0).numbers["commit"].tolist() == [1, 1, 1, 2]
+    full = numbered(now, 12, TIMES_MAX - 5)
+    assert NO_STREAM not in full.numbers["stream_id"]
+    for object_id in (13, 14):
+        full = numbered(full, object_id, 1)
+    assert full.numbers[["stream_id", "commit"]][full.numbers["stream_id"] == NO_STREAM].tolist() == [(NO_STREAM, 4)]
+    assert NO_STREAM in numbered(full, 15, 1, counted=3).numbers["stream_id"]
+    assert numbered(full, 15, 1, counted=4).numbers["commit"].tolist() == [5]
 
 
 def test_stream_objects_of_an_upload_wait_in_the_list_sorted_and_named() -> None:

@@ -82,7 +82,8 @@ def test_reads_of_a_group_go_on_where_the_last_one_ended_and_nothing_comes_twice
     shop.write(EVENTS)
     assert shop.read() == [EVENTS]
     assert shop.json("group", "show", "--group", "billing")["readers"] == []
-    assert "group billing goes on" in shop.run("read", "--group", "billing").stderr
+    told = shop.run("read", "--group", "billing").stderr
+    assert f"group billing goes on at {' '.join(f'{each}={at}' for each, at in shop.position().items())}" in told
 
 
 def test_a_group_shows_who_reads_what_and_how_much_is_left(shop: Shop) -> None:
@@ -152,6 +153,7 @@ def test_a_group_is_deleted_only_if_that_is_said(shop: Shop) -> None:
 def test_a_wrong_name_makes_no_group(shop: Shop, args: tuple[str, ...]) -> None:
     found = shop.run("group", *args, "--group", "biling", "--output", "json")
     assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "NotInHistory")
+    assert "accel stream group list" in json.loads(found.stderr)["advice"]
     assert shop.json("group", "list")["groups"] == []
 
 

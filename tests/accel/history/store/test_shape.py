@@ -74,11 +74,21 @@ def test_what_cannot_be_split_or_merged_is_refused(orders: Stream) -> None:
     with pytest.raises(ScalePrecondition, match="0@0"):
         orders.merge("0@0", "1@0")
     with pytest.raises(ScalePrecondition):
-        orders.split("0@0")
+        orders.split("0@0", 3)
     for parts in (1, 0, True):
         with pytest.raises(InvalidArgument):
             orders.split("1@0", parts)
     assert orders.current_epoch().epoch == 1
+
+
+def test_a_split_or_merge_that_was_carried_out_may_be_repeated_until_the_next_scale(orders: Stream) -> None:
+    for _ in range(2):
+        assert orders.split("0@0", time_ms=2_000) == orders.current_epoch()
+    for _ in range(2):
+        assert orders.merge("2@1", "3@1", time_ms=3_000) == orders.current_epoch()
+    assert orders.current_epoch().epoch == 2
+    with pytest.raises(ScalePrecondition, match="0@0"):
+        orders.split("0@0")
 
 
 def test_a_merge_leaves_as_many_segments_as_the_owner_wants() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.history.rules.configuration import OffsetUnit
-from accel.streams.rules.events import Event, decode_columns, decode_events, encode_events, span_of
+from accel.streams.rules.events import Event, WriterRun, decode_columns, decode_events, encode_events, span_of
 from loaders.errors import CorruptObject
 from loaders.format import BatchColumns, BlockRow, RecordBatch, decode_block_columns, encode_block
 from tests.examples import examples
@@ -17,6 +17,17 @@ from tests.examples import examples
 STREAM, SEGMENT = 7, 3
 payloads = st.lists(st.binary(max_size=6), min_size=1, max_size=5)
 units = st.sampled_from(OffsetUnit)
+
+
+def runs(count: int) -> st.SearchStrategy[WriterRun]:
+    """Numbers of so many events."""
+
+    def run(writer: int, settled: int, behind: int, left_out: int) -> WriterRun:
+        first = settled + behind
+        return WriterRun(writer.to_bytes(16, "big"), first, first + count - 1 + left_out, settled)
+
+    small = st.integers(0, 2**60)
+    return st.builds(run, st.integers(1, 2**128 - 1), small, small, small)
 
 
 @st.composite
@@ -29,7 +40,7 @@ def written(draw: st.DrawFn, unit: OffsetUnit, *, foreign: bool = True) -> list[
         if foreign and draw(st.integers(0, 5)) == 0:
             batch = RecordBatch(STREAM, 1, offset, draw(st.integers(1, 4)), draw(st.binary(max_size=3)))
         else:
-            data = encode_events(events, draw(st.integers(0, 2**64 - 1)))
+            data = encode_events(events, draw(st.integers(0, 2**64 - 1)), draw(st.none() | runs(len(events))))
             batch = RecordBatch(STREAM, 1, offset, span_of(events, unit), data)
         batches.append(batch)
         offset = batch.end_offset

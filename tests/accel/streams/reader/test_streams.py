@@ -374,7 +374,7 @@ def test_an_index_that_was_empty_is_asked_again_for_data_that_logs_no_time(
     segment_id = orders.stream.active_segments()[0].id
     source = orders.source()
     values, offset = [], 0
-    monkeypatch.setattr("accel.streams.open_segments.encode_events", lambda payloads, _: b"".join(payloads))
+    monkeypatch.setattr("accel.streams.open_segments.encode_events", lambda payloads, *_: b"".join(payloads))
     with StreamWriter(orders.stream, orders.host) as writer:
         for _ in range(9):  # the index moves each third time
             orders.write(writer, 24)

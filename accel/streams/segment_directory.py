@@ -1,0 +1,195 @@
+"""What histories and the catalog say of segments: which stream keeps each, what its offsets count, who has it open.
+
+Source: docs/history.md; docs/formats.md, "Stream shards".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from threading import Lock
+from typing import NamedTuple
+from uuid import UUID
+
+import numpy as np
+
+from accel.catalog.parts import CatalogParts
+from accel.catalog.records import OPEN
+from accel.catalog.stream_shards import shards_of
+from accel.errors import NotInHistory
+from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.segments import SegmentRecord, Segments
+from accel.history.rules.values import Integers, epoch_of
+from accel.history.store import Stream, StreamStore
+from accel.history.store.hosts import SegmentHost, StreamName
+from accel.system import Components
+from loaders.errors import DataNotFound
+from loaders.parallel import map_bounded
+from loaders.store import ObjectStore
+
+# What histories say of segments
+
+
+class _KnownStream(NamedTuple):
+    stream: Stream
+    unit: OffsetUnit
+
+
+class _KnownSegment(NamedTuple):
+    stream_id: int
+    segment: SegmentRecord
+
+
+class SegmentDirectory:
+    """Looks things up in histories, and keeps what it found. Threads: any; no lock is held over I/O.
+
+    Args:
+        store: where the histories lie.
+        system: clock, sleep and chance.
+    """
+
+    def __init__(self, store: ObjectStore, system: Components) -> None:
+        self._store = store
+        self._system = system
+        self._lock = Lock()
+        self._histories: StreamStore | None = None
+        self._streams: dict[StreamName, _KnownStream] = {}
+        self._segments: dict[tuple[StreamName, int], _KnownSegment] = {}
+
+    def remember(self, name: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """Segments that are being created; the history may not have them yet."""
+        with self._lock:
+            self._streams.pop(name, None)  # perhaps another stream of that name
+            for segment in segments:
+                self._segments[name, segment.id] = _KnownSegment(stream_ids[segment.id], segment)
+
+    def forget(self, name: StreamName, ids: Integers) -> None:
+        """Segments that are not written any more."""
+        with self._lock:
+            for segment_id in ids.tolist():
+                self._segments.pop((name, segment_id), None)
+
+    def unit(self, name: StreamName) -> OffsetUnit:
+        """What offsets of a stream count. 4 calls the first time."""
+        return self._known(name).unit
+
+    def stream(self, name: StreamName, host: SegmentHost) -> Stream:
+        """A stream, opened with a host. 4 calls."""
+        self._forget_stream(name)
+        return Stream(replace(self._known(name).stream.parts, host=host))
+
+    def unique_id(self, name: StreamName) -> UUID:
+        """What tells the stream that has a name now from earlier ones. 4 calls: it may be another one than before."""
+        self._forget_stream(name)
+        return self._known(name).stream.unique_id
+
+    def stream_id(self, name: StreamName, segment_id: int) -> int:
+        """Which stream of the object layer holds a segment. 1 call, none if it was created here.
+
+        Raises:
+            NotInHistory: there is no such segment.
+        """
+        with self._lock:
+            known = self._segments.get((name, segment_id))
+        if known is not None:
+            return known.stream_id
+        try:
+            return self._known(name).stream.segment_stream(segment_id)
+        except (NotInHistory, DataNotFound):
+            self._forget_stream(name)  # perhaps another stream has the name by now
+        return self._known(name).stream.segment_stream(segment_id)
+
+    def segments(self, name: StreamName, ids: Integers) -> Segments:
+        """Segments with their keys. No call for those that were created here; 1 if all others are active.
+
+        Raises:
+            NotInHistory: there is no such segment.
+        """
+        with self._lock:
+            here = {
+                segment_id: self._segments[name, segment_id].segment
+                for segment_id in ids.tolist()
+                if (name, segment_id) in self._segments
+            }
+        if len(here) < len(ids):
+            stream = self._known(name).stream
+            active = {segment.id: segment for segment in stream.active_segments()}
+            here |= {
+                segment_id: active.get(segment_id) or stream.epochs.segment(segment_id)
+                for segment_id in ids.tolist()
+                if segment_id not in here
+            }
+        return Segments.of(here[segment_id] for segment_id in ids.tolist())
+
+    def predecessors(self, name: StreamName, segment_id: int, oldest_ms: float) -> list[SegmentRecord]:
+        """The segments before one; none if they were sealed before some time, ms since 1970. 3 calls and 1 for each."""
+        if not epoch_of(segment_id):
+            return []
+        epochs = self._known(name).stream.epochs
+        if epochs.segment(segment_id).creation_time_ms < oldest_ms:
+            return []
+        return [epochs.segment(before) for before in epochs.predecessors(segment_id)]
+
+    def _forget_stream(self, name: StreamName) -> None:
+        with self._lock:
+            self._streams.pop(name, None)
+
+    def _known(self, name: StreamName) -> _KnownStream:
+        with self._lock:
+            known, histories = self._streams.get(name), self._histories
+        if known is not None:
+            return known
+        if histories is None:
+            histories = StreamStore.open(self._store, system=self._system)
+        stream = histories.stream(*name)
+        known_stream = _KnownStream(stream, stream.configuration().offset_unit)
+        with self._lock:
+            self._histories = histories
+            self._streams[name] = known_stream
+        return known_stream
+
+
+# What the catalog says of their streams
+
+
+class StreamSpan(NamedTuple):
+    """What a catalog says of a stream.
+
+    Args:
+        stream_id: the stream.
+        start: its first kept offset.
+        end: where it ends; `OPEN` if a node has it open, which alone knows.
+        node_id: the node that wrote it last.
+    """
+
+    stream_id: int
+    start: int
+    end: int
+    node_id: int
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a node has it open."""
+        return self.end == OPEN
+
+    def is_open_beside(self, node_id: int) -> bool:
+        """Whether another node than this one has it open."""
+        return self.is_open and self.node_id != node_id
+
+
+def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
+    """What the catalog says of those of these streams that it knows. One request for each bucket that they lie in."""
+    ids = np.fromiter(stream_ids, dtype=np.int64)
+    if not len(ids):
+        return {}
+    numbers = np.unique(shards_of(ids, parts.format.stream_buckets)).tolist()
+    spans: dict[int, StreamSpan] = {}
+    for seen in map_bounded(parts.executor, lambda number: parts.keys.shard(number).read(), numbers):
+        if seen is None:
+            continue
+        streams, ranges = seen.value.streams, seen.value.ranges
+        starts = dict(zip(streams["stream_id"].tolist(), streams["start_offset"].tolist(), strict=True))
+        rows = ranges[np.isin(ranges["stream_id"], ids)]  # ascending, so that the last range of each stream counts
+        for stream_id, end, node_id in rows[["stream_id", "end", "node_id"]].tolist():
+            spans[stream_id] = StreamSpan(stream_id, starts[stream_id], end, node_id)
+    return spans
