@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
@@ -48,7 +48,9 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import segment_text
 from accel.history.store import Stream
 from accel.streams.acknowledgements import FlushPoint, WriteFuture
+from accel.streams.forwarding import Forwarding
 from accel.streams.open_segments import SegmentSealed, check_append
+from accel.streams.owners import SharedSegments, own_segments
 from accel.streams.rules.routing import (
     OVERHEAD_BYTES,
     Events,
@@ -80,12 +82,14 @@ class StreamWriter:
 
     Args:
         stream: opened with this host.
-        host: holds its segments; other writers may share it. It is not closed with the writer.
+        host: holds its segments, all of them; or `SharedSegments`, which has some, and sends events of the others to
+            their owners. Other writers may share it. It is not closed with the writer.
         settings: bounds.
         system: clock and sleep; None = those of the host.
 
     Raises:
         InvalidArgument: the stream was opened with another host.
+        CommitRefused: another node has some of the segments, and they are not shared.
 
     Threads: any. Events of several threads stand in the order in which `write` took them; its lock is held for memory
     alone. It is of the process that opened it.
@@ -97,21 +101,24 @@ class StreamWriter:
     def __init__(
         self,
         stream: Stream,
-        host: ObjectSegments,
+        host: ObjectSegments | SharedSegments,
         *,
         settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
         system: Components | None = None,
     ) -> None:
         if stream.parts.host is not host:  # a commit through another one would lose its events
             raise InvalidArgument(f"expected {stream.name} opened with the host that its writer has, found another one")
-        self._lifetime = Lifetime(f"a writer of {stream.name}", host.system.process_id)
+        shared = host if isinstance(host, SharedSegments) else None
+        self._host = own = own_segments(host)
+        self._lifetime = Lifetime(f"a writer of {stream.name}", own.system.process_id)
         self.settings = settings
         self._stream = stream
-        self._host = host
-        self._system = host.system if system is None else system
+        self._system = own.system if system is None else system
         scope, _, name = stream.name.partition("/")
         self._name = scope, name
-        self._commits = host.commits
+        self._commits = own.commits
+        self._shared = shared
+        self._forwarding = Forwarding(shared, self._name, self, self._give_back) if shared is not None else None
         self._lock = Lock()  # guards what follows; never held over a request
         self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
         self._transactions = OpenTransactions(settings.transactions_bytes_max)
@@ -338,7 +345,7 @@ class StreamWriter:
                 with self._lock:
                     taken = self._pending.next_run(but=self._refused)
                     if taken is None:
-                        return bool(self._refused)
+                        return bool(self._refused) or (self._forwarding is not None and self._forwarding.has_waiting)
                 self._append(*taken)
 
     def settle(self) -> bool:
@@ -348,21 +355,31 @@ class StreamWriter:
             OperationNotAllowed: a scale has not come to its end for `wait_seconds`.
             AccelError: the store could not say.
         """
+        has_gone_on = self._forwarding is None or self._forwarding.pump()
         with self._lock:
             refused = list(self._refused)
             if self._stuck_since is None:
                 self._stuck_since = self._now()
         try:
             with self._looking:
-                return self._has_found_segments(refused)
+                return self._has_found_segments(refused) and has_gone_on
         except AccelError as error:
             if error.retryable:
                 raise
             self.fail(error)
             return True
 
+    def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
+        """See `EventSource.take_back`."""
+        with self._appending, self._lock:
+            for run in reversed(runs):
+                self._pending.add_run(segment_id, run, is_first=True)
+            self._refused[segment_id] = None
+
     def fail(self, error: BaseException) -> None:
         """See `EventSource.fail`."""
+        if self._forwarding is not None:
+            self._forwarding.fail(error)
         with self._appending, self._lock:
             runs = [run for segment_id in self._pending.segments() for run in self._pending.take(segment_id)]
             self._refused.clear()
@@ -371,8 +388,10 @@ class StreamWriter:
         self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
 
     def _append(self, segment_id: int, run: Events) -> None:
+        if self._forwarding is not None and self._forwarding.add(segment_id, run):
+            return
         try:
-            self._host.append_open(self._name, segment_id, run)
+            self._host.append_open(self._name, segment_id, run, source=self if self._shared is not None else None)
         except SegmentSealed:
             with self._lock:
                 self._pending.add_run(segment_id, run, is_first=True)
@@ -380,15 +399,25 @@ class StreamWriter:
         except FormatError as error:
             self._commits.fail(run.futures, error, run.size_bytes)
 
+    def _give_back(self, segment_id: int, left: Callable[[], Sequence[Events]]) -> None:
+        """See `GiveBack`."""
+        with self._appending, self._lock:
+            for run in reversed(left()):
+                self._pending.add_run(segment_id, run, is_first=True)
+            self._refused[segment_id] = None
+        self._commits.add(self, 0)
+
     def _has_found_segments(self, refused: Sequence[int]) -> bool:
-        if not self._are_sealed(refused):
+        refused = self._still_refused(refused)
+        if not refused:
             with self._lock:
-                self._refused.clear()
                 self._stuck_since = None
             return True
         segments = self._stream.active_segments()
-        if set(refused).isdisjoint(segments.ids.tolist()):
-            self._host.open_segments(self._name, segments.ids.tolist())
+        ids = segments.ids.tolist()
+        if set(refused).isdisjoint(ids) and self._is_settled_but(ids):
+            if self._shared is None:
+                self._host.open_segments(self._name, ids)
             self._route_anew(segments)
             return True
         if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
@@ -398,12 +427,51 @@ class StreamWriter:
             self._look()  # the process that seals them may be dead
         return False
 
-    def _are_sealed(self, refused: Sequence[int]) -> bool:
-        """Whether any is. One that is not open here is opened: another node may have had it."""
-        if any(self._host.is_sealed(self._name, segment_id) for segment_id in refused):
-            return True
-        self._host.open_segments(self._name, refused)
-        return not all(self._host.takes_appends(self._name, segment_id) for segment_id in refused)
+    def _still_refused(self, refused: Sequence[int]) -> list[int]:
+        """Those that take no events: sealed, as a rule. Others are opened here, or left to their owners.
+
+        Raises:
+            OwnerUnreachable: one of them is another node's, which cannot be asked.
+        """
+        sealed = [each for each in refused if self._host.is_sealed(self._name, each)]
+        to_open = [each for each in refused if each not in sealed and self._host.is_settled(self._name, each)]
+        trouble: AccelError | None = None
+        if not to_open:
+            pass
+        elif self._shared is None or self._forwarding is None:
+            self._host.open_segments(self._name, to_open)
+        else:
+            owners, trouble = self._shared.find(self._name, to_open)
+            self._forwarding.open(owners)
+            to_open = [each for each in to_open if each not in owners]
+        left = [*sealed, *(each for each in to_open if not self._host.takes_appends(self._name, each))]
+        with self._lock:
+            for segment_id in set(refused).difference(left):
+                self._refused.pop(segment_id, None)
+        if trouble is not None:
+            self._check_owner(left, trouble)
+            self._commits.add(self, 0)  # the others go on
+            raise trouble
+        return left
+
+    def _check_owner(self, refused: Sequence[int], error: AccelError) -> None:
+        """Fail what waits for segments whose owners cannot be asked, if it has waited for too long."""
+        with self._appending, self._lock:
+            since = self._stuck_since
+            if since is None or self._now() - since < self.settings.wait_seconds:
+                return
+            self._stuck_since = None
+            runs = [run for segment_id in refused for run in self._pending.take(segment_id)]
+            for segment_id in refused:
+                self._refused.pop(segment_id, None)
+        futures = [future for run in runs for future in run.futures]
+        self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
+
+    def _is_settled_but(self, ids: Collection[int]) -> bool:
+        """Whether nothing is on its way to segments of before: what follows in those of now comes after it."""
+        before = set(self._router.segments.ids.tolist()).difference(ids)
+        is_settled = all(self._host.is_settled(self._name, segment_id) for segment_id in before)
+        return is_settled and (self._forwarding is None or self._forwarding.are_idle(ids))
 
     def _check_waited(self, expected: str) -> None:
         with self._lock:
@@ -438,7 +506,8 @@ class StreamWriter:
             yield
 
     def _adopt(self, segments: Segments) -> None:
-        self._host.open_segments(self._name, segments.ids.tolist())
+        if self._shared is None or self._shared.client is None:  # else others may want to have some of them, too
+            self._host.open_segments(self._name, segments.ids.tolist(), is_shared=self._shared is not None)
         self._router = KeyRouter(segments)
 
     def _now(self) -> float:
@@ -568,7 +637,7 @@ class AsyncStreamWriter:
     def __init__(
         self,
         stream: Stream,
-        host: ObjectSegments,
+        host: ObjectSegments | SharedSegments,
         *,
         settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
         system: Components | None = None,
@@ -576,8 +645,9 @@ class AsyncStreamWriter:
         self.settings = settings
         self._open = partial(StreamWriter, stream, host, settings=settings, system=system)
         self._opening: asyncio.Future[StreamWriter] | None = None
-        self._commits = host.commits
-        self._system = host.system if system is None else system
+        own = own_segments(host)
+        self._commits = own.commits
+        self._system = own.system if system is None else system
 
     async def __aenter__(self) -> Self:
         await self._writer()
