@@ -576,7 +576,9 @@ class OpenSegments:
         pieces = [no_rows(TIME_RECORD)]
         for stream_id, start, end in zip(stream_ids.tolist(), starts.tolist(), ends.tolist(), strict=True):
             if (segment := self._by_stream.get(stream_id)) is not None:
-                pieces.append(rows_of(stream_id, segment.index.ended_within(start, end)))
+                within = segment.index.ended_within(start, end)
+                if within.end_offset == end:  # only then they tell where the stream ends
+                    pieces.append(rows_of(stream_id, within))
         return np.concatenate(pieces)
 
     def kept(self, ends: StreamEnds) -> Rows:
@@ -611,7 +613,7 @@ class OpenSegments:
             self._accelerator.close()
 
     def _opened(self, name: StreamName, segment_id: int, stream_id: int) -> OpenSegment:
-        known = records_of(self.node.times(stream_id))
+        known, end = records_of(self.node.times(stream_id)), self.node.end(stream_id) or 0
         index = SegmentTimeIndex.open(
             self.store,
             stream_id,
@@ -620,8 +622,8 @@ class OpenSegments:
             backoff=self.backoff,
             moved_records_max=self.settings.moved_records_max,
             memory=known,
+            is_whole=known is not None and known.end_offset == end,
         )
-        end = self.node.end(stream_id) or 0
         if index.end_offset > end:
             found = f"one up to {index.end_offset}: was a commit undone?"
             raise InconsistentAnswer(f"stream {stream_id}: expected a time index up to its end {end}, found {found}")
