@@ -98,7 +98,7 @@ class ScaledHost(SegmentHost, Protocol):
         """The node that has a segment open; None if none has."""
         ...
 
-    def open_segments(self, stream: StreamName, ids: Collection[int]) -> None:
+    def open_segments(self, stream: StreamName, ids: Collection[int]) -> object:
         """Open segments."""
         ...
 
