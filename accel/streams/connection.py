@@ -57,6 +57,7 @@ from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.settings import Settings
+from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
 from accel.streams.owners import (
@@ -74,7 +75,7 @@ from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import PartCache
-from accel.streams.writer import AsyncStreamWriter, StreamWriter
+from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
@@ -419,17 +420,29 @@ class Connection:
         """
         return self.stream_store.stream(scope, name)
 
-    def writer(self, scope: str, name: str, *, settings: StreamWriterSettings | None = None) -> StreamWriter:
+    def writer(
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
+    ) -> StreamWriter:
         """A writer of a stream; it is closed with the connection if not before.
 
         Events for segments that another process has go there, if `connect` was told how.
+
+        Args:
+            scope, name: of the stream.
+            writer_id: of a producer that writes each event once, also after it was killed: see `StreamWriter.resume`.
+            settings: bounds of the writer.
 
         Raises:
             As `stream` and `host`.
         """
         segments = self.segments
         stream = self.stream_store.stream(scope, name, host=segments)
-        writer = StreamWriter(stream, segments, settings=settings or StreamWriterSettings())
+        writer = StreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
         self._know(self._writers, writer)
         return writer
 
@@ -699,7 +712,12 @@ class AsyncConnection:
         return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
 
     def writer(
-        self, scope: str, name: str, *, settings: StreamWriterSettings | None = None
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
     ) -> Opening[AsyncStreamWriter]:
         """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
         connection = self.connection
@@ -707,7 +725,7 @@ class AsyncConnection:
         def opened() -> AsyncStreamWriter:
             segments = connection.segments
             stream = connection.stream_store.stream(scope, name, host=segments)
-            return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings())
+            return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
 
         return Opening(opened, self._given.add)
 

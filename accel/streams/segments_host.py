@@ -55,7 +55,7 @@ from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.segment_directory import SegmentDirectory, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import Group, Merging, TransactionName, TransactionObjects, UploadParts
-from accel.streams.writer_numbers import NumberedEvents, WriterHeld
+from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, progress_of
 from accel.system import SYSTEM, Components
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.lifetime import Lifetime
@@ -312,6 +312,25 @@ class ObjectSegments:
         if done is not None:
             self.commits.acknowledge_repeated(done)
         return futures
+
+    def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
+        """How far a writer has come, by segments of all keys that this node writes, or that are sealed meanwhile.
+
+        Requests: see `held_by`.
+
+        Raises:
+            As `held_by`.
+        """
+        known = []
+        for segment in segments:
+            try:
+                held = self.held_by(stream, segment.id, writer_id)
+            except SegmentSealed:
+                sealed = self._segments.tables.new()
+                self._segments.tables.load(stream, segment.id, sealed)
+                held = sealed.held_by(writer_id)
+            known.append((segment.key_start, segment.key_end, held))
+        return progress_of(known)
 
     def held_by(self, stream: StreamName, segment_id: int, writer_id: bytes) -> WriterHeld:
         """Which events of a writer are durable in a segment that this node writes.

@@ -107,12 +107,14 @@ class Events:
         payloads: what the producer sent, as many.
         futures: of those who wrote them, as many; none for events of a transaction.
         size_bytes: of all of them.
+        numbers: of the events of a writer with an id, ascending; none for others.
     """
 
     positions: list[float] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     futures: list[Any] = field(default_factory=list)
     size_bytes: int = 0
+    numbers: list[int] = field(default_factory=list)
 
     def extend(self, positions: Iterable[float], payloads: Sequence[bytes], futures: Iterable[Any] = ()) -> int:
         """Add events; gives how many bytes these are."""
@@ -130,8 +132,23 @@ class Events:
             found.positions.append(self.positions[at])
             found.payloads.append(self.payloads[at])
             found.futures.append(self.futures[at])
+            if self.numbers:
+                found.numbers.append(self.numbers[at])
         found.size_bytes = size_bytes_of(found.payloads)
         return found
+
+
+def in_order_of_numbers(runs: Sequence[Events]) -> list[Events]:
+    """Runs of several segments as one, whose numbers ascend; the same runs if they have none. O(events log events)."""
+    if len(runs) < 2 or not runs[0].numbers:
+        return list(runs)
+    joined = Events()
+    for run in runs:
+        joined.positions += run.positions
+        joined.payloads += run.payloads
+        joined.futures += run.futures
+        joined.numbers += run.numbers
+    return [joined.chosen(sorted(range(len(joined.numbers)), key=joined.numbers.__getitem__))]
 
 
 class PendingEvents:
@@ -154,8 +171,8 @@ class PendingEvents:
     def __len__(self) -> int:
         return sum(len(run.payloads) for runs in self._runs.values() for run in runs)
 
-    def add(self, segment_id: int, position: float, payload: bytes, future: Any) -> None:
-        """Add a single write. O(1)."""
+    def add(self, segment_id: int, position: float, payload: bytes, future: Any, number: int | None = None) -> None:
+        """Add a single write, perhaps with its number. O(1)."""
         runs = self._runs.get(segment_id)
         size_bytes = len(payload) + OVERHEAD_BYTES
         if runs is None:
@@ -168,6 +185,8 @@ class PendingEvents:
         run.payloads.append(payload)
         run.futures.append(future)
         run.size_bytes += size_bytes
+        if number is not None:
+            run.numbers.append(number)
 
     def add_run(self, segment_id: int, events: Events, *, is_first: bool = False) -> None:
         """Add what is to be appended together, behind what waits or before it. O(events)."""

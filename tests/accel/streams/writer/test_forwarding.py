@@ -15,6 +15,7 @@ from accel.errors import FormatLimit, ForwardInDoubt, InvalidArgument, OwnerUnre
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
+from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.forwarding import SegmentService, forwarding_app
 from accel.streams.owners import (
     CARRY_OUT_PATH,
@@ -30,7 +31,7 @@ from accel.streams.owners import (
 )
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
-from accel.streams.writer import AsyncStreamWriter, StreamWriter
+from accel.streams.writer import StreamWriter
 from accel.testing import Fault, FaultStore
 from loaders.store import ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
