@@ -29,8 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 from types import TracebackType
-from typing import Final, Self, TypeVar
-from typing import Self
+from typing import Final, Self
 from uuid import UUID
 
 from accel.errors import (
