@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loaders.settings import MIB, check_settings
 
@@ -76,6 +76,7 @@ class SegmentsSettings:
         writers_max: how many writers with ids a segment remembers; those that were idle the longest are forgotten.
         writer_idle_seconds: one that has written nothing for so long is forgotten; 7 days. A writer that was forgotten
             is a new one: what it repeats is written again.
+        scaling: how the scaling policies of streams are followed.
 
     Raises:
         ValueError: a number of 0 or below, but for `linger_seconds`.
@@ -93,6 +94,7 @@ class SegmentsSettings:
     cache_bytes: int = 16 * MIB
     writers_max: int = 1000
     writer_idle_seconds: float = 7 * 86_400.0
+    scaling: ScalingSettings = field(default_factory=ScalingSettings)
 
     def __post_init__(self) -> None:
         check_settings(self, least={"linger_seconds": 0})
@@ -137,7 +139,6 @@ class ForwardingSettings:
         body_bytes_max: of one request; 8 MiB. A larger event cannot be forwarded.
         timeout_seconds: how long a request may take.
         requests_max: that an owner works on at one time; the next one is answered with BUSY.
-        writers_max: writers and segments whose numbers an owner keeps; those that were idle the longest are forgotten.
         attempts: how often a request whose reply is lost is sent before those who flush are told.
         connections_max: requests that a process has under way to others at one time, one for each segment.
         wait_seconds: how long events wait for an owner that lives and does not answer, before they fail; and how long a
@@ -152,7 +153,6 @@ class ForwardingSettings:
     body_bytes_max: int = 8 * MIB
     timeout_seconds: float = 30.0
     requests_max: int = 64
-    writers_max: int = 10_000
     attempts: int = 3
     connections_max: int = 16
     wait_seconds: float = 60.0
