@@ -457,10 +457,12 @@ class SegmentTimeIndex:
         backoff: Backoff | None = None,
         moved_records_max: int = MOVED_RECORDS_MAX,
         memory: SegmentTimes | None = None,
+        is_whole: bool = False,
     ) -> SegmentTimeIndex:
         """The index of a segment as the store has it; the clock is seeded with its highest value.
 
         One listing for each 1,000 parts, and one request for 16 bytes if there are any that `memory` does not tell of.
+        None at all if `memory` has all records.
 
         Args:
             store: where the parts lie.
@@ -471,6 +473,8 @@ class SegmentTimeIndex:
             moved_records_max: records of one part.
             memory: records that were in the memory of an earlier process, and taken down there; the index goes on with
                 them. If the parts end before they begin, they count for nothing.
+            is_whole: whether these are all that the segment has, from its first one on. A part that was written of them
+                by a process that died before it said so is found when it would be written again.
 
         Raises:
             CorruptObject: parts that do not follow one another; and StoreError.
@@ -478,7 +482,10 @@ class SegmentTimeIndex:
         parts = TimeParts(store, stream_id, PartCache() if cache is None else cache)
         backoff = backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter)
         index = cls(parts, clock, backoff, moved_records_max)
-        if memory is None or not index._resumed(memory):
+        if memory is not None and is_whole and memory.view().first_record == 0:
+            index._memory = memory
+            clock.seed(memory.last_value)
+        elif memory is None or not index._resumed(memory):
             index.refresh()
         return index
 

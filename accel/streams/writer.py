@@ -24,11 +24,9 @@ Source: PDP-32; PDP-28; docs/history.md, "A commit".
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import Lock
 from types import TracebackType
 from typing import Self, TypeVar
@@ -48,7 +46,9 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import segment_text
 from accel.history.store import Stream
 from accel.streams.acknowledgements import FlushPoint, WriteFuture
+from accel.streams.forwarding import Forwarding
 from accel.streams.open_segments import SegmentSealed, check_append
+from accel.streams.owners import SharedSegments, own_segments
 from accel.streams.rules.routing import (
     OVERHEAD_BYTES,
     Events,
@@ -71,7 +71,6 @@ from loaders.lifetime import Lifetime
 logger = logging.getLogger(__name__)
 
 Key = bytes | str
-Taken = TypeVar("Taken", WriteFuture, list[WriteFuture])
 
 
 class StreamWriter:
@@ -79,7 +78,8 @@ class StreamWriter:
 
     Args:
         stream: opened with this host.
-        host: holds its segments; other writers may share it. It is not closed with the writer.
+        host: holds its segments, all of them; or `SharedSegments`, which has some, and sends events of the others to
+            their owners. Other writers may share it. It is not closed with the writer.
         settings: bounds.
         system: clock and sleep; None = those of the host.
         writer_id: names this writer for ever: its events have numbers, and none comes twice, however often it is
@@ -87,6 +87,7 @@ class StreamWriter:
 
     Raises:
         InvalidArgument: the stream was opened with another host, or an id of zeros.
+        CommitRefused: another node has some of the segments, and they are not shared.
 
     Threads: any. Events of several threads stand in the order in which `write` took them; its lock is held for memory
     alone. It is of the process that opened it.
@@ -98,7 +99,7 @@ class StreamWriter:
     def __init__(
         self,
         stream: Stream,
-        host: ObjectSegments,
+        host: ObjectSegments | SharedSegments,
         *,
         settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
         system: Components | None = None,
@@ -108,14 +109,18 @@ class StreamWriter:
             raise InvalidArgument("expected the id of a writer, found zeros")
         if stream.parts.host is not host:  # a commit through another one would lose its events
             raise InvalidArgument(f"expected {stream.name} opened with the host that its writer has, found another one")
-        self._lifetime = Lifetime(f"a writer of {stream.name}", host.system.process_id)
+        # Numbers are not forwarded: a writer with an id has all segments here.
+        shared = host if isinstance(host, SharedSegments) and writer_id is None else None
+        self._host = own = own_segments(host)
+        self._lifetime = Lifetime(f"a writer of {stream.name}", own.system.process_id)
         self.settings = settings
         self._stream = stream
-        self._host = host
-        self._system = host.system if system is None else system
+        self._system = own.system if system is None else system
         scope, _, name = stream.name.partition("/")
         self._name = scope, name
-        self._commits = host.commits
+        self._commits = own.commits
+        self._shared = shared
+        self._forwarding = Forwarding(shared, self._name, self, self._give_back) if shared is not None else None
         self._lock = Lock()  # guards what follows; never held over a request
         self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
         self._transactions = OpenTransactions(settings.transactions_bytes_max)
@@ -134,7 +139,7 @@ class StreamWriter:
         segments = stream.active_segments()
         self._adopt(segments)
         if writer_id is not None:
-            self._numbering = WriterNumbering(writer_id.bytes, host.progress_of(self._name, segments, writer_id.bytes))
+            self._numbering = WriterNumbering(writer_id.bytes, own.progress_of(self._name, segments, writer_id.bytes))
         self._commits.know(self)
 
     trouble: BaseException | None
@@ -381,7 +386,7 @@ class StreamWriter:
                 with self._lock:
                     taken = self._pending.next_run(but=self._refused)
                     if taken is None:
-                        return bool(self._refused)
+                        return bool(self._refused) or (self._forwarding is not None and self._forwarding.has_waiting)
                 self._append(*taken)
 
     def settle(self) -> bool:
@@ -391,21 +396,31 @@ class StreamWriter:
             OperationNotAllowed: a scale has not come to its end for `wait_seconds`.
             AccelError: the store could not say.
         """
+        has_gone_on = self._forwarding is None or self._forwarding.pump()
         with self._lock:
             refused = list(self._refused)
             if self._stuck_since is None:
                 self._stuck_since = self._now()
         try:
             with self._looking:
-                return self._has_found_segments(refused)
+                return self._has_found_segments(refused) and has_gone_on
         except AccelError as error:
             if error.retryable:
                 raise
             self.fail(error)
             return True
 
+    def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
+        """See `EventSource.take_back`."""
+        with self._appending, self._lock:
+            for run in reversed(runs):
+                self._pending.add_run(segment_id, run, is_first=True)
+            self._refused[segment_id] = None
+
     def fail(self, error: BaseException) -> None:
         """See `EventSource.fail`."""
+        if self._forwarding is not None:
+            self._forwarding.fail(error)
         with self._appending, self._lock:
             runs = [run for segment_id in self._pending.segments() for run in self._pending.take(segment_id)]
             self._refused.clear()
@@ -414,8 +429,12 @@ class StreamWriter:
         self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
 
     def _append(self, segment_id: int, run: Events) -> None:
+        if self._forwarding is not None and self._forwarding.add(segment_id, run):
+            return
         try:
-            self._host.append_open(self._name, segment_id, run, self._numbered_events(run))
+            numbered = self._numbered_events(run)
+            source = self if self._shared is not None else None
+            self._host.append_open(self._name, segment_id, run, numbered, source=source)
         except _LostError as lost:
             self._commits.fail(run.futures, lost.error, run.size_bytes)
         except SegmentSealed:
@@ -425,15 +444,25 @@ class StreamWriter:
         except FormatError as error:
             self._commits.fail(run.futures, error, run.size_bytes)
 
+    def _give_back(self, segment_id: int, left: Callable[[], Sequence[Events]]) -> None:
+        """See `GiveBack`."""
+        with self._appending, self._lock:
+            for run in reversed(left()):
+                self._pending.add_run(segment_id, run, is_first=True)
+            self._refused[segment_id] = None
+        self._commits.add(self, 0)
+
     def _has_found_segments(self, refused: Sequence[int]) -> bool:
-        if not self._are_sealed(refused):
+        refused = self._still_refused(refused)
+        if not refused:
             with self._lock:
-                self._refused.clear()
                 self._stuck_since = None
             return True
         segments = self._stream.active_segments()
-        if set(refused).isdisjoint(segments.ids.tolist()):
-            self._open_segments(segments.ids.tolist())
+        ids = segments.ids.tolist()
+        if set(refused).isdisjoint(ids) and self._is_settled_but(ids):
+            if self._shared is None:
+                self._open_segments(ids)
             self._route_anew(segments)
             return True
         if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
@@ -441,12 +470,51 @@ class StreamWriter:
         self._check_waited(f"segments in the place of {segment_text(refused[0])}, which is sealed")
         return False
 
-    def _are_sealed(self, refused: Sequence[int]) -> bool:
-        """Whether any is. One that is not open here is opened: another node may have had it."""
-        if any(self._host.is_sealed(self._name, segment_id) for segment_id in refused):
-            return True
-        self._open_segments(refused)
-        return not all(self._host.takes_appends(self._name, segment_id) for segment_id in refused)
+    def _still_refused(self, refused: Sequence[int]) -> list[int]:
+        """Those that take no events: sealed, as a rule. Others are opened here, or left to their owners.
+
+        Raises:
+            OwnerUnreachable: one of them is another node's, which cannot be asked.
+        """
+        sealed = [each for each in refused if self._host.is_sealed(self._name, each)]
+        to_open = [each for each in refused if each not in sealed and self._host.is_settled(self._name, each)]
+        trouble: AccelError | None = None
+        if not to_open:
+            pass
+        elif self._shared is None or self._forwarding is None:
+            self._open_segments(to_open)
+        else:
+            owners, trouble = self._shared.find(self._name, to_open)
+            self._forwarding.open(owners)
+            to_open = [each for each in to_open if each not in owners]
+        left = [*sealed, *(each for each in to_open if not self._host.takes_appends(self._name, each))]
+        with self._lock:
+            for segment_id in set(refused).difference(left):
+                self._refused.pop(segment_id, None)
+        if trouble is not None:
+            self._check_owner(left, trouble)
+            self._commits.add(self, 0)  # the others go on
+            raise trouble
+        return left
+
+    def _check_owner(self, refused: Sequence[int], error: AccelError) -> None:
+        """Fail what waits for segments whose owners cannot be asked, if it has waited for too long."""
+        with self._appending, self._lock:
+            since = self._stuck_since
+            if since is None or self._now() - since < self.settings.wait_seconds:
+                return
+            self._stuck_since = None
+            runs = [run for segment_id in refused for run in self._pending.take(segment_id)]
+            for segment_id in refused:
+                self._refused.pop(segment_id, None)
+        futures = [future for run in runs for future in run.futures]
+        self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
+
+    def _is_settled_but(self, ids: Collection[int]) -> bool:
+        """Whether nothing is on its way to segments of before: what follows in those of now comes after it."""
+        before = set(self._router.segments.ids.tolist()).difference(ids)
+        is_settled = all(self._host.is_settled(self._name, segment_id) for segment_id in before)
+        return is_settled and (self._forwarding is None or self._forwarding.are_idle(ids))
 
     def _check_waited(self, expected: str) -> None:
         with self._lock:
@@ -479,7 +547,8 @@ class StreamWriter:
             yield
 
     def _open_segments(self, ids: Collection[int]) -> None:
-        self._host.open_segments(self._name, ids, are_numbered=self.writer_id is not None)
+        is_shared = self._shared is not None
+        self._host.open_segments(self._name, ids, are_numbered=self.writer_id is not None, is_shared=is_shared)
 
     def _numbered(self) -> WriterNumbering:
         if self._numbering is None:
@@ -514,7 +583,8 @@ class StreamWriter:
         return self._numbered().take(count, number)
 
     def _adopt(self, segments: Segments) -> None:
-        self._open_segments(segments.ids.tolist())
+        if self._shared is None or self._shared.client is None:  # else others may want to have some of them, too
+            self._open_segments(segments.ids.tolist())
         self._router = KeyRouter(segments)
 
     def _now(self) -> float:
@@ -649,135 +719,6 @@ class _LostError(Exception):
 def _check_number(transaction: UUID | None, number: int | None) -> None:
     if transaction is not None and number is not None:
         raise InvalidArgument("expected a number or a transaction, found both")
-
-
-# For asyncio
-
-
-class AsyncStreamWriter:
-    """Writes events to one stream from an event loop; arguments, results and errors are those of `StreamWriter`.
-
-        async with AsyncStreamWriter(stream, host) as writer:
-            future = await writer.write(b"an event", key=b"order-17")
-            print(await future)                             durable from here on: its segment and offset
-
-    A task that is cancelled while it waits for room has written nothing; one that is cancelled while it waits for a
-    future, or in `flush`, loses no event: it is written once, and becomes durable. What asks the store is done in
-    threads, and goes on there if the task is cancelled.
-
-    Threads: those of one event loop, any number of tasks.
-    """
-
-    def __init__(
-        self,
-        stream: Stream,
-        host: ObjectSegments,
-        *,
-        settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
-        system: Components | None = None,
-        writer_id: UUID | None = None,
-    ) -> None:
-        self.settings = settings
-        self._open = partial(StreamWriter, stream, host, settings=settings, system=system, writer_id=writer_id)
-        self._opening: asyncio.Future[StreamWriter] | None = None
-        self._commits = host.commits
-        self._system = host.system if system is None else system
-
-    async def __aenter__(self) -> Self:
-        await self._writer()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            await self.close()
-
-    async def resume(self) -> int:
-        """See `StreamWriter.resume`."""
-        return (await self._writer()).resume()
-
-    async def write(
-        self, payload: bytes, key: Key, *, transaction: UUID | None = None, number: int | None = None
-    ) -> WriteFuture:
-        """See `StreamWriter.write`; waits for room alone, and not in the loop's thread."""
-        writer = await self._writer()
-        if transaction is None:
-            return await self._taken(partial(writer.write_now, payload, key, number=number), size_bytes_of([payload]))
-        return writer.write(payload, key, transaction=transaction, number=number)
-
-    async def write_many(
-        self,
-        events: Iterable[tuple[bytes, Key]],
-        *,
-        transaction: UUID | None = None,
-        number: int | None = None,
-    ) -> list[WriteFuture]:
-        """See `StreamWriter.write_many`; likewise."""
-        writer = await self._writer()
-        pairs = list(events)
-        if transaction is None:
-            size_bytes = size_bytes_of(each for each, _ in pairs)
-            return await self._taken(partial(writer.write_many_now, pairs, number=number), size_bytes)
-        return writer.write_many(pairs, transaction=transaction, number=number)
-
-    async def flush(self) -> None:
-        """See `StreamWriter.flush`."""
-        await asyncio.to_thread((await self._writer()).flush)
-
-    async def carry_out_requests(self) -> list[str]:
-        """See `StreamWriter.carry_out_requests`."""
-        return await asyncio.to_thread((await self._writer()).carry_out_requests)
-
-    async def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
-        """See `StreamWriter.begin_transaction`."""
-        begin = (await self._writer()).begin_transaction
-        return await asyncio.to_thread(begin, lease_ms=lease_ms, writer_id=writer_id)
-
-    async def commit_transaction(self, transaction: UUID) -> None:
-        """See `StreamWriter.commit_transaction`."""
-        await asyncio.to_thread((await self._writer()).commit_transaction, transaction)
-
-    async def abort_transaction(self, transaction: UUID) -> None:
-        """See `StreamWriter.abort_transaction`."""
-        await asyncio.to_thread((await self._writer()).abort_transaction, transaction)
-
-    async def close(self) -> None:
-        """See `StreamWriter.close`. Nothing where nothing was ever asked of it."""
-        if self._opening is not None:
-            await asyncio.to_thread((await self._writer()).close)
-
-    async def _writer(self) -> StreamWriter:
-        """The writer, opened once, in a thread: it asks the store for its segments."""
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
-        opening = self._opening
-        try:
-            return await asyncio.shield(opening)
-        except AccelError:
-            if self._opening is opening:
-                self._opening = None  # the next one tries again
-            raise
-
-    async def _taken(self, take: Callable[[], Taken | None], size_bytes: int) -> Taken:
-        deadline = self._system.timer() + self.settings.room_seconds
-        while (taken := take()) is None:
-            loop, woken = asyncio.get_running_loop(), asyncio.Event()
-            self._commits.when_freed(partial(_wake, loop, woken))
-            if (taken := take()) is not None:
-                break
-            left = deadline - self._system.timer()
-            try:
-                async with asyncio.timeout(max(0.0, left)):
-                    await woken.wait()
-            except TimeoutError:
-                raise self._commits.stalled(size_bytes, self.settings.room_seconds) from None
-        return taken
-
-
-def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-        loop.call_soon_threadsafe(woken.set)
 
 
 def _checked_events(events: Iterable[tuple[bytes, Key]]) -> tuple[list[bytes], list[float]]:

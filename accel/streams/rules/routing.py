@@ -303,6 +303,39 @@ class OpenTransactions:
         return list(self._events)
 
 
+def first_events(runs: deque[Events], events_max: int, bytes_max: int) -> Events:
+    """Take the first events out of runs, so many that they keep within both bounds; one at least. O(events).
+
+    Args:
+        runs: in their order, one at least, none of them empty.
+        events_max, bytes_max: see `PendingEvents`.
+    """
+    part = Events()
+    while runs and len(part.payloads) < events_max:
+        run = runs[0]
+        fitting = _fitting(part, run, events_max, bytes_max)
+        taken = run.chosen(range(fitting))
+        part.positions += taken.positions
+        part.payloads += taken.payloads
+        part.futures += taken.futures
+        part.size_bytes += taken.size_bytes
+        if fitting < len(run.payloads):
+            runs[0] = run.chosen(range(fitting, len(run.payloads)))
+            break
+        runs.popleft()
+    return part
+
+
+def _fitting(part: Events, run: Events, events_max: int, bytes_max: int) -> int:
+    room_bytes = bytes_max - part.size_bytes
+    most = min(len(run.payloads), events_max - len(part.payloads))
+    for at in range(most):
+        room_bytes -= len(run.payloads[at]) + OVERHEAD_BYTES
+        if room_bytes < 0 and (at or part.payloads):
+            return at
+    return most
+
+
 def size_bytes_of(payloads: Iterable[bytes]) -> int:
     """What events count."""
     return sum(len(payload) + OVERHEAD_BYTES for payload in payloads)
