@@ -6,7 +6,7 @@ stream was written, and keeps no part of the keys far ahead of the others. This 
 out of order data may come, and the times are of arrival, not of events.
 
     connection      `connect`: one call that wires all of the following
-    writer          `StreamWriter`, `AsyncStreamWriter`: route events by key; each write gives a future
+    writer          `StreamWriter`: routes events by key; each write gives a future; `async_writer` for asyncio
     group_commit    what many callers write becomes few objects; with `acknowledgements` and `uploads`
     segments_host   `ObjectSegments`: a host of segments in a bucket; with `open_segments`
     owners          which process has which node id, where it is reached, and for how long it is taken to live;

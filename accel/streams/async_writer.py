@@ -1,10 +1,7 @@
-"""Writing a stream from an event loop: `StreamWriter` under asyncio.
+"""`AsyncStreamWriter`: writes a stream from an event loop, by a `StreamWriter` whose calls wait for nothing there.
 
-    async with AsyncStreamWriter(stream, host) as writer:
-        future = await writer.write(b"an event", key=b"order-17")
-        print(await future)                             durable from here on: its segment and offset
-
-Source: docs/reading.md, "asyncio".
+in the loop's thread    events are taken, futures awaited, and so is room, if there is none
+in other threads        all that asks the store: opening, flushing, transactions, closing
 """
 
 from __future__ import annotations

@@ -592,7 +592,9 @@ class SharedSegments:
         if self._threads is not None:
             self._threads.submit(work)
 
-    def find(self, stream: StreamName, ids: Collection[int]) -> tuple[dict[int, Owner], AccelError | None]:
+    def find(
+        self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False
+    ) -> tuple[dict[int, Owner], AccelError | None]:
         """Open segments that this process has, or nobody, or owners whose lease is over; give the owners of the rest.
 
         Returns:
@@ -606,7 +608,7 @@ class SharedSegments:
         trouble: AccelError | None = None
         by_node: dict[int, list[int]] = {}
         try:
-            elsewhere = self.host.open_segments(stream, ids, is_shared=True)
+            elsewhere = self.host.open_segments(stream, ids, are_numbered=are_numbered, is_shared=True)
         except CommitRefused:  # another process has opened some of them at the same time: the next look tells which
             return {}, None
         for segment_id, node_id in elsewhere.items():

@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 from uuid import UUID
 
 from accel.errors import (
@@ -109,8 +109,7 @@ class StreamWriter:
             raise InvalidArgument("expected the id of a writer, found zeros")
         if stream.parts.host is not host:  # a commit through another one would lose its events
             raise InvalidArgument(f"expected {stream.name} opened with the host that its writer has, found another one")
-        # Numbers are not forwarded: a writer with an id has all segments here.
-        shared = host if isinstance(host, SharedSegments) and writer_id is None else None
+        shared = host if isinstance(host, SharedSegments) else None
         self._host = own = own_segments(host)
         self._lifetime = Lifetime(f"a writer of {stream.name}", own.system.process_id)
         self.settings = settings
@@ -432,9 +431,8 @@ class StreamWriter:
         if self._forwarding is not None and self._forwarding.add(segment_id, run):
             return
         try:
-            numbered = self._numbered_events(run)
             source = self if self._shared is not None else None
-            self._host.append_open(self._name, segment_id, run, numbered, source=source)
+            self._host.append_open(self._name, segment_id, run, self._numbered_events(run), source)
         except _LostError as lost:
             self._commits.fail(run.futures, lost.error, run.size_bytes)
         except SegmentSealed:
@@ -484,7 +482,7 @@ class StreamWriter:
         elif self._shared is None or self._forwarding is None:
             self._open_segments(to_open)
         else:
-            owners, trouble = self._shared.find(self._name, to_open)
+            owners, trouble = self._shared.find(self._name, to_open, are_numbered=self.writer_id is not None)
             self._forwarding.open(owners)
             to_open = [each for each in to_open if each not in owners]
         left = [*sealed, *(each for each in to_open if not self._host.takes_appends(self._name, each))]
@@ -547,8 +545,8 @@ class StreamWriter:
             yield
 
     def _open_segments(self, ids: Collection[int]) -> None:
-        is_shared = self._shared is not None
-        self._host.open_segments(self._name, ids, are_numbered=self.writer_id is not None, is_shared=is_shared)
+        is_shared, are_numbered = self._shared is not None, self.writer_id is not None
+        self._host.open_segments(self._name, ids, are_numbered=are_numbered, is_shared=is_shared)
 
     def _numbered(self) -> WriterNumbering:
         if self._numbering is None:
