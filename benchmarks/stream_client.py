@@ -240,8 +240,9 @@ def _fill(store: ObjectStore, event_bytes: int, events: int, object_bytes: int |
     ObjectCatalog.init(store, FormatRecord(namespace="bench", stream_buckets=4))
     random_bytes = random.Random(1).randbytes
     payloads = [random_bytes(event_bytes) for _ in range(64)]
-    bounds = {} if object_bytes is None else {"batch_bytes": 4 * object_bytes, "waiting_bytes_max": 4 * object_bytes}
-    settings = replace(LARGE, **bounds)
+    settings = LARGE
+    if object_bytes is not None:
+        settings = replace(LARGE, batch_bytes=4 * object_bytes, waiting_bytes_max=4 * object_bytes)
     with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, settings=settings) as host:
         streams = StreamStore.open(store, host=host)
         streams.create_scope(SCOPE)
