@@ -58,7 +58,6 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.streams.rules.events import WRITER_ID_SIZE_BYTES
-from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
 from accel.streams.writer_numbers import Held, Progress, WriterHeld, progress_of
 from accel.system import Components
