@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from accel.lookup.async_accelerator import AsyncReadAccelerator
     from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
+    from accel.streams.async_writer import AsyncStreamWriter
     from accel.streams.connection import AsyncConnection, Connection, ConnectionSettings, connect
     from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from accel.streams.rules.reader_core import ReaderSettings
     from accel.streams.segment_source import ObjectSegmentSource
     from accel.streams.segments_host import ObjectSegments
-    from accel.streams.writer import AsyncStreamWriter, StreamWriter
+    from accel.streams.writer import StreamWriter
     from loaders.store import S3Settings, open_store
     from loaders.tables import FormatRecord
 
@@ -124,7 +125,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "AsyncGroupReader": "accel.streams.groups",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",
-    "AsyncStreamWriter": "accel.streams.writer",
+    "AsyncStreamWriter": "accel.streams.async_writer",
     "CatalogSettings": "accel.catalog",
     "Connection": "accel.streams.connection",
     "ConnectionSettings": "accel.streams.connection",

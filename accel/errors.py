@@ -447,6 +447,7 @@ class SegmentsElsewhere(OperationNotAllowed):
         stream: scope and name.
         nodes: which have the segments open.
         segments: as text, those that they have open.
+        owners: the same: nodes by segment id.
     """
 
     code = "SEGMENTS_ELSEWHERE"
@@ -455,10 +456,16 @@ class SegmentsElsewhere(OperationNotAllowed):
         " dead, open a session for the node, ObjectSegments(catalog, store, node_id=...), which fences it, and recover"
     )
 
-    def __init__(self, what: str, stream: str, nodes: tuple[int, ...], segments: str) -> None:
+    def __init__(
+        self, what: str, stream: str, nodes: tuple[int, ...], segments: str, owners: Mapping[int, int] | None = None
+    ) -> None:
         named = f"node {nodes[0]}" if len(nodes) == 1 else f"nodes {', '.join(map(str, nodes))}"
         super().__init__(f"expected to {what} segments of {stream} that are open here, found {segments} on {named}")
-        self.nodes = nodes
+        self.what, self.stream, self.nodes, self.segments = what, stream, nodes, segments
+        self.owners = dict(owners or {})
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.what, self.stream, self.nodes, self.segments, self.owners)
 
 
 class ScaleInputInvalid(HistoryError, ValueError):

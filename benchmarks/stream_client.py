@@ -33,6 +33,13 @@ are read from the data. Both must have the same time indexes then.
 
     writer_restart: seconds    from nothing to a writer that takes events
     writer_restart: requests   of the writer alone, whose session is open
+
+A producer that was killed after 1,000 flushes of 50 events has to know which of its events is the last one that is
+durable. Ours opens a writer by its id and asks it (`resume`); the peer opens a writer and reads the stream, as a
+producer without an id has to. Both must name the same flush: ours repeats at most what one brought.
+
+    writer_restart: resume seconds    from nothing to the number of the next event
+    writer_restart: resume requests   behind the opening of the session
 """
 
 from __future__ import annotations
@@ -52,6 +59,7 @@ from multiprocessing.connection import Connection
 from time import perf_counter
 from typing import Final, NamedTuple
 from unittest import mock
+from uuid import UUID
 
 import boto3
 import numpy as np
@@ -71,6 +79,7 @@ from accel import (
 )
 from accel.catalog.records import Checkpoint, NodeList
 from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.history.store import Stream
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import SegmentsSettings
 from accel.system import SYSTEM
@@ -385,6 +394,8 @@ def _sleep(seconds: float) -> None:
 RESTARTED_NODE: Final = 4
 RESTARTED_SEGMENTS: Final = 8
 FLUSHES: Final = 300
+RESUMED_FLUSHES: Final = 1000
+PRODUCER: Final = UUID(int=0xACCE1)
 RESTART_EVENTS: Final = [(bytes(100), f"key-{number}") for number in range(50)]
 ROUNDS_MAX: Final = 3
 REQUESTS_GOAL: Final = 30
@@ -434,10 +445,67 @@ def run_restart(rounds: int = 7) -> list[Comparison]:
         Comparison.exact(
             "writer_restart: requests", ours.requests, "requests", told, peer.requests, peer.requests / REQUESTS_GOAL
         ),
+        *run_resume(rounds),
     ]
 
 
-def _write(store: MemoryStore) -> None:
+class Producer:
+    """A stream whose one producer was killed; each of its events says its number."""
+
+    def __init__(self) -> None:
+        self._memory = MemoryStore()
+        self._chance = random.Random(1)
+        self.requests: dict[str, int] = {}
+        _write(self._memory, PRODUCER, RESUMED_FLUSHES)
+
+    def resume(self) -> int:
+        """By its id."""
+        with self._opened() as (stream, host, store):
+            number = StreamWriter(stream, host, writer_id=PRODUCER).resume()
+            self.requests["resume"] = store.snapshot().total.requests
+        return _flush_of(number)
+
+    def read(self) -> int:
+        """By what is in the stream."""
+        with self._opened() as (stream, host, store), ObjectCatalog.open(store) as catalog:
+            StreamWriter(stream, host)
+            catalog.refresh()
+            with ReadAccelerator(catalog.images(), store) as accelerator:
+                source = ObjectSegmentSource(stream, accelerator, store)
+                with StreamReader(stream, source) as reader:
+                    batches = iter(reader.next_batch, None)
+                    last = max(int.from_bytes(batch[-1].payload[:8], "big") for batch in batches)
+            self.requests["read"] = store.snapshot().total.requests
+        return _flush_of(last + 1)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[Stream, ObjectSegments, CountingStore]]:
+        store = CountingStore(LatencyStore(self._memory, self._chance, _sleep))
+        with ObjectCatalog.open(store) as catalog:
+            host = ObjectSegments(catalog, store, node_id=RESTARTED_NODE)
+            stream = StreamStore.open(store, host=host).stream("bench", "events")
+            store.reset()
+            yield stream, host, store
+            host.stop()
+
+
+def _flush_of(number: int) -> int:
+    return -(-number // len(RESTART_EVENTS))
+
+
+def run_resume(rounds: int = 3) -> list[Comparison]:
+    """Seconds and requests until a producer knows where to go on."""
+    producer = Producer()
+    timings = interleave(producer.resume, producer.read, rounds=min(rounds, ROUNDS_MAX))
+    ours, peer = producer.requests["resume"], producer.requests["read"]
+    told = "the stream is read"
+    return [
+        timings.compare("writer_restart: resume seconds", peer=told, unit="s"),
+        Comparison.exact("writer_restart: resume requests", ours, "requests", told, peer, peer / REQUESTS_GOAL),
+    ]
+
+
+def _write(store: MemoryStore, writer_id: UUID | None = None, flushes: int = FLUSHES) -> None:
     ObjectCatalog.init(store, FormatRecord(namespace="bench"))
     with ObjectCatalog.open(store) as catalog:
         host = ObjectSegments(catalog, store, node_id=RESTARTED_NODE)
@@ -446,9 +514,13 @@ def _write(store: MemoryStore) -> None:
         stream = streams.create_stream(
             "bench", "events", StreamConfiguration(min_segments=1), segments=RESTARTED_SEGMENTS
         )
-        writer = StreamWriter(stream, host)
-        for _ in range(FLUSHES):
-            writer.write_many(RESTART_EVENTS)
+        writer = StreamWriter(stream, host, writer_id=writer_id)
+        for flush in range(flushes):
+            first = flush * len(RESTART_EVENTS)
+            events = [
+                (number.to_bytes(8, "big") + each[8:], key) for number, (each, key) in enumerate(RESTART_EVENTS, first)
+            ]
+            writer.write_many(events)
             writer.flush()
         host.stop()
 

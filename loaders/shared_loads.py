@@ -17,20 +17,25 @@ a load: `get` makes it in the asking thread, `start` in an executor.
     fetched     |======= chunk 0 =======|======= chunk 1 ...     one request
 
 A request costs much the same whatever it brings up to some MiB. So `SharedChunks` cuts ranges out of aligned chunks,
-each of them a shared load. Where little of an object is asked for, most of a chunk would be fetched in vain: the share
+and keeps them by pages, each of them a shared load. Where ranges are long, as those of streams with some MiB in each
+object, neighbours have no use for the rest of a chunk: only the pages of the range are fetched, and what was read to
+its end is the first to go. Where little of an object is asked for, most of a chunk would be fetched in vain: the share
 of the last objects' chunks that was used is counted, and where it is too small, ranges are fetched as they are asked
 for. Now and then an object is tried with chunks again.
+
+**Ahead.** A reader that will want a range soon says so (`announce`), and its pages are fetched meanwhile. Those that
+were announced and not asked for yet are bounded: a range for which there is no room waits until it is asked for.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from loaders.counting import CacheStats, CountedCache
 from loaders.errors import AccelError, RangeInvalid
@@ -280,6 +285,22 @@ class SharedLoads(Generic[K, V]):
                 state.flights.pop(key, None)
             state.forgotten += 1
 
+    def let_go(self, key: K) -> int:
+        """Keep it no more, if it is kept; gives its bytes."""
+        with (state := self._state()).lock:
+            sized = state.kept.pop(key, None)
+        return 0 if sized is None else sized.size_bytes
+
+    def touch(self, key: K) -> None:
+        """Count what is kept as used just now."""
+        with (state := self._state()).lock:
+            state.kept.get(key)
+
+    def is_here(self, key: K) -> bool:
+        """Whether something is in memory, or on its way."""
+        with (state := self._state()).lock:
+            return key in state.kept or key in state.flights
+
     def counts(self) -> SharedCounts:
         """Counts so far."""
         with (state := self._state()).lock:
@@ -319,6 +340,9 @@ OBJECTS_COUNTED_MAX: Final = 16
 SHARE_OF_NEWEST: Final = 0.3
 TRIED_EACH: Final = 16
 
+CHUNK_PAGES: Final = 16
+"""A chunk is fetched at once, but kept and let go in so many pieces."""
+
 
 class ChunkStats(NamedTuple):
     """How it went.
@@ -338,11 +362,17 @@ class ChunkStats(NamedTuple):
 
 @dataclass(slots=True)
 class _Counted:
-    """What was fetched and used of one object."""
+    """What was fetched and used of one object, and the longest range that was asked for."""
 
     is_exact: bool
+    longest_bytes: int = 0
     fetched_bytes: int = 0
     used_bytes: int = 0
+
+
+Page: TypeAlias = tuple[str, int]
+Pages: TypeAlias = list[tuple[Page, Future[bytes]]]
+"""Pages that follow one another, and who waits for them."""
 
 
 class SharedChunks:
@@ -350,8 +380,11 @@ class SharedChunks:
 
     Args:
         store: where the objects lie.
-        chunk_bytes: of one chunk. 0 = ranges are always fetched as they are asked for.
-        size_bytes_max: of the chunks that are kept.
+        chunk_bytes: of one chunk, and the most that one request fetches; rounded up to whole pages, of which it has
+            16. 0 = ranges are always fetched as they are asked for.
+        size_bytes_max: of the pages that are kept.
+        ahead_bytes_max: of the pages that were announced and not asked for yet, on their way or kept; at most half
+            of `size_bytes_max`, which is the default. 0 = nothing is fetched ahead.
         used_least: the share of fetched bytes that must be used for chunks to be worth it.
 
     Raises:
@@ -363,16 +396,25 @@ class SharedChunks:
         store: ObjectStore,
         *,
         chunk_bytes: int = 4 * MIB,
-        size_bytes_max: int = 64 * MIB,
+        size_bytes_max: int = 96 * MIB,
+        ahead_bytes_max: int | None = None,
         used_least: float = 0.5,
     ) -> None:
-        if chunk_bytes < 0 or size_bytes_max < 0 or not 0 <= used_least <= 1:
-            raise ValueError(f"expected bounds of at least 0, found {chunk_bytes}, {size_bytes_max} and {used_least}")
+        most = size_bytes_max // 2
+        ahead_bytes = most if ahead_bytes_max is None else ahead_bytes_max
+        if min(chunk_bytes, size_bytes_max, ahead_bytes) < 0 or not 0 <= used_least <= 1:
+            found = f"{chunk_bytes}, {size_bytes_max}, {ahead_bytes} and {used_least}"
+            raise ValueError(f"expected bounds of at least 0 and a share of 0 to 1, found {found}")
         self._store = store
-        self._chunk_bytes = chunk_bytes
+        self._page_bytes = -(-chunk_bytes // CHUNK_PAGES)
+        self._ahead_max = min(ahead_bytes, most) // self._page_bytes if chunk_bytes else 0
+        self._pages_max = size_bytes_max // self._page_bytes if chunk_bytes else 0
         self._used_least = used_least
-        self._chunks: SharedLoads[tuple[str, int], bytes] = SharedLoads(size_bytes_max, len)
+        # One that is empty, behind the end of its object, counts as well.
+        self._pages: SharedLoads[Page, bytes] = SharedLoads(size_bytes_max, lambda page: max(1, len(page)))
         self._lock = ProcessLock()
+        self._announced: dict[Page, None] = {}
+        self._spent: dict[Page, None] = {}
         self._objects: OrderedDict[str, _Counted] = OrderedDict()
         self._share_used = 1.0
         self._begun = self._requests = self._fetched = self._used = 0
@@ -380,38 +422,68 @@ class SharedChunks:
     def get_range(self, key: str, start: int, end: int) -> bytes | memoryview:
         """Bytes [start, end) of an object; an end past the object is clamped. As few requests as chunks are missing.
 
-        A view of a chunk keeps the whole chunk in memory for as long as it is held.
+        A view of a page keeps the whole page in memory for as long as it is held.
 
         Raises:
             StoreError: from the store; RangeInvalid also where the range begins past the end of the object.
         """
-        counted = self._counted(key)
-        body: bytes | memoryview
-        if counted.is_exact or not self._chunk_bytes:
-            body = self._fetch(key, start, end, counted)
-        else:
-            parts = list(self._parts(key, start, end, counted))
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-        with self._lock:
-            counted.used_bytes += len(body)
-            self._used += len(body)
-        return body
+        counted = self._counted(key, end - start)
+        begun: dict[int, Future[bytes]] = {}
+        if not counted.is_exact:
+            for pages in self._begin(key, self._numbers(start, end)):
+                begun |= {number: result for (_, number), result in pages}
+                self._load(pages, counted)
+        return self._range(key, start, end, counted, begun)
 
     def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
-        """The same, if it lies in a chunk that is kept; None = it takes a request, or a copy. Does not block."""
-        size = self._chunk_bytes
-        if not size or start // size != max(start, end - 1) // size:
+        """The same, if all of it is kept; None = it takes a request. Does not block."""
+        numbers = self._numbers(start, end)
+        pages = [page for number in numbers if (page := self._pages.peek((key, number))) is not None]
+        if not pages or len(pages) < len(numbers):
             return None
-        chunk = self._chunks.peek((key, start // size))
-        at = start % size
-        if chunk is None or at >= len(chunk):
+        body = self._cut(start, end, pages)
+        if not body:
             return None
-        counted = self._counted(key)
-        body = memoryview(chunk)[at : at + end - start]
-        with self._lock:
-            counted.used_bytes += len(body)
-            self._used += len(body)
+        counted = self._counted(key, end - start)
+        self._asked_for(key, start, end)
+        self._count_used(counted, len(body))
         return body
+
+    def begin(self, key: str, start: int, end: int, executor: Executor) -> Future[bytes | memoryview]:
+        """As `get_range`, in an executor; what is missing of a range is fetched side by side. Does not block.
+
+        Raises:
+            Closed: the executor takes no more.
+        """
+        counted = self._counted(key, end - start)
+        begun = {} if counted.is_exact else self._start(key, self._numbers(start, end), counted, executor)
+        # What this waits for was submitted before it: it runs, or is done, when this begins.
+        return executor.submit(self._range, key, start, end, counted, begun)
+
+    def announce(self, key: str, start: int, end: int, executor: Executor) -> None:
+        """Say that a range is to be asked for soon: its pages are fetched, within the bound. Does not block.
+
+        An error of the store goes to who waits for it by then; who asks later asks the store again. Where ranges are
+        fetched as they are asked for, nothing is fetched ahead.
+        """
+        numbers = self._numbers(start, end)
+        if len(numbers) > self._ahead_max:
+            return
+        counted = self._counted(key, end - start)
+        if counted.is_exact:
+            return
+        with self._lock:
+            room = self._ahead_max - len(self._announced)
+            if room < len(numbers):  # those that were driven out, or could not be fetched, count no more
+                self._announced = {page: None for page in self._announced if self._pages.is_here(page)}
+                room = self._ahead_max - len(self._announced)
+            chosen = [number for number in numbers if (key, number) not in self._announced]
+            if len(chosen) > room:
+                return
+            self._announced.update(((key, number), None) for number in chosen)
+        for number in chosen:
+            self._pages.touch((key, number))
+        self._start(key, numbers, counted, executor)
 
     def stats(self) -> ChunkStats:
         """Counts so far."""
@@ -419,23 +491,133 @@ class SharedChunks:
             is_exact = self._share_used < self._used_least
             return ChunkStats(self._requests, self._fetched, self._used, is_exact)
 
-    def _parts(self, key: str, start: int, end: int, counted: _Counted) -> Iterator[memoryview]:
-        size = self._chunk_bytes
-        for number in range(start // size, max(start, end - 1) // size + 1):
-            first = number * size
+    def _numbers(self, start: int, end: int) -> range:
+        """The pages of a range."""
+        size = self._page_bytes
+        return range(start // size, max(start, end - 1) // size + 1) if size else range(0)
+
+    def _asked_for(self, key: str, start: int, end: int) -> None:
+        """Pages count as announced up to their ends: what follows a range in its last one is wanted next, perhaps.
+
+        Those that nobody else has a part of are the first to go.
+        """
+        first, stop = start // self._page_bytes, end // self._page_bytes
+        is_alone = self._are_ranges_long()
+        with self._lock:
+            for number in range(first, stop):
+                self._announced.pop((key, number), None)
+                if is_alone and number * self._page_bytes >= start:
+                    self._spent[(key, number)] = None
+            while len(self._spent) > self._pages_max:
+                del self._spent[next(iter(self._spent))]
+
+    def _cut(self, start: int, end: int, pages: Iterable[bytes]) -> bytes | memoryview:
+        """A range out of the pages that it begins in, and so on."""
+        at, size = start % self._page_bytes, self._page_bytes
+        parts = [memoryview(page)[max(0, at - n * size) : at + end - start - n * size] for n, page in enumerate(pages)]
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _range(
+        self, key: str, start: int, end: int, counted: _Counted, begun: Mapping[int, Future[bytes]]
+    ) -> bytes | memoryview:
+        """A range whose missing pages were begun; blocks."""
+        body: bytes | memoryview = b""
+        if not counted.is_exact and self._page_bytes:
+            body = self._cut(start, end, self._parts(key, start, end, counted, begun))
+            self._asked_for(key, start, end)
+        if not body:
+            body = self._fetch(key, start, end, counted)
+        self._count_used(counted, len(body))
+        return body
+
+    def _parts(
+        self, key: str, start: int, end: int, counted: _Counted, begun: Mapping[int, Future[bytes]]
+    ) -> Iterator[bytes]:
+        for number in self._numbers(start, end):
             try:
-                chunk = self._chunk(key, number, counted)
+                page = self._page(key, number, counted) if number not in begun else begun[number].result()
             except RangeInvalid:
-                if first <= start:
+                if number * self._page_bytes <= start:
                     raise
-                return  # the object ends where the last chunk did
-            yield memoryview(chunk)[max(0, start - first) : end - first]
-            if len(chunk) < size:
+                return  # the object ends where the last page did
+            yield page
+            if len(page) < self._page_bytes:
                 return
 
-    def _chunk(self, key: str, number: int, counted: _Counted) -> bytes:
-        first = number * self._chunk_bytes
-        return self._chunks.get((key, number), lambda: self._fetch(key, first, first + self._chunk_bytes, counted))
+    def _page(self, key: str, number: int, counted: _Counted) -> bytes:
+        asked = self._pages.ask((key, number))
+        if not isinstance(asked, Flight):
+            return asked
+        if asked.started:  # driven out since
+            self._load([((key, number), asked.result)], counted)
+        return asked.result.result()
+
+    def _begin(self, key: str, numbers: range) -> Iterator[Pages]:
+        """Take on the pages of a range that are missing, and those beside them in their chunks: request by request."""
+        wanted = numbers
+        if not self._are_ranges_long():
+            first = numbers.start - numbers.start % CHUNK_PAGES
+            wanted = range(first, numbers.stop + -numbers.stop % CHUNK_PAGES)
+        missing = [number for number in wanted if not self._pages.is_here((key, number))]
+        for found in _runs(missing):
+            if found[-1] < numbers.start or found[0] >= numbers.stop:
+                continue
+            asked = {number: self._pages.ask((key, number)) for number in found}
+            mine = {number: each.result for number, each in asked.items() if isinstance(each, Flight) and each.started}
+            for run in _runs(list(mine)):
+                yield [((key, number), mine[number]) for number in run]
+
+    def _are_ranges_long(self) -> bool:
+        """Whether streams have so much data in each object that neighbours have no use for a chunk."""
+        with self._lock:
+            longest = max((counted.longest_bytes for counted in self._objects.values()), default=0)
+        return 2 * longest >= CHUNK_PAGES * self._page_bytes
+
+    def _start(self, key: str, numbers: range, counted: _Counted, executor: Executor) -> dict[int, Future[bytes]]:
+        """Begin to fetch what is missing of a range; gives what was begun."""
+        begun: dict[int, Future[bytes]] = {}
+        for pages in self._begin(key, numbers):
+            begun |= {number: result for (_, number), result in pages}
+            try:
+                executor.submit(self._load, pages, counted)
+            except BaseException as error:
+                self._fail(pages, error)
+                raise
+        return begun
+
+    def _load(self, pages: Pages, counted: _Counted) -> None:
+        """Fetch pages that follow one another, by one request. What is wrong goes to who waits for them."""
+        key, first = pages[0][0]
+        size = self._page_bytes
+        try:
+            body = self._fetch(key, first * size, (first + len(pages)) * size, counted)
+        except BaseException as error:  # noqa: BLE001 - likewise
+            self._fail(pages, error)
+            return
+        self._make_room(len(body))
+        for number, (page, result) in enumerate(pages):
+            self._pages.land(page, result, body[number * size : (number + 1) * size])
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Let go of pages that were read to their ends before those that are waited for."""
+        counts = self._pages.counts()
+        missing_bytes = counts.kept_bytes + size_bytes - counts.kept_bytes_max
+        while missing_bytes > 0:
+            with self._lock:
+                page = next(iter(self._spent), None)
+                if page is None:
+                    return
+                del self._spent[page]
+            missing_bytes -= self._pages.let_go(page)
+
+    def _fail(self, pages: Pages, error: BaseException) -> None:
+        for page, result in pages:
+            self._pages.fail(page, result, error)
+
+    def _count_used(self, counted: _Counted, used_bytes: int) -> None:
+        with self._lock:
+            counted.used_bytes += used_bytes
+            self._used += used_bytes
 
     def _fetch(self, key: str, start: int, end: int, counted: _Counted) -> bytes:
         body = self._store.get_range(key, start, end).body
@@ -445,7 +627,7 @@ class SharedChunks:
             counted.fetched_bytes += len(body)
         return body
 
-    def _counted(self, key: str) -> _Counted:
+    def _counted(self, key: str, range_bytes: int) -> _Counted:
         with self._lock:
             counted = self._objects.get(key)
             if counted is None:
@@ -455,9 +637,22 @@ class SharedChunks:
                 if len(self._objects) > OBJECTS_COUNTED_MAX:
                     self._judge(self._objects.popitem(last=False)[1])
             self._objects.move_to_end(key)
+            counted.longest_bytes = max(counted.longest_bytes, range_bytes)
             return counted
 
     def _judge(self, counted: _Counted) -> None:
         if not counted.is_exact and counted.fetched_bytes:
             share = min(1.0, counted.used_bytes / counted.fetched_bytes)
             self._share_used += SHARE_OF_NEWEST * (share - self._share_used)
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Ascending numbers as runs of neighbours, each no longer than a chunk."""
+    run: list[int] = []
+    for number in numbers:
+        if run and (number != run[-1] + 1 or len(run) == CHUNK_PAGES):
+            yield run
+            run = []
+        run.append(number)
+    if run:
+        yield run

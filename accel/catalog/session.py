@@ -20,7 +20,7 @@ its objects would look like orphans.
 It is the highest of
 
     the checkpoint of the node        ends as of some order id, written at intervals of commits
-    objects of the list since then    their indexes, one GET each
+    objects of the list since then    their indexes, one GET each; or the time records of their commits, no GET
     objects of one stream             in the shards, and in the list until they are moved there
     the stream itself                 the start of its open range, and its first kept offset: data below that may be
                                       gone from all objects
@@ -68,6 +68,7 @@ from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused
 from accel.image import StreamObject
+from loaders.format import ROW_SIZE_BYTES
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
 from loaders.tables.columns import ROWS_MAX
@@ -329,7 +330,7 @@ class Recovered(NamedTuple):
 
     Args:
         ends: of those that it has open.
-        opened: how many objects had to be opened to learn that.
+        opened: how many objects were committed since the checkpoint.
         times: when appends to them arrived.
         checkpoint: the node's, if it has one.
         starts: where the node's open ranges of the streams begin.
@@ -434,8 +435,9 @@ class SessionTimes:
 def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList], Recovered]:
     """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
 
-    Requests: two for the list, two or three for the directory, one for the counter, one or two a shard, one for the
-    checkpoint, and one an object that was committed after it; for a new node one more a shard, and one a list.
+    Requests: two for the list, one or two for the directory, one for the counter, one or two a shard, one for the
+    checkpoint, and one an object that was committed after it without time records; for a new node one more a shard, and
+    one a list.
 
     Raises:
         CatalogDamaged: the node's list, the directory, a shard or the counter was deleted, or the counter is not above
@@ -443,9 +445,11 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
         StoreError, TableError: the catalog could not be read or written.
         CorruptObject, KeyMissing: an object committed after the checkpoint could not be opened.
     """
-    seen = _opened_list(parts, node_id)
     directory = parts.keys.directory()
-    directory.change(lambda now: _with_node(require(now, directory.where), node_id))
+    seen_directory = directory.read()  # before the list: a first session writes it afterwards
+    known = require(None if seen_directory is None else seen_directory.value, directory.where)
+    seen = _opened_list(parts, node_id, known)
+    directory.change(lambda now: _with_node(require(now, directory.where), node_id), seen=seen_directory)
     adopt = partial(_adopt, parts, node_id, seen.value.epoch)
     shards = [seen_shard.value for seen_shard in map_bounded(parts.executor, adopt, range(parts.format.stream_buckets))]
     parts.ids.note(highest_id(*shards))
@@ -463,10 +467,7 @@ def with_session_number(shard: StreamShard, node_id: int, session_number: int) -
     return StreamShard(shard.bucket, shard.streams, raised, shard.stream_objects, shard.retired)
 
 
-def _opened_list(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
-    directory = parts.keys.directory()
-    seen_directory = directory.read()  # before the list: a first session writes it afterwards
-    known = require(None if seen_directory is None else seen_directory.value, directory.where)
+def _opened_list(parts: CatalogParts, node_id: int, known: NodeDirectory) -> Versioned[NodeList]:
     key = parts.keys.node_list(node_id)
     seen = key.read()
     if seen is None:
@@ -529,7 +530,8 @@ def _shard(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
 def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[StreamShard]) -> Recovered:
     """Where the node's open streams end, how many indexes had to be opened to learn it, and times of appends.
 
-    Requests: one for the checkpoint, and one an object committed since (two if its index is large).
+    Requests: one for the checkpoint, and one an object committed since (two if its index is large), but for those
+    whose commits tell when appends arrived: see `told_by_times`.
 
     Raises:
         CatalogDamaged: the checkpoint or a shard knows of more commits than the list has seen, or the checkpoint or an
@@ -552,7 +554,10 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
         _refuse_strangers(parts, known, checkpoint.value.ends["stream_id"], f"the checkpoint of node {node_id}")
         ends = ends.with_higher_ends(checkpoint.value.ends["stream_id"], checkpoint.value.ends["end"])
     since = node_list.live[node_list.live["last_order_id"] > covered]
-    for opened in parts.open_all(node_id, refs_of(since)):
+    is_told, told_ends = told_by_times(since, node_list.times)
+    _refuse_strangers(parts, known, told_ends.stream_ids, f"the list of node {node_id}")
+    ends = ends.with_higher_ends(told_ends.stream_ids, told_ends.ends).without_others(owned)
+    for opened in parts.open_all(node_id, refs_of(since[~is_told])):
         stream_ids, _, object_ends = columns_of(opened.ranges)
         _refuse_strangers(parts, known, stream_ids, f"object {opened.ref.object_id} in the list of node {node_id}")
         ends = ends.with_higher_ends(stream_ids, object_ends).without_others(owned)
@@ -563,6 +568,29 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
     known_times = KnownTimes(covered, times, node_list.times[node_list.times["commit"] > covered])
     starts_now = StreamEnds.of(owned, starts)
     return Recovered(ends.without_others(owned), len(since), known_times, checkpoint, starts_now)
+
+
+def told_by_times(objects: Rows, times: Rows) -> tuple[NDArray[np.bool_], StreamEnds]:
+    """Which objects need not be opened, since time records tell where all their streams end; and these ends.
+
+    A stream has one block or more in an object, and the object's index has 36 bytes a block. So an object with as many
+    blocks as its commit has streams with records has no other stream. One that a compaction made is always opened.
+
+    Args:
+        objects: LIVE rows.
+        times: TIME_RECORD rows of the list: of each append of a commit, or of none.
+
+    Complexity: O(n log n) for n records.
+    """
+    pairs = np.unique(times[["commit", "stream_id"]])
+    commits, streams = np.unique(pairs["commit"], return_counts=True)
+    if not len(commits):
+        return np.zeros(len(objects), dtype=np.bool_), StreamEnds()
+    at = np.minimum(np.searchsorted(commits, objects["order_id"]), len(commits) - 1)
+    is_told = (commits[at] == objects["order_id"]) & (objects["order_id"] == objects["last_order_id"])
+    is_told &= streams[at] * ROW_SIZE_BYTES == objects["index_size_bytes"]
+    rows = times[np.isin(times["commit"], objects["order_id"][is_told])]
+    return is_told, StreamEnds.of(rows["stream_id"], rows["end"])
 
 
 def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:

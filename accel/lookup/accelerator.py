@@ -477,6 +477,7 @@ class ReadAccelerator(AcceleratorBase):
         *,
         max_bytes: int = BYTES_MAX,
         ranges: Ranges | None = None,
+        ahead_bytes: int = 0,
     ) -> Reading:
         """The record batches of offsets [start, end), in order, fetched as they are asked for.
 
@@ -486,6 +487,8 @@ class ReadAccelerator(AcceleratorBase):
             end: one past the last; -1 for as far as there is data.
             max_bytes: of payload.
             ranges: where the bytes of blocks come from, as `loaders.shared_loads.SharedChunks`; None = the store.
+            ahead_bytes: payload behind ``max_bytes`` that a later read is to want, about: it is announced to
+                ``ranges``, which decides how much of it is fetched meanwhile. Nothing waits for it.
 
         Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after
         the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` says which. Where
@@ -494,7 +497,7 @@ class ReadAccelerator(AcceleratorBase):
         Raises:
             As `get_objects`, while iterating; and again whenever a read that failed is asked for more.
         """
-        return Reading(self._engine, stream_id, start, end, max_bytes, ranges)
+        return Reading(self._engine, stream_id, start, end, max_bytes, ranges, ahead_bytes=ahead_bytes)
 
     def _run(self, script: Script[T]) -> T:
         try:

@@ -196,7 +196,15 @@ class Engine:
         """The answer of a lookup that begins with this image, if memory proves all of it; else the steps left."""
         return begin(request, image, self._inputs, trace)
 
-    def start_read(self, stream_id: int, start: int, end: int, max_bytes: int, watch: Watch | None = None) -> ReadSteps:
+    def start_read(
+        self,
+        stream_id: int,
+        start: int,
+        end: int,
+        max_bytes: int,
+        watch: Watch | None = None,
+        ahead_bytes: int = 0,
+    ) -> ReadSteps:
         """The steps of a read; its lookups are told to ``watch``."""
         return read_range(
             stream_id,
@@ -208,6 +216,7 @@ class Engine:
             window_size_bytes=self.settings.read_window_size_bytes,
             blocks=None if self._inputs.hints is None else self.hints,
             watch=watch,
+            ahead_bytes=ahead_bytes,
         )
 
     def read_hint(self, step: OpenObjects) -> HintLoad | None:
@@ -224,26 +233,24 @@ class Engine:
         """Start to open one object, or to fetch a span of it: from the store, or from what `fetch` is given."""
         if isinstance(step, OpenObject):
             return self.loader.open(step.group, step.ref).result
+        if ranges is None:
+            return self.executor.submit(self.fetch, step)
+        key = self.layout.object_key(step.object_id)
+        body = ranges.at_hand(key, step.start, step.end)
+        return ranges.begin(key, step.start, step.end, self.executor) if body is None else done_future(body)
+
+    def announce(self, step: FetchSpan, ranges: Ranges | None) -> None:
+        """Have the bytes of a span on their way to where a later read takes them from; nothing if it asks the store."""
         if ranges is not None:
-            body = ranges.at_hand(self.layout.object_key(step.object_id), step.start, step.end)
-            if body is not None:
-                return done_future(body)
-        return self.executor.submit(self.fetch, step, ranges)
+            ranges.announce(self.layout.object_key(step.object_id), step.start, step.end, self.executor)
 
-    def fetch(self, step: FetchSpan, ranges: Ranges | None = None) -> bytes | memoryview:
-        """The bytes of a span; blocks.
-
-        Args:
-            step: the span.
-            ranges: where from; None = from the store.
+    def fetch(self, step: FetchSpan) -> bytes | memoryview:
+        """The bytes of a span, from the store; blocks.
 
         Raises:
             StoreError: from the store; also if the object is shorter than that.
         """
-        key = self.layout.object_key(step.object_id)
-        if ranges is not None:
-            return ranges.get_range(key, step.start, step.end)
-        return self.store.get_range(key, step.start, step.end).body
+        return self.store.get_range(self.layout.object_key(step.object_id), step.start, step.end).body
 
     def commit(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
         """An object that this broker wrote itself: known from now on without being opened."""

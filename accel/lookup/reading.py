@@ -20,7 +20,8 @@ left soon: up to its first batch nothing is fetched ahead, and from then on the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -29,6 +30,7 @@ from accel.image import OPEN_END, ImageVersion, MetadataImage
 from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
 from accel.lookup.lookup import Asking, Picks, lookup, lost, newer_than_unknown
 from accel.lookup.steps import (
+    Announce,
     AwaitAny,
     Begin,
     Begun,
@@ -109,8 +111,12 @@ class Ranges(Protocol):
         """The same if no request is needed for it; does not block."""
         ...
 
-    def get_range(self, key: str, start: int, end: int) -> bytes | memoryview:
-        """Bytes [start, end) of an object; any thread may ask."""
+    def begin(self, key: str, start: int, end: int, executor: Executor) -> Future[bytes | memoryview]:
+        """Bytes [start, end) of an object, fetched in an executor; does not block. Any thread may ask."""
+        ...
+
+    def announce(self, key: str, start: int, end: int, executor: Executor) -> None:
+        """A later read is to want these bytes: fetch them ahead, or leave it; does not block. Any thread may ask."""
         ...
 
 
@@ -140,13 +146,15 @@ def read_range(  # noqa: PLR0913 - what is read, and how, stands side by side
     window_size_bytes: int,
     blocks: Blocks | None = None,
     watch: Watch | None = None,
+    ahead_bytes: int = 0,
 ) -> ReadSteps:
     """The record batches of offsets [start, end), in order.
 
     Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after the
     batch that brings the payload to ``max_bytes``, so it gives at least one if there is one. A range of no offsets
     holds no records, wherever it lies: it is checked as any other, and nothing is opened for it. Each lookup of a read
-    takes the image of its time: a read may last longer than an image may be served from.
+    takes the image of its time: a read may last longer than an image may be served from. Of what lies behind its budget
+    ``ahead_bytes`` are announced for a later read, as far as objects are open while this one goes on.
 
     Raises (from the generator):
         ValueError: a budget below 1.
@@ -155,7 +163,7 @@ def read_range(  # noqa: PLR0913 - what is read, and how, stands side by side
     if max_bytes < 1:
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
     budget = min(max_bytes, BYTES_MAX)
-    sizes = _Sizes(span_size_bytes_max, window_size_bytes)
+    sizes = _Sizes(span_size_bytes_max, window_size_bytes, ahead_bytes)
     return _Reader(stream_id, start, end, budget, inputs, sizes=sizes, blocks=blocks, watch=watch).run()
 
 
@@ -172,6 +180,7 @@ class _Gone(Exception):
 class _Sizes:
     span_bytes_max: int
     window_bytes: int
+    ahead_bytes: int
 
 
 @dataclass(slots=True, eq=False)
@@ -328,6 +337,7 @@ class _Reader:
         self.tickets: dict[int, _Slot | _Piece] = {}
         self.requests_under_way = self.bytes_ahead = 0
         self.planned_next, self.planned_left = offset, self.bytes_left
+        self.announced_next, self.announced_left = offset, self.sizes.ahead_bytes
 
     def run(self) -> ReadSteps:
         if self.next == self.end:
@@ -439,6 +449,7 @@ class _Reader:
         """Begin what may be begun, and wait for some of what is on its way, unless the next object can go on."""
         yield from self._look_ahead()
         yield from self._fetch_ahead()
+        yield from self._announce()
         head = self.slots[0] if self.slots else None
         if head is not None and self._can_go_on(head):
             return
@@ -479,7 +490,7 @@ class _Reader:
         if not self.slots:
             return True
         most = min(OBJECTS_AHEAD + OBJECTS_AHEAD_GROWTH * self.objects_given, OBJECTS_AHEAD_MAX)
-        return self.is_wanted_on and self.planned_left > 0 and len(self.slots) < most
+        return self.is_wanted_on and self.planned_left + self.announced_left > 0 and len(self.slots) < most
 
     def _look_ahead(self) -> Working[None]:
         """Take what the lookup has found, and let it go on as far as it need not wait for loads."""
@@ -500,7 +511,7 @@ class _Reader:
                     raise TypeError(f"expected an image, found {type(asked).__name__}")
                 finder.go_on(asked)
             elif finder.is_idle:
-                if self.has_budget and not all(slot.is_planned for slot in self.slots):
+                if self.has_budget and not all(slot.is_planned or self._is_announced(slot) for slot in self.slots):
                     return  # what these hold may spend the budget
                 yield from self._begin_lookup()
             else:
@@ -580,6 +591,7 @@ class _Reader:
             slot.is_planned = slot.is_hinted = True
             slot.unasked.append(_span(slot.found.object_id, [row]))
             self.planned_next, self.planned_left = row.end, max(0, self.planned_left - row.payload_bytes)
+            self.announced_next = max(self.announced_next, row.end)
             return True
         if slot.opened is None and not slot.is_opening:
             yield from self._open(slot)
@@ -593,11 +605,46 @@ class _Reader:
             return False
         slot.begun_at = self.planned_next
         chosen = find(opened.index, self.stream_id, self.planned_next, self.end, self.planned_left)
-        spans = block_spans(opened.index, opened.composite, chosen.rows, self.sizes.span_bytes_max)
-        slot.unasked.extend(_span(opened.ref.object_id if link is None else link, rows) for link, rows in spans)
+        slot.unasked.extend(self._spans(opened, chosen.rows))
         slot.fulfilled, slot.is_planned = chosen.fulfilled, True
         self.planned_next, self.planned_left = slot.found.end, chosen.bytes_left
+        self.announced_next = max(self.announced_next, chosen.next_offset if chosen.fulfilled else slot.found.end)
         return True
+
+    def _announce(self) -> Working[None]:
+        """Say what lies behind the budget, once that is spent, object by object, as far as they are open."""
+        for slot in self.slots:
+            is_over = self.end != OPEN_END and self.announced_next >= self.end
+            if is_over or self.planned_left > 0 or self.announced_left <= 0:
+                return
+            if self._is_announced(slot):
+                continue
+            row = self._hinted_row(slot, self.announced_next, self.announced_left)
+            if row is not None:
+                spans, end, spent = [_span(slot.found.object_id, [row])], row.end, row.payload_bytes
+            else:
+                if slot.opened is None and not slot.is_opening:
+                    yield from self._open(slot)
+                if not isinstance(slot.opened, OpenedObject):
+                    return
+                spans, end, spent = self._behind(slot, slot.opened)
+            self.announced_next, self.announced_left = end, self.announced_left - spent
+            for span in spans:
+                yield Announce(FetchSpan(span.object_id, span.start, span.end))
+
+    def _is_announced(self, slot: _Slot) -> bool:
+        return slot.found.end <= self.announced_next
+
+    def _behind(self, slot: _Slot, opened: OpenedObject) -> tuple[list[_Span], int, int]:
+        """What an object has of what is to be announced, where that ends, and its bytes."""
+        left = self.announced_left
+        chosen = find(opened.index, self.stream_id, self.announced_next, self.end, left)
+        spans = self._spans(opened, chosen.rows)
+        return spans, chosen.next_offset if chosen.fulfilled else slot.found.end, left - chosen.bytes_left
+
+    def _spans(self, opened: OpenedObject, rows: Sequence[int]) -> list[_Span]:
+        spans = block_spans(opened.index, opened.composite, rows, self.sizes.span_bytes_max)
+        return [_span(opened.ref.object_id if link is None else link, found) for link, found in spans]
 
     def _check_holds(self, found: FoundObject, opened: OpenedObject) -> None:
         """That an object of one stream has what the image says: nobody has opened it before the image was believed."""
@@ -610,23 +657,30 @@ class _Reader:
             key, size_bytes = self.key_of(found.object_id), opened.ref.size_bytes
             raise CorruptObject(key, size_bytes, expected=expected, found=has)
 
-    def _hinted_row(self, slot: _Slot) -> BlockRow | None:
-        """Where a snapshot says that an object's blocks lie, if that is known and worth it."""
+    def _hinted_row(self, slot: _Slot, first: int | None = None, left: int = 0) -> BlockRow | None:
+        """Where a snapshot says that an object's blocks lie, if that is known and worth it.
+
+        Args:
+            slot: the object.
+            first: what is wanted begins here, and
+            left: has so many bytes; None = as planned.
+        """
         found = slot.found
         if self.blocks is None or found.node_id is None or slot.is_unhinted or slot.opened is not None:
             return None
         row = self.blocks.find(found.node_id, found.ref, self.stream_id)
-        if row is None or (row.start, row.end) != (found.start, found.end) or not self._is_worth_it(row):
+        if row is None or (row.start, row.end) != (found.start, found.end):
             return None
-        return row
+        wanted = (self.planned_next, self.planned_left) if first is None else (first, left)
+        return row if self._is_worth_it(row, *wanted) else None
 
-    def _is_worth_it(self, row: BlockRow) -> bool:
+    def _is_worth_it(self, row: BlockRow, wanted_from: int, left: int) -> bool:
         """Whether enough of the bytes is wanted that an index, which tells them apart, would hardly save any."""
         if row.size_bytes > self.sizes.span_bytes_max:
             return False
         end = row.end if self.end == OPEN_END else min(row.end, self.end)
-        first = max(row.start, self.planned_next)
-        half_wanted = 2 * (end - first) >= row.end - row.start and 2 * self.planned_left >= row.size_bytes
+        first = max(row.start, wanted_from)
+        half_wanted = 2 * (end - first) >= row.end - row.start and 2 * left >= row.size_bytes
         return half_wanted or row.size_bytes <= HINTED_SIZE_BYTES_FREE
 
     def _batches_of(self, span: _Span, body: bytes | memoryview, object_size_bytes: int) -> Batches:

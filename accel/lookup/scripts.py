@@ -36,6 +36,7 @@ from accel.lookup.engine import Engine, RoundCost, UnderWay
 from accel.lookup.lookup import Asking, unconfirmed
 from accel.lookup.reading import Batches, Ranges, ReadEnd, ReadSteps
 from accel.lookup.steps import (
+    Announce,
     AwaitAny,
     AwaitMore,
     Begin,
@@ -128,12 +129,20 @@ class ReadingBase:
     __reduce__ = unpickled("a read")
 
     def __init__(
-        self, engine: Engine, stream_id: int, start: int, end: int, max_bytes: int, ranges: Ranges | None
+        self,
+        engine: Engine,
+        stream_id: int,
+        start: int,
+        end: int,
+        max_bytes: int,
+        ranges: Ranges | None,
+        *,
+        ahead_bytes: int = 0,
     ) -> None:
         self._engine = engine
         slow = engine.slow_lookups
         watch = None if slow is None else slow.watch()
-        steps = engine.start_read(stream_id, start, end, max_bytes, watch)
+        steps = engine.start_read(stream_id, start, end, max_bytes, watch, 0 if ranges is None else ahead_bytes)
         self._script = _read(engine, steps, ranges, watch)
         self._resume: Callable[[], Waiting | Batches] = partial(next, self._script)
         self._waiting: Waiting | None = None
@@ -237,6 +246,9 @@ class _ReadFetcher:
             return (yield from current_image(self._engine, Deadline(self._engine.system.timer, None)))
         if isinstance(step, Begin):
             return self._begin(step)
+        if isinstance(step, Announce):
+            self._engine.announce(step.span, self._ranges)
+            return None
         if isinstance(step, AwaitAny) and step.lookup is None:
             return (yield from self._await(step))
         timer = self._engine.system.timer

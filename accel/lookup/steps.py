@@ -155,6 +155,13 @@ class FetchSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class Announce:
+    """A later read is to want these bytes: please have them on their way. Answered with None, at once."""
+
+    span: FetchSpan
+
+
+@dataclass(frozen=True, slots=True)
 class Begin:
     """Please begin this without waiting for it; what comes of it is named by the ticket, which was used for no other.
 
@@ -176,7 +183,7 @@ class AwaitAny:
 
 
 LookupStep = OpenObjects | NeedImage
-Step = LookupStep | CurrentImage | Begin | AwaitAny
+Step = LookupStep | CurrentImage | Begin | Announce | AwaitAny
 
 Sent = Mapping[int, Reply] | HintReply | MetadataImage | RefreshFailed | None
 """What a lookup is sent."""

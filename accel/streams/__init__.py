@@ -6,11 +6,12 @@ stream was written, and keeps no part of the keys far ahead of the others. This 
 out of order data may come, and the times are of arrival, not of events.
 
     connection      `connect`: one call that wires all of the following
-    writer          `StreamWriter`, `AsyncStreamWriter`: route events by key; each write gives a future
+    writer          `StreamWriter`: routes events by key; each write gives a future; `async_writer` for asyncio
     group_commit    what many callers write becomes few objects; with `acknowledgements` and `uploads`
     segments_host   `ObjectSegments`: a host of segments in a bucket; with `open_segments`
-    owners          which process has which node id, where it is reached, and for how long it is taken to live
-    forwarding      `SharedStreamWriter`: events go to the process that owns the segment of their key
+    owners          which process has which node id, where it is reached, and for how long it is taken to live;
+                    `SharedSegments`: the segments of this process, and those of the other owners
+    forwarding      events go to the process that owns the segment of their key, which takes them by `SegmentService`
     time_index      when the data of a segment arrived: in memory, and in objects once it has moved there
     segment_source  reads the events of segments
     reader          `StreamReader` for threads, `AsyncStreamReader` for asyncio

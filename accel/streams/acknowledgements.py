@@ -29,7 +29,8 @@ class EventPlace(NamedTuple):
 
     Args:
         segment_id: in which segment.
-        offset: at which offset of it.
+        offset: at which offset of it; `REPEATED` (-1) if it was durable already when its owner was asked again, and
+            the owner does not know any more where.
     """
 
     segment_id: int

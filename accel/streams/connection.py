@@ -15,28 +15,37 @@
     | `accelerator`    | `ReadAccelerator`: finds and reads objects       | the first reader                        |
     | `host`           | `ObjectSegments`: the session of a node          | the first writer, or workflow           |
     | `registration`   | `Registration`: the node id and its lease        | likewise                                |
+    | `segments`       | `SharedSegments`: `host`, and the other owners   | likewise                                |
     | `source(stream)` | `ObjectSegmentSource`: events of segments        | each reader has its own                 |
 
 So a process that reads needs no right to write, no node id, and fences nobody.
 
-Source: docs/decisions/0044-one-call-connects.md.
+**Several processes that write one stream** share its segments: each has some, and sends events of the others to their
+owners, which listen for that:
+
+    accel.connect("s3://bucket", listen="10.0.0.7:8080", owners=["http://10.0.0.8:8080"], secret=Path("secret"))
+
+Source: docs/decisions/0039-segments-have-owners.md, docs/decisions/0044-one-call-connects.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from socket import AF_INET, AF_INET6, create_server, socket
 from threading import Lock
 from types import TracebackType
-from typing import Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack
 from uuid import UUID
 from weakref import WeakSet
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.errors import AccelError, CatalogMissing, Closed
+from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import (
@@ -45,18 +54,28 @@ from accel.history.rules.values import (
     Integers,
 )
 from accel.history.store import HistorySettings, Stream, StreamStore
-from accel.history.store.hosts import StreamName
+from accel.history.store.hosts import SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.settings import Settings
+from accel.streams.async_writer import AsyncStreamWriter
+from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
-from accel.streams.owners import OwnersTable, Registration
+from accel.streams.owners import (
+    ForwardingClient,
+    OwnersSettings,
+    OwnersTable,
+    Registration,
+    SharedSegments,
+    checked_address,
+    checked_secret,
+)
 from accel.streams.reader import AsyncStreamReader, Order, StreamReader
 from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import PartCache
-from accel.streams.writer import AsyncStreamWriter, StreamWriter
+from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
@@ -64,10 +83,13 @@ from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
 from loaders.tables import FormatRecord
 
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
 DEFAULT_NAMESPACE: Final = "accel"
 """In the keys of objects, where `create=True` makes a catalog."""
 
-PARTS_MAX: Final = 8
+PARTS_MAX: Final = 16
 
 Part = TypeVar("Part")
 CutReaders = TypeVar("CutReaders", StreamReader, AsyncStreamReader)
@@ -103,19 +125,27 @@ class ConnectionSettings:
         segments: of the session that writes.
         history: of histories of streams.
         lookups: of the accelerator.
+        owners: of the registration.
+        forwarding: of what is sent to other owners, and taken for them.
     """
 
+    owners: OwnersSettings = field(default_factory=OwnersSettings)
+    forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     segments: SegmentsSettings = field(default_factory=SegmentsSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
     lookups: Settings = field(default_factory=Settings)
 
 
-def connect(
+def connect(  # noqa: PLR0913 - by name, each of its own kind
     url: str | ObjectStore,
     *,
     node_id: int | None = None,
     create: bool | FormatRecord = False,
+    listen: str = "",
+    address: str = "",
+    owners: Collection[str] = (),
+    secret: str | Path | None = None,
     s3: S3Settings | None = None,
     settings: ConnectionSettings | None = None,
     system: Components = SYSTEM,
@@ -128,6 +158,13 @@ def connect(
             For processes that have a name of their own. None = one that nobody has is drawn when this first writes.
         create: whether to make a catalog where none is; or which. One that was made with other choices is refused
             then; with True any will do.
+        listen: ``host:port`` where this process takes events of others for its segments, from `__enter__` on, or the
+            first writer; port 0 = any that is free. Empty = it does not listen: `Connection.forwarding_app` may.
+        address: where others reach that, as ``http://10.0.0.7:8080``; by default what `listen` says.
+        owners: addresses of other processes that may be sent events, and the secret with them. Empty = none: events for
+            their segments fail with `OwnerUnreachable`, which names the owner, until its lease is over.
+        secret: that all of them share, at least 16 characters; or the file that has it. By default what the environment
+            says: ``ACCEL_FORWARDING_SECRET``, or ``ACCEL_FORWARDING_SECRET_FILE``.
         s3: how to reach S3; by default as AWS's configuration chain says.
         settings: bounds of its parts.
         system: clock, sleep and chance.
@@ -137,9 +174,70 @@ def connect(
 
     Raises:
         ValueError: not such a URL.
+        InvalidArgument: no secret, a shorter one, or an address that is none.
+        OSError: the file of the secret cannot be read.
     """
+    peers = Peers.of(listen, address, owners, secret, (settings or ConnectionSettings()).forwarding)
     store = open_store(url, s3) if isinstance(url, str) else url
-    return Connection(store, node_id=node_id, create=create, settings=settings or ConnectionSettings(), system=system)
+    made = settings or ConnectionSettings()
+    return Connection(store, node_id=node_id, create=create, peers=peers, settings=made, system=system)
+
+
+SECRET_VARIABLE: Final = "ACCEL_FORWARDING_SECRET"  # noqa: S105 - a name
+SECRET_FILE_VARIABLE: Final = "ACCEL_FORWARDING_SECRET_FILE"  # noqa: S105 - a name
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """How a process and the other owners reach each other. Threads: immutable.
+
+    Args:
+        listen: host and port; None = it does not listen.
+        address: of this process; empty = what `listen` says.
+        secret: that all share; empty = there is none.
+        client: asks other owners; None = nobody is asked.
+    """
+
+    listen: tuple[str, int] | None = None
+    address: str = ""
+    secret: str = field(default="", repr=False)
+    client: ForwardingClient | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(
+        cls, listen: str, address: str, owners: Collection[str], secret: str | Path | None, settings: ForwardingSettings
+    ) -> Peers:
+        """Check what `connect` is told.
+
+        Raises:
+            As `connect`.
+        """
+        found = _secret_of(secret)
+        if not found and (listen or address or owners):
+            raise InvalidArgument(
+                f"expected a secret for other owners: secret=..., {SECRET_VARIABLE}"
+                f" or {SECRET_FILE_VARIABLE}, found none"
+            )
+        if found:
+            checked_secret(found)
+        host, _, port = listen.rpartition(":")
+        if listen and not (host and port.isdecimal() and int(port) < 1 << 16):
+            raise InvalidArgument(f"expected host:port to listen at, found {listen!r}")
+        if host in ("0.0.0.0", "[::]", "::") and not address:  # noqa: S104 - that others cannot ask there is the point
+            raise InvalidArgument(f"expected an address by which others reach {listen}: address=..., found none")
+        if address:
+            checked_address(address)
+        client = ForwardingClient(owners, found, settings=settings) if owners else None
+        return cls((host.strip("[]"), int(port)) if listen else None, address, found, client)
+
+
+def _secret_of(given: str | Path | None) -> str:
+    if isinstance(given, Path):
+        return given.read_text().strip()
+    if given is not None:
+        return given
+    path = os.environ.get(SECRET_FILE_VARIABLE)
+    return os.environ.get(SECRET_VARIABLE) or (Path(path).read_text().strip() if path else "")
 
 
 class Connection:
@@ -151,6 +249,7 @@ class Connection:
     Args:
         store: where everything lies.
         node_id, create, settings, system: as of `connect`.
+        peers: how it reaches other owners.
     """
 
     def __init__(
@@ -159,9 +258,11 @@ class Connection:
         *,
         node_id: int | None,
         create: bool | FormatRecord,
+        peers: Peers,
         settings: ConnectionSettings,
         system: Components,
     ) -> None:
+        self._peers = peers
         self._lifetime = Lifetime("a connection", system.process_id)
         self.store = store
         self.settings = settings
@@ -176,6 +277,8 @@ class Connection:
 
     def __enter__(self) -> Self:
         _ = self.stream_store
+        if self._peers.listen is not None:
+            _ = self.segments
         return self
 
     def __exit__(
@@ -265,6 +368,29 @@ class Connection:
         return self._part("host", self._open_host, _close_host, ObjectSegments.stop)
 
     @property
+    def segments(self) -> SharedSegments:
+        """The segments of this process, `host`, and those of other owners. From now on it listens, if it was told to.
+
+        Raises:
+            As `host`; OSError: it cannot listen there.
+            MissingExtra: it is to listen, and Starlette or uvicorn is not installed.
+        """
+        return self._part("segments", self._open_segments, SharedSegments.close, SharedSegments.close)
+
+    def forwarding_app(self) -> Starlette:
+        """An ASGI application by which this process takes events of others, for a server of the caller.
+
+        It answers ``/accel/append`` and ``/accel/carry-out``; mount it at the root of `address`.
+
+        Raises:
+            InvalidArgument: there is no secret.
+            As `segments`.
+        """
+        streams = self._open_stream_store(self.host)
+        token, settings = self.registration.owner.token, self.settings.forwarding
+        return forwarding_app(SegmentService(self.host, token, streams, settings=settings), self._peers.secret)
+
+    @property
     def node_id(self) -> int:
         """By which this process writes; one is drawn if none was given."""
         return self.registration.node_id if self._wanted_node is None else self._wanted_node
@@ -294,15 +420,29 @@ class Connection:
         """
         return self.stream_store.stream(scope, name)
 
-    def writer(self, scope: str, name: str, *, settings: StreamWriterSettings | None = None) -> StreamWriter:
+    def writer(
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
+    ) -> StreamWriter:
         """A writer of a stream; it is closed with the connection if not before.
+
+        Events for segments that another process has go there, if `connect` was told how.
+
+        Args:
+            scope, name: of the stream.
+            writer_id: of a producer that writes each event once, also after it was killed: see `StreamWriter.resume`.
+            settings: bounds of the writer.
 
         Raises:
             As `stream` and `host`.
         """
-        host = self.host
-        stream = self.stream_store.stream(scope, name, host=host)
-        writer = StreamWriter(stream, host, settings=settings or StreamWriterSettings())
+        segments = self.segments
+        stream = self.stream_store.stream(scope, name, host=segments)
+        writer = StreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
         self._know(self._writers, writer)
         return writer
 
@@ -366,21 +506,42 @@ class Connection:
         return ObjectCatalog.open(self.store, settings=settings, system=system)
 
     def _open_streams(self) -> StreamStore:
-        return StreamStore(
-            self.catalog.parts.keys.tables,
-            system=self._system,
-            settings=self.settings.history,
-            host=_HostWhenNeeded(self),
-            is_initialised=True,
-        )
+        return self._open_stream_store(_HostWhenNeeded(self))
+
+    def _open_stream_store(self, host: SegmentHost) -> StreamStore:
+        tables, settings = self.catalog.parts.keys.tables, self.settings.history
+        return StreamStore(tables, system=self._system, settings=settings, host=host, is_initialised=True)
 
     def _open_accelerator(self) -> ReadAccelerator:
         return ReadAccelerator(self.catalog.images(), self.store, settings=self.settings.lookups, system=self._system)
 
     def _register(self) -> Registration:
-        registration = OwnersTable(self.catalog).register(self._wanted_node)
+        address = self._peers.address
+        if self._peers.listen is not None and not address:
+            host, port = self._listening.getsockname()[:2]
+            address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        registration = self._owners().register(self._wanted_node, address=address)
         registration.keep_alive()
         return registration
+
+    def _owners(self) -> OwnersTable:
+        return OwnersTable(self.catalog, settings=self.settings.owners)
+
+    def _open_segments(self) -> SharedSegments:
+        shared = SharedSegments(self.host, self._owners(), self._peers.client)
+        if self._peers.listen is not None:
+            self._part("server", self._serve, ForwardingServer.stop, ForwardingServer.stop)
+        return shared
+
+    @property
+    def _listening(self) -> socket:
+        """Bound before this process registers, as its address may name the port that was free."""
+        where = self._peers.listen or ("127.0.0.1", 0)
+        family = AF_INET6 if ":" in where[0] else AF_INET
+        return self._part("listening", lambda: create_server(where, family=family), socket.close, socket.close)
+
+    def _serve(self) -> ForwardingServer:
+        return ForwardingServer(self.forwarding_app(), self._listening, self._system)
 
     def _open_host(self) -> ObjectSegments:
         node_id = self.registration.node_id
@@ -446,7 +607,7 @@ def _close_host(host: ObjectSegments) -> None:
 
 
 class _HostWhenNeeded:
-    """The host of streams that a connection opens: its session, opened by the first order that needs the segments.
+    """The host of streams that a connection opens: its segments, opened by the first order that needs them.
 
     Args:
         connection: has the session.
@@ -462,27 +623,27 @@ class _HostWhenNeeded:
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.seal`."""
-        return self._connection.host.seal(stream, ids)
+        return self._connection.segments.seal(stream, ids)
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`."""
-        return self._connection.host.tails(stream, ids)
+        return self._connection.segments.tails(stream, ids)
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """See `SegmentHost.truncate`."""
-        self._connection.host.truncate(stream, cut)
+        self._connection.segments.truncate(stream, cut)
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
         """See `SegmentHost.delete`."""
-        self._connection.host.delete(stream, ids)
+        self._connection.segments.delete(stream, ids)
 
     def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
         """See `SegmentHost.merge`."""
-        self._connection.host.merge(stream, ids, transactions)
+        self._connection.segments.merge(stream, ids, transactions)
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
         """See `SegmentHost.abort`."""
-        self._connection.host.abort(stream, transaction)
+        self._connection.segments.abort(stream, transaction)
 
 
 # For asyncio
@@ -551,15 +712,20 @@ class AsyncConnection:
         return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
 
     def writer(
-        self, scope: str, name: str, *, settings: StreamWriterSettings | None = None
+        self,
+        scope: str,
+        name: str,
+        *,
+        writer_id: UUID | None = None,
+        settings: StreamWriterSettings | None = None,
     ) -> Opening[AsyncStreamWriter]:
         """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
         connection = self.connection
 
         def opened() -> AsyncStreamWriter:
-            host = connection.host
-            stream = connection.stream_store.stream(scope, name, host=host)
-            return AsyncStreamWriter(stream, host, settings=settings or StreamWriterSettings())
+            segments = connection.segments
+            stream = connection.stream_store.stream(scope, name, host=segments)
+            return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
 
         return Opening(opened, self._given.add)
 

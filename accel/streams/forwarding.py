@@ -1,17 +1,20 @@
-"""Writing a stream whose segments several processes own: events go to the owner of their key's segment.
+"""Forwarding: events go to the owner of their key's segment, whichever process that is.
 
-    owner     registration = owners.register(address="http://10.0.0.7:8080")
+    one call  accel.connect(url, listen="10.0.0.7:8080", owners=["http://10.0.0.8:8080"], secret=Path("secret"))
+
+    by parts  registration = owners.register(address="http://10.0.0.7:8080")
               host = ObjectSegments(catalog, store, registration.node_id)
-              app = forwarding_app(SegmentService(host, registration.owner.token), secret)         # served by uvicorn
+              app = forwarding_app(SegmentService(host, registration.owner.token, streams), secret)      # for uvicorn
 
-    writer    client = ForwardingClient({"http://10.0.0.7:8080", "http://10.0.0.8:8080"}, secret)
-              with SharedStreamWriter(stream, host, owners, client) as writer:
+              segments = SharedSegments(host, owners, ForwardingClient({"http://10.0.0.8:8080"}, secret))
+              with StreamWriter(StreamStore.open(store, host=segments).stream("shop", "orders"), segments) as writer:
                   writer.write(b"...", key=b"order-17")
 
-`SharedStreamWriter` routes events as every writer does. Those of segments that its own host has open, or that nobody
-has, are appended there; those of others are sent to the address that their owner has registered; where an owner's lease
-is over, its segment is taken over. What comes back as sealed or as another node's is routed anew. Events of one key go
-out in their order, and none before the one before it is known to be durable or to be refused.
+A `StreamWriter` of `SharedSegments` appends events of segments that its own host has, or that nobody has. For each
+segment of another owner it has one request at a time under way (`Forwarding`), so events of one key go out in their
+order, and none before the one before it is known to be durable or to be refused. Where an owner's lease is over, its
+segment is taken over. What comes back as sealed or as another node's is routed anew, and so is what was appended here,
+and is not durable, when another node takes the segment over.
 
 **What is sent** is one POST to ``<address>/accel/append``, with a shared secret in ``Authorization: Bearer``, compared
 in constant time, and a MessagePack body:
@@ -25,6 +28,8 @@ in constant time, and a MessagePack body:
               payloads                      of the events
     reply     status                        see `Status`
               next_number                   events of this writer below it are durable; -1: nothing is known of it
+              placed_number, placed_offset  that event stands at that offset, and behind it, without a gap, those that
+                                            follow up to `next_number`; -1: not known
 
 A second route, ``<address>/accel/carry-out`` with a `CarryOutRequest`, asks an owner to do its part of the workflow
 that has a stream, at once: so a scale of segments of several owners ends whichever process asked for it.
@@ -45,32 +50,29 @@ from __future__ import annotations
 import hmac
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import Lock
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from accel.errors import (
     AccelError,
     CommitRefused,
+    FormatLimit,
     ForwardInDoubt,
-    IllegalState,
-    InvalidArgument,
     MissingExtra,
     OperationNotAllowed,
     OwnerUnreachable,
-    SegmentsElsewhere,
     StreamsReleased,
 )
-from accel.history.rules.states import StreamState
 from accel.history.rules.values import segment_text
-from accel.history.store import Stream, StreamStore
-from accel.streams.acknowledgements import WriteFuture
-from accel.streams.open_segments import SegmentSealed
+from accel.history.store import StreamStore
+from accel.history.store.hosts import StreamName
+from accel.streams.acknowledgements import EventPlace, WriteFuture
+from accel.streams.group_commit import EventSource
+from accel.streams.open_segments import SegmentSealed, offsets_of
 from accel.streams.owners import (
     CARRY_OUT_PATH,
     DEFAULT_FORWARDING,
@@ -79,23 +81,31 @@ from accel.streams.owners import (
     AppendReply,
     AppendRequest,
     CarryOutRequest,
-    ForwardingClient,
     Owner,
-    OwnersTable,
+    SharedSegments,
     Status,
     checked_secret,
 )
-from accel.streams.rules.routing import KeyRouter, grouped, key_position
+from accel.streams.rules.routing import Events, first_events
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
+from accel.streams.writer_numbers import REPEATED
+from accel.system import Components
 from loaders.lifetime import Lifetime
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import Response
 
-T = TypeVar("T")
+STOP_SECONDS: Final = 5
+"""How long requests under way may take when a server ends."""
+
+HEAD_SIZE_BYTES: Final = 4096
+"""Room in a request for all but the events."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -112,7 +122,8 @@ class _Place(NamedTuple):
 class _Progress:
     """Of one writer and segment: `appended` and `durable` are the numbers of the next event.
 
-    `futures` tell of what is in between, each with the number behind it. Events below `refused_to` are past: a request
+    `futures` tell of what is in between, each with the number behind it; `placed` has the number and the offset of the
+    first event that the last of them told of. Events below `refused_to` are past: a request
     that has some of them is a copy of the one that was answered by `refusal`.
     """
 
@@ -120,6 +131,7 @@ class _Progress:
     durable: int
     is_busy: bool = True
     futures: list[tuple[WriteFuture, int]] = field(default_factory=list)
+    placed: tuple[int, int] = (NOTHING_KNOWN, NOTHING_KNOWN)
     refused_to: int = 0
     refusal: AppendReply | None = None
 
@@ -193,12 +205,14 @@ class SegmentService:
             if progress.futures:
                 self._host.flush()
             while progress.futures:
-                progress.futures[0][0].result(self.settings.timeout_seconds)
+                first = progress.futures[0][0].result(self.settings.timeout_seconds)
+                if first is not None:
+                    progress.placed = (progress.durable, first.offset)
                 progress.durable = progress.futures.pop(0)[1]
         except StreamsReleased:  # what was appended will never be durable
             status = Status.ELSEWHERE
             progress.futures.clear()
-        reply = AppendReply(status, progress.durable)
+        reply = AppendReply(status, progress.durable, *progress.placed)
         if status is not Status.DURABLE:
             # The writer gives other numbers to what was refused: copies of this request get the same reply, for ever.
             progress.refused_to, progress.refusal = request.number + len(request.payloads), reply
@@ -279,6 +293,44 @@ def forwarding_app(service: SegmentService, secret: str) -> Starlette:
     )
 
 
+class ForwardingServer:
+    """Serves an application beside the caller, by uvicorn. Threads: any; it is of the process that opened it.
+
+    Args:
+        app: what answers.
+        listening: where; closed with this.
+        system: starts the thread.
+
+    Raises:
+        MissingExtra: uvicorn is not installed.
+    """
+
+    def __init__(self, app: Starlette, listening: socket, system: Components) -> None:
+        try:
+            import uvicorn  # noqa: PLC0415 - the extra `server` brings it
+        except ImportError as error:
+            raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS
+        )
+        self._server, self._ended = uvicorn.Server(config), Event()
+        self._lifetime = Lifetime("a server of segments", system.process_id)
+
+        def serve() -> None:
+            try:
+                self._server.run(sockets=[listening])
+            finally:
+                self._ended.set()
+
+        system.start(serve, "accel-forwarding-server")
+
+    def stop(self) -> None:
+        """Take nothing more, and end, after requests that are under way; at the latest after 10 s."""
+        if self._lifetime.is_here:
+            self._server.should_exit = True
+            self._ended.wait(2 * STOP_SECONDS)
+
+
 def _endpoint(
     settings: ForwardingSettings, secret: bytes, act: Callable[[bytes], AppendReply | None]
 ) -> Callable[[Request], object]:
@@ -318,352 +370,280 @@ async def _bounded_body(request: Request, most: int) -> bytes | None:
 # The writer's side
 
 
-class _Waiting(NamedTuple):
-    position: float
-    payload: bytes
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """Events that an owner was asked to take, and that no reply has told of."""
 
-
-class _Doubt(NamedTuple):
-    """Events that were sent, and of which no reply has told what became of them."""
-
-    owner: Owner
     request: AppendRequest
-    events: list[_Waiting]
+    events: Events
 
 
-class SharedStreamWriter:
-    """Writes events to one stream, whoever owns its segments.
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """What goes to the owner of one segment, a request at a time.
 
-    Args:
-        stream: opened with this host.
-        host: of this process; its own segments are written through it. It is not closed with the writer.
-        owners: where owners are looked up.
-        client: asks other owners; None = segments of others are refused with an error that names their owner.
-        settings: bounds.
-
-    Raises:
-        InvalidArgument: the stream was opened with another host.
-
-    Threads: any, but one call at a time; a second one at the same time raises RuntimeError. It is of the process that
-    opened it.
+    Attributes:
+        runs: events that were not sent.
+        sent: those that were.
+        is_busy: whether a thread works on it.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        host: ObjectSegments,
-        owners: OwnersTable,
-        client: ForwardingClient | None = None,
-        *,
-        settings: ForwardingSettings = DEFAULT_FORWARDING,
-    ) -> None:
-        if stream.parts.host is not host:
-            raise InvalidArgument(f"expected {stream.name} opened with the host that its writer has, found another one")
-        self._lifetime = Lifetime(f"a shared writer of {stream.name}", host.system.process_id)
-        self._stream, self._host, self._owners, self._client = stream, host, owners, client
-        self.settings = settings
-        scope, _, name = stream.name.partition("/")
-        self._name = scope, name
-        self._writer_id = host.system.nonce()
-        self._busy = Lock()
-        self._waiting: deque[_Waiting] = deque()
-        self._waiting_bytes = 0
-        self._doubt: _Doubt | None = None
-        self._here: deque[tuple[WriteFuture, Sequence[_Waiting]]] = deque()  # appended, perhaps not durable
-        self._lost: list[_Waiting] = []  # of these, those whose segment was taken over before they were durable
-        self._remote: dict[int, Owner] = {}
+    owner: Owner
+    segment_id: int
+    runs: deque[Events] = field(default_factory=deque)
+    sent: _Sent | None = None
+    is_busy: bool = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.is_busy and not self.runs and self.sent is None
+
+
+GiveBack = Callable[[int, Callable[[], Sequence[Events]]], object]
+"""(segment id, gives its events that were not taken, in their order, and from then on none is sent): they are written
+again, before all that was written later. Nothing of the segment may be appended between the two."""
+
+
+class Forwarding:
+    """Sends events of one writer to the owners of their segments, one request at a time for each segment.
+
+    An owner that does not answer is asked again until its lease is over, or for `wait_seconds`; a flush tells of it.
+    What a reply says not to be taken goes back to the writer, which finds the segment's new owner.
+
+    Threads: any; its lock is held for memory alone.
+
+    Args:
+        shared: has the client.
+        name: scope and stream.
+        source: the writer, for those who flush.
+        give_back: see `GiveBack`.
+    """
+
+    def __init__(self, shared: SharedSegments, name: StreamName, source: EventSource, give_back: GiveBack) -> None:
+        self._shared, self._name, self._source, self._give_back = shared, name, source, give_back
+        self._commits, self._system = shared.host.commits, shared.host.system
+        self._writer_id = self._system.nonce()
+        self._lock = Lock()  # guards what follows
+        self._lanes: dict[int, _Lane] = {}
         self._numbers: dict[int, int] = {}  # of the next event of each segment that is forwarded; they never go back
-        self._looked_seconds = host.system.timer()
-        self._router = KeyRouter(stream.active_segments())
+        self._since: dict[int, float] = {}  # when each segment's events began to wait in vain
+        self._stopped = Event()
 
-    def __enter__(self) -> Self:
-        return self
+    def open(self, owners: Mapping[int, Owner]) -> None:
+        """From now on events of these segments go to their owners."""
+        with self._lock:
+            for segment_id, owner in owners.items():
+                self._lanes.setdefault(segment_id, _Lane(owner, segment_id))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-
-    def __repr__(self) -> str:
-        return f"SharedStreamWriter({self._stream.name!r}, {len(self._waiting)} events waiting)"
-
-    def write(self, payload: bytes, key: bytes | str) -> None:
-        """Write an event; it is durable after `flush`.
-
-        Args:
-            payload: of the event.
-            key: events of one key stay in the order of writing. Text is taken as UTF-8.
-
-        Raises:
-            As `flush`, when 16 MiB wait; the event waits all the same.
-        """
-        if type(payload) is not bytes:
-            raise TypeError(f"expected events of bytes, found {type(payload).__name__}")
-        self._lifetime.check()
-        self._waiting.append(_Waiting(key_position(key.encode() if isinstance(key, str) else key), payload))
-        self._waiting_bytes += len(payload)
-        if self._waiting_bytes >= self.settings.waiting_bytes_max:
-            self.flush()
-
-    def flush(self) -> None:
-        """Make everything durable that was written, here or at the owners. What is not still waits, in its order.
-
-        Raises:
-            OwnerUnreachable: an owner has no address that may be asked, or does not answer, and its lease lasts.
-            ForwardInDoubt: an owner died, or does not answer, with events on their way; whether they are durable is not
-                known. Flushing again asks the same owner again.
-            OperationNotAllowed: owners or scales took longer than `wait_seconds`.
-            IllegalState: the stream is sealed.
-            What `ObjectSegments.flush` and `ObjectSegments.take_over` raise.
-        """
-        self._lifetime.check()
-        if not self._busy.acquire(blocking=False):
-            raise RuntimeError("expected one call at a time, found a second one")
-        try:
-            waited = 0
-            while self._doubt is not None or self._waiting or self._here or self._lost:
-                self._keep([*self._lost, *self._waiting])
-                if self._doubt is not None:
-                    has_gone_on = self._settle_doubt()
-                elif self._waiting:
-                    has_gone_on = self._send_all()
-                else:
-                    self._settle_here()
-                    has_gone_on = True
-                if not has_gone_on:
-                    waited = self._pause(waited)
-            is_due = self._host.system.timer() - self._looked_seconds >= self.settings.requests_seconds
-            if is_due:
-                self._looked_seconds = self._host.system.timer()
-                self._look()
-        finally:
-            self._busy.release()
-
-    def carry_through(self, act: Callable[[], T]) -> T:
-        """Run a workflow of the stream to its end, with the owners of its segments: each does its part when asked.
-
-        Segments of owners whose lease is over are taken over for it.
-
-        Args:
-            act: what to do, as ``lambda: stream.scale(...)``; it is called again after each owner that was asked.
-
-        Raises:
-            SegmentsElsewhere: owners were asked, and did not do their part within `wait_seconds`.
-            OwnerUnreachable: one of them cannot be asked, and its lease lasts.
-            What `act` raises.
-        """
-        waited = 0
-        while True:
-            try:
-                return act()
-            except SegmentsElsewhere as error:
-                if waited * self.settings.pause_seconds >= self.settings.wait_seconds:
-                    raise
-                if waited:
-                    self._host.system.sleep(self.settings.pause_seconds)
-                waited += 1
-                for node_id in error.nodes:
-                    self._ask_for_its_part(node_id)
-
-    def close(self) -> None:
-        """Flush; it takes no more events then."""
-        self._lifetime.check_process()
-        if not self._lifetime.is_closed:
-            self.flush()
-            self._lifetime.close()
-
-    # Inside; one call at a time
-
-    def _ask_for_its_part(self, node_id: int) -> None:
-        owner = self._owners.find(node_id)
-        if owner is not None and owner.is_expired(self._owners.now_ms()):
-            ids = self._stream.active_segments().ids.tolist()
-            theirs = [each for each in ids if self._host.node_of(self._name, each) == node_id]
-            with suppress(CommitRefused):  # another process came first
-                self._host.take_over(self._name, dict.fromkeys(theirs, node_id))
-        elif owner is None or self._client is None:
-            address = "" if owner is None else owner.address
-            raise OwnerUnreachable(node_id, address, f"segments of {self._stream.name}", "no address that may be asked")
-        else:
-            self._client.carry_out(owner, CarryOutRequest(*self._name, owner.token))
-
-    def _look(self) -> None:
-        try:
-            self._stream.carry_out_requests()
-        except AccelError:
-            logger.warning("%s: requests of others are left to the next look", self._stream.name, exc_info=True)
-
-    def _send_all(self) -> bool:
-        """Send what waits, segment by segment; gives whether any of it went out."""
-        waiting = list(self._waiting)
-        routed = grouped(self._router.route([each.position for each in waiting]))
-        gone: set[int] = set()
-        try:
-            for segment_id, places in routed:
-                for count in self._sent(segment_id, [waiting[at] for at in places]):
-                    gone.update(places[:count])
-                if self._lost:  # they come before all others
-                    break
-        finally:
-            self._keep([*self._lost, *(each for at, each in enumerate(waiting) if at not in gone)])
-        return bool(gone)
-
-    def _keep(self, waiting: Iterable[_Waiting]) -> None:
-        self._waiting = deque(waiting)
-        self._waiting_bytes = sum(len(each.payload) for each in self._waiting)
-        self._lost = []
-
-    def _sent(self, segment_id: int, events: Sequence[_Waiting]) -> Iterator[int]:
-        """Send events of one segment; says again and again how many of them need not wait here any more."""
-        owner = self._remote.get(segment_id) or self._owner(segment_id)
-        if owner is None:
-            yield self._append_here(segment_id, events)
-            return
-        self._settle_here()  # what was appended here goes before what is sent
-        if self._lost:
-            return
-        self._remote[segment_id] = owner
-        done = 0
-        while done < len(events):
-            part = self._part(events, done)
-            number = self._numbers.get(segment_id, 0)
-            payloads = [each.payload for each in part]
-            request = AppendRequest(*self._name, segment_id, owner.token, self._writer_id, number, False, payloads)
-            try:
-                reply = self._asked(owner, request)
-            except ForwardInDoubt:
-                self._doubt = _Doubt(owner, request, part)
-                yield done + len(part)
-                raise
-            if reply is None:
-                return
-            done += self._taken(request, reply)
-            yield done
-            if reply.status is Status.SEALED:
-                self._follow(segment_id)
-            if reply.status is not Status.DURABLE:
-                return
-
-    def _settle_doubt(self) -> bool:
-        """Ask once more what became of events; those that were not taken wait again, before all others."""
-        doubt = self._doubt
-        if doubt is None or self._client is None:
-            return True
-        reply = self._client.append(doubt.owner, msgspec.structs.replace(doubt.request, is_repeat=True))
-        if reply.status is Status.BUSY:
-            return False
-        count = self._taken(doubt.request, reply)
-        self._doubt = None
-        self._keep([*self._lost, *doubt.events[count:], *self._waiting])
-        if reply.status is Status.SEALED:
-            self._follow(doubt.request.segment_id)
+    def add(self, segment_id: int, run: Events) -> bool:
+        """Take events that go to an owner; False if the segment has none here. No request."""
+        with self._lock:
+            lane = self._lanes.get(segment_id)
+            if lane is None:
+                return False
+            lane.runs.append(run)
+            begins = not lane.is_busy and self._shared.is_beside
+            lane.is_busy = lane.is_busy or begins
+        if begins:
+            self._shared.submit(lambda: self._work(lane))
         return True
 
-    def _append_here(self, segment_id: int, events: Sequence[_Waiting]) -> int:
-        try:
-            future = self._host.append(self._name, segment_id, [each.payload for each in events])
-        except SegmentSealed:
-            self._follow(segment_id)
-        except CommitRefused:
-            return 0  # another node came first: it is looked up anew
-        else:
-            self._here.append((future, events))
-            return len(events)
-        return 0
+    def are_idle(self, but: Collection[int]) -> bool:
+        """Whether nothing is on its way, or waits, for any segment but these; forgets those which are not of these."""
+        with self._lock:
+            others = [segment_id for segment_id in self._lanes if segment_id not in but]
+            if not all(self._lanes[segment_id].is_idle for segment_id in others):
+                return False
+            for segment_id in others:
+                del self._lanes[segment_id]
+            for segment_id in [each for each in self._numbers if each not in but]:
+                del self._numbers[segment_id]
+                self._since.pop(segment_id, None)
+            return True
 
-    def _settle_here(self) -> None:
-        """Make durable what was appended here; what another node's take-over came before is lost here.
+    @property
+    def has_waiting(self) -> bool:
+        """Whether the caller has something to send: only where nothing is sent beside the callers."""
+        with self._lock:
+            return not self._shared.is_beside and not all(lane.is_idle for lane in self._lanes.values())
 
-        Raises:
-            What `ObjectSegments.flush` raises; it goes on when it is called again.
-        """
-        if self._here:
-            self._host.flush()
-        while self._here:
-            future, events = self._here[0]
-            try:
-                future.result(self.settings.timeout_seconds)
-            except StreamsReleased:
-                self._lost += events
-            self._here.popleft()
-
-    def _owner(self, segment_id: int) -> Owner | None:
-        """The owner that events of a segment go to; None = this process.
+    def pump(self) -> bool:
+        """Send what waits, where nothing is sent beside the callers; gives whether anything has gone on.
 
         Raises:
-            OwnerUnreachable: it has no address that may be asked, and its lease lasts.
+            OwnerUnreachable, ForwardInDoubt: an owner does not answer; it is to be done again.
         """
-        node_id = self._host.node_of(self._name, segment_id)
-        owner = None if node_id is None else self._owners.find(node_id)
-        if node_id is not None and owner is not None and owner.is_expired(self._owners.now_ms()):
-            node_id = self._after_take_over(segment_id, node_id)
-            owner = None if node_id is None else self._owners.find(node_id)
-        if node_id is None or node_id == self._host.node_id:
-            return None
-        if owner is None or self._client is None or not self._client.may_ask(owner):
-            address = "" if owner is None else owner.address
-            text = f"{segment_text(segment_id)} of {self._stream.name}"
-            raise OwnerUnreachable(node_id, address, text, "no address that may be asked")
-        return owner
+        if self._shared.is_beside:
+            return True
+        with self._lock:
+            lanes = [lane for lane in self._lanes.values() if not lane.is_idle]
+        gone_on = not lanes
+        for lane in lanes:
+            while self._holds(lane) and self._step(lane):
+                gone_on = True
+        return gone_on
 
-    def _after_take_over(self, segment_id: int, node_id: int) -> int | None:
-        """The node that has a segment, after it was tried to take it over from an owner whose lease is over."""
-        if node_id != self._host.node_id:
+    def fail(self, error: BaseException) -> None:
+        """Nothing that waits here will be sent any more."""
+        self._stopped.set()
+        for segment_id in list(self._lanes):
+            self._fail_lane(segment_id, error)
+
+    # One segment
+
+    def _holds(self, lane: _Lane) -> bool:
+        with self._lock:
+            return self._lanes.get(lane.segment_id) is lane and (lane.sent is not None or bool(lane.runs))
+
+    def _work(self, lane: _Lane) -> None:
+        """Send what waits for a segment, until nothing does."""
+        while self._goes_on(lane):
             try:
-                self._host.take_over(self._name, {segment_id: node_id})
-            except CommitRefused:  # another one came first, or the owner has opened it anew
-                return self._host.node_of(self._name, segment_id)
-        return self._host.node_id
-
-    def _asked(self, owner: Owner, request: AppendRequest) -> AppendReply | None:
-        """Ask an owner; None if it is not there, and no owner any more."""
-        if self._client is None:
-            raise AssertionError("an owner is only looked up where there is a client")
-        try:
-            return self._client.append(owner, request)
-        except OwnerUnreachable:
-            now = self._owners.find(owner.node_id)
-            if now is not None and now.token == owner.token and not now.is_expired(self._owners.now_ms()):
+                has_gone_on = self._step(lane)
+            except AccelError as error:
+                self._commits.troubled(self._source, error)
+                has_gone_on = False
+            except BaseException as error:  # goes to those who wrote the events, as nobody waits for this thread
+                self._fail_lane(lane.segment_id, error)
                 raise
-            del self._remote[request.segment_id]
-            return None
+            if not has_gone_on and self._system.wait is not None:
+                self._system.wait(self._stopped, self._shared.settings.pause_seconds)
 
-    def _part(self, events: Sequence[_Waiting], start: int) -> list[_Waiting]:
-        room = self.settings.body_bytes_max // 2  # the rest: lengths and the head
-        part: list[_Waiting] = []
-        for each in events[start : start + self.settings.events_max]:
-            room -= len(each.payload) + 5
-            if part and room < 0:
-                break
-            part.append(each)
-        return part
+    def _goes_on(self, lane: _Lane) -> bool:
+        with self._lock:
+            is_held = self._lanes.get(lane.segment_id) is lane
+            lane.is_busy = is_held and (lane.sent is not None or bool(lane.runs))
+            return lane.is_busy
 
-    def _taken(self, request: AppendRequest, reply: AppendReply) -> int:
-        """How many events a reply says to be durable; the others are looked up anew if they were refused."""
-        segment_id = request.segment_id
-        if reply.status not in (Status.DURABLE, Status.BUSY):
-            self._remote.pop(segment_id, None)
-        if reply.next_number == NOTHING_KNOWN:
-            return 0
-        if reply.status is not Status.BUSY:
-            end = request.number + len(request.payloads)  # what was refused gets other numbers
-            self._numbers[segment_id] = max(self._numbers.get(segment_id, 0), end)
-        return min(max(0, reply.next_number - request.number), len(request.payloads))
+    def _step(self, lane: _Lane) -> bool:
+        """One request; gives whether the next one may follow at once.
 
-    def _follow(self, segment_id: int) -> None:
-        """A segment is sealed: its keys go to those that follow it, once there is an epoch without it."""
-        self._settle_here()  # what was appended before goes the same way, and first
-        segments = self._stream.active_segments()
-        if segment_id not in segments.ids:
-            self._router = KeyRouter(segments)
-        elif self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
-            raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
+        Raises:
+            OwnerUnreachable, ForwardInDoubt: no reply, and its lease lasts.
+            AccelError: the table of owners could not say.
+        """
+        sent = self._next(lane)
+        client = self._shared.client
+        if sent is None or client is None:
+            return False
+        if sent.events.size_bytes > self._shared.settings.body_bytes_max - HEAD_SIZE_BYTES:
+            self._fail_sent(lane, sent, FormatLimit(self._too_large(sent.events.size_bytes)))
+            return True
+        try:
+            reply = client.append(lane.owner, sent.request)
+            if reply.status is Status.OTHER_OWNER:
+                raise self._unreachable(lane, "another process there")
+        except (OwnerUnreachable, ForwardInDoubt) as error:
+            return self._heed(lane, sent, error)
+        return self._taken(lane, sent, reply)
 
-    def _pause(self, waited: int) -> int:
-        if waited * self.settings.pause_seconds >= self.settings.wait_seconds:
-            raise OperationNotAllowed(
-                f"expected owners that take {len(self._waiting)} events; waited {self.settings.wait_seconds} s for it"
-            )
-        self._host.system.sleep(self.settings.pause_seconds)
-        return waited + 1
+    def _next(self, lane: _Lane) -> _Sent | None:
+        settings = self._shared.settings
+        with self._lock:
+            if lane.sent is None and lane.runs:
+                events = first_events(lane.runs, settings.events_max, settings.body_bytes_max // 2)
+                number = self._numbers.get(lane.segment_id, 0)
+                token = lane.owner.token
+                request = AppendRequest(
+                    *self._name, lane.segment_id, token, self._writer_id, number, False, events.payloads
+                )
+                lane.sent = _Sent(request, events)
+            return lane.sent
+
+    def _taken(self, lane: _Lane, sent: _Sent, reply: AppendReply) -> bool:
+        request, events = sent.request, sent.events
+        if reply.status is Status.BUSY:  # perhaps with a copy of this one
+            self._check_waited(lane, self._unreachable(lane, "it busy"))
+            with self._lock:
+                sent.request = msgspec.structs.replace(request, is_repeat=True)
+            return False
+        count = min(max(0, reply.next_number - request.number), len(events.payloads))
+        done, rest = events.chosen(range(count)), events.chosen(range(count, len(events.payloads)))
+        with self._lock:
+            self._pass_numbers(sent)
+            lane.sent = None
+            if rest.payloads:
+                lane.runs.appendleft(rest)
+            if count:
+                self._since.pop(lane.segment_id, None)
+        offsets = self._offsets(request.number, done.payloads, reply)
+        places = (EventPlace(lane.segment_id, offset) for offset in offsets)
+        self._commits.conclude(zip(done.futures, places, strict=True), done.size_bytes)
+        if reply.status is not Status.DURABLE:
+            self._end(lane)
+        return True
+
+    def _offsets(self, number: int, payloads: Sequence[bytes], reply: AppendReply) -> Sequence[int]:
+        """Where events stand; those before the one that the reply places are durable since an earlier request."""
+        if not payloads or reply.placed_offset < 0 or not 0 <= reply.placed_number - number < len(payloads):
+            return [REPEATED] * len(payloads)
+        unknown = reply.placed_number - number
+        known = offsets_of(reply.placed_offset, payloads[unknown:], self._shared.host.unit(self._name))
+        return [*[REPEATED] * unknown, *known]
+
+    def _heed(self, lane: _Lane, sent: _Sent, error: OwnerUnreachable | ForwardInDoubt) -> bool:
+        """No reply: the error again, if the owner is to be asked again; else its segment is looked up anew."""
+        is_doubtful = isinstance(error, ForwardInDoubt)
+        if is_doubtful:
+            with self._lock:
+                sent.request = msgspec.structs.replace(sent.request, is_repeat=True)
+        now = self._shared.owners.find(lane.owner.node_id)
+        if now is not None and now.token == lane.owner.token and not now.is_expired(self._shared.owners.now_ms()):
+            self._check_waited(lane, error)
+            raise error
+        if is_doubtful:
+            self._fail_sent(lane, sent, error)
+        self._end(lane)
+        return True
+
+    def _fail_sent(self, lane: _Lane, sent: _Sent, error: AccelError) -> None:
+        with self._lock:
+            self._pass_numbers(sent)
+            lane.sent = None
+        self._commits.fail(sent.events.futures, error, sent.events.size_bytes)
+
+    def _pass_numbers(self, sent: _Sent) -> None:
+        """What was sent and is not durable gets other numbers if it is sent again."""
+        end = sent.request.number + len(sent.events.payloads)
+        self._numbers[sent.request.segment_id] = max(end, self._numbers.get(sent.request.segment_id, 0))
+
+    def _unreachable(self, lane: _Lane, found: str) -> OwnerUnreachable:
+        segment = f"{segment_text(lane.segment_id)} of {'/'.join(self._name)}"
+        return OwnerUnreachable(lane.owner.node_id, lane.owner.address, segment, found)
+
+    def _too_large(self, size_bytes: int) -> str:
+        most = self._shared.settings.body_bytes_max - HEAD_SIZE_BYTES
+        return f"expected an event of at most {most} bytes for a segment of another owner, found {size_bytes}"
+
+    def _check_waited(self, lane: _Lane, error: AccelError) -> None:
+        """Fail what waits for a segment, if it has waited for too long."""
+        now = self._system.timer()
+        with self._lock:
+            since = self._since.setdefault(lane.segment_id, now)
+        if now - since >= self._shared.settings.wait_seconds:
+            self._fail_lane(lane.segment_id, error)
+
+    def _end(self, lane: _Lane) -> None:
+        """The owner takes no more for this segment: what is left goes back to the writer."""
+
+        def left() -> list[Events]:
+            with self._lock:
+                return self._closed(lane.segment_id)
+
+        self._give_back(lane.segment_id, left)
+
+    def _closed(self, segment_id: int) -> list[Events]:
+        lane = self._lanes.pop(segment_id, None)
+        if lane is None:
+            return []
+        if lane.sent is None:
+            return list(lane.runs)
+        self._pass_numbers(lane.sent)
+        return [lane.sent.events, *lane.runs]
+
+    def _fail_lane(self, segment_id: int, error: BaseException) -> None:
+        with self._lock:
+            runs = self._closed(segment_id)
+            self._since.pop(segment_id, None)
+        futures = [future for run in runs for future in run.futures]
+        self._commits.fail(futures, error, sum(run.size_bytes for run in runs))

@@ -46,7 +46,8 @@ from accel.errors import (
     WrongProcess,
 )
 from accel.streams.acknowledgements import Acknowledgements, EventPlace, FlushPoint, WriteFuture
-from accel.streams.open_segments import AppendBuffer, Appended, OpenSegments
+from accel.streams.open_segments import AppendBuffer, Appended, OpenSegment, OpenSegments
+from accel.streams.rules.routing import Events
 from accel.streams.uploads import Upload, UploadParts, commit
 from accel.system import Components
 from loaders.backoff import DEFAULT_RETRY, Backoff
@@ -77,6 +78,13 @@ class EventSource(Protocol):
 
         Raises:
             AccelError: it is to be tried again; what cannot be helped was told to those who wrote it.
+        """
+        ...
+
+    def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
+        """What was appended last to a segment is not durable: another node has taken the segment over.
+
+        It is to be appended to the segments that take it now, before all that was written later.
         """
         ...
 
@@ -258,10 +266,21 @@ class GroupCommit:
         if begins:
             self._submit(self._settle_sources)
 
+    def troubled(self, source: EventSource, error: BaseException) -> None:
+        """Something stands in the way of a source's events, and is tried again: those who flush are told."""
+        with self._changed:
+            source.trouble = error
+            source.troubles += 1
+            self._changed.notify_all()
+
     def fail(self, futures: Iterable[WriteFuture], error: BaseException, size_bytes: int) -> None:
         """Events will never be durable."""
+        self.conclude(((future, error) for future in futures), size_bytes)
+
+    def conclude(self, outcomes: Iterable[tuple[WriteFuture, object]], size_bytes: int) -> None:
+        """Say what became of events, for which room was taken."""
         with self._changed:
-            heard = self.acks.settle((future, error) for future in futures)
+            heard = self.acks.settle(outcomes)
             self._held_bytes -= size_bytes
             listeners = self._freed()
         self.acks.tell(heard)
@@ -352,18 +371,21 @@ class GroupCommit:
         """Make one upload by itself, the next one in order, and wait for it.
 
         Raises:
+            StreamsReleased: another node takes segments of a merge over: nothing of it was merged, nor will be.
             As `flush`; what `make` raises.
         """
         if not self.is_beside:
             with self._driving:
-                self._enqueue(make)
+                upload, _ = self._enqueue(make)
                 self._carry_out()
+            _check_abandoned(upload)
             return
         with self._changed:
             failures = self._failures
         upload, number = self._enqueue(make)
         self._submit(partial(self._put, upload))
         self._wait(lambda: self._done >= number, failures)
+        _check_abandoned(upload)
 
     def _wait(self, is_done: Callable[[], bool], failures: int) -> None:
         with self._changed:
@@ -384,18 +406,25 @@ class GroupCommit:
         """
         with self._driving:
             self._carry_out()
-        for source in self._taken_sources():
-            try:
-                while source.drain():
-                    if not source.settle():  # a scale that another thread carries out flushes, too
-                        self._system.sleep(source.pause_seconds)
-            except BaseException:
-                with self._changed:
-                    self._sources[source] = None
-                raise
-        with self._driving:
-            self._form()
-            self._carry_out()
+        is_left = True
+        while is_left:  # what another node takes over comes back
+            for source in self._taken_sources():
+                self._drive_source(source)
+            with self._driving:
+                self._form()
+                self._carry_out()
+            with self._changed:
+                is_left = bool(self._sources)
+
+    def _drive_source(self, source: EventSource) -> None:
+        try:
+            while source.drain():
+                if not source.settle():  # a scale that another thread carries out flushes, too
+                    self._system.sleep(source.pause_seconds)
+        except BaseException:
+            with self._changed:
+                self._sources[source] = None
+            raise
 
     def _carry_out(self) -> None:
         while self._uploads:
@@ -517,27 +546,52 @@ class GroupCommit:
     def _list(self, group: Sequence[Upload]) -> None:
         """Commit uploads together, without segments that other nodes have taken over."""
         while True:
-            for upload in group:
-                upload.leave_out_released()
-                if not upload.is_committed:
-                    upload.put()  # no request if it is written
-            left = [upload for upload in group if not upload.is_committed]
+            left = self._without_released(group)
             try:
                 if left:
                     commit(self._parts, left)
             except StreamsReleased as error:
-                if not self._release(error):
+                for upload in group:
+                    if upload.is_committed:
+                        self._acknowledge(upload)  # what comes back, or fails, is what was not committed
+                gone = [segment for segment in self._segments.listed() if segment.stream_id in error.stream_ids]
+                if not gone:
                     raise
+                self._let_go(gone, error)
             else:
                 return
 
-    def _release(self, error: StreamsReleased) -> bool:
-        """Events that are not durable of segments that another node takes over fail; gives whether there are some."""
-        gone = [segment for segment in self._segments.listed() if segment.stream_id in error.stream_ids]
+    def _without_released(self, group: Sequence[Upload]) -> list[Upload]:
+        """Those to commit, written without segments that other nodes have taken over."""
+        for upload in group:
+            if upload.is_broken_merge:  # all of it comes, or nothing: what its other segments got in it is undone
+                segments = list(upload.segments)
+                self._let_go(segments, upload.abandon())
+        for upload in group:
+            upload.leave_out_released()
+            if not upload.is_committed:
+                upload.put()  # no request if it is written
+        return [upload for upload in group if not upload.is_committed]
+
+    def _let_go(self, gone: Sequence[OpenSegment], error: BaseException) -> None:
+        """Events that are not durable of segments that another node takes over go back to their writers, or fail.
+
+        They are back before the segment is forgotten, and while it has them no writer looks for another owner: what was
+        written first comes first.
+        """
         self._buffer.release(gone)
+        for segment in gone:
+            runs: dict[EventSource, list[Events]] = {}
+            for appended in self._buffer.unacknowledged(segment):
+                if appended.takes_back is not None:
+                    runs.setdefault(appended.takes_back.source, []).append(appended.takes_back.events)
+            for source, taken in runs.items():
+                source.take_back(segment.segment_id, taken)
+        left = self._buffer.give_up(gone)
         self._segments.forget(gone)
-        self._fail_appended(self._buffer.give_up(gone), error)
-        return bool(gone)
+        self._fail_appended([appended for appended in left if appended.takes_back is None], error)
+        for source in {appended.takes_back.source: None for appended in left if appended.takes_back is not None}:
+            self.add(source, 0)
 
     def _next_group(self) -> list[Upload]:
         """The next uploads to commit, once those that are committed are concluded; none ends the work of committing."""
@@ -609,10 +663,7 @@ class GroupCommit:
         try:
             is_settled = source.settle()
         except AccelError as error:
-            with self._changed:
-                source.trouble = error
-                source.troubles += 1
-                self._changed.notify_all()
+            self.troubled(source, error)
             return
         if is_settled:
             with self._changed:
@@ -678,6 +729,11 @@ class GroupCommit:
         self._break(Closed("expected a host of segments that is open until the event is durable, found it closed"))
         if self._pool is not None:
             self._pool.shutdown(wait=True)
+
+
+def _check_abandoned(upload: Upload) -> None:
+    if upload.abandoned is not None:
+        raise upload.abandoned
 
 
 def _call(listeners: Iterable[Callable[[], object]]) -> None:

@@ -39,7 +39,7 @@ from accel.history.rules.values import Integers, epoch_of, segment_text, some_id
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, WriterRun, encode_events, span_of
-from accel.streams.rules.routing import size_bytes_of
+from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.segment_directory import SegmentDirectory, StreamSpan, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.time_index import PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
@@ -77,6 +77,22 @@ class SegmentSealed(IllegalState):
         return type(self), (self.name, self.segment_id)
 
 
+class TakesBack(NamedTuple):
+    """A writer that takes events back.
+
+    Args:
+        source: the writer, an `EventSource`.
+        events: what it wrote.
+    """
+
+    source: Any
+    events: Events
+
+    def chosen(self, places: Sequence[int]) -> TakesBack:
+        """Of the events those at these places."""
+        return TakesBack(self.source, self.events.chosen(places))
+
+
 class Appended(NamedTuple):
     """Events of one append, for those who wait until they are durable.
 
@@ -86,6 +102,8 @@ class Appended(NamedTuple):
         end: where the last one ends.
         futures: of those who wrote them, as many; or none.
         size_bytes: what they take of the room for events that are not durable.
+        takes_back: the writer, if it takes them back when another node takes the segment over before they are durable;
+            None = they fail.
     """
 
     segment_id: int
@@ -93,6 +111,7 @@ class Appended(NamedTuple):
     end: int
     futures: Sequence[Any]
     size_bytes: int
+    takes_back: TakesBack | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -162,6 +181,7 @@ class AppendBuffer:
         futures: Sequence[Any] = (),
         size_bytes: int = 0,
         numbered: NumberedEvents | None = None,
+        takes_back: TakesBack | None = None,
     ) -> Appended | None:
         """Append events as one batch. O(bytes).
 
@@ -172,6 +192,7 @@ class AppendBuffer:
             size_bytes: what they take of the room for events that are not durable; likewise.
             numbered: their writer and numbers; then there is a future for each. Events that were appended before are
                 left out: `acknowledge` gives their futures back when they are durable.
+            takes_back: see `Appended`.
 
         Returns:
             Events that were durable before; None if there are none.
@@ -186,8 +207,8 @@ class AppendBuffer:
             if segment.is_sealed:
                 raise SegmentSealed(segment.name, segment.segment_id)
             if numbered is not None:
-                return self._append_new(segment, payloads, futures, numbered)
-            self._append_tracked(segment, payloads, futures, size_bytes, None)
+                return self._append_new(segment, payloads, futures, numbered, takes_back)
+            self._append_tracked(segment, payloads, futures, size_bytes, None, takes_back)
             return None
 
     def append_and_take(self, appends: Sequence[Append]) -> Taken:
@@ -232,6 +253,11 @@ class AppendBuffer:
                 self._unacknowledged.pop(segment, None)
             return done
 
+    def unacknowledged(self, segment: OpenSegment) -> list[Appended]:
+        """What was appended to a segment, and is not known to be durable."""
+        with self._lock:
+            return list(segment.unacknowledged)
+
     def give_up(self, segments: Collection[OpenSegment] | None = None) -> list[Appended]:
         """What was appended to segments, or to all, and not acknowledged, whatever becomes of it."""
         with self._lock:
@@ -249,12 +275,17 @@ class AppendBuffer:
                 segment.is_sealed = segment.is_released = True
 
     def _append_new(
-        self, segment: OpenSegment, payloads: Sequence[bytes], futures: Sequence[Any], numbered: NumberedEvents
+        self,
+        segment: OpenSegment,
+        payloads: Sequence[bytes],
+        futures: Sequence[Any],
+        numbered: NumberedEvents,
+        takes_back: TakesBack | None,
     ) -> Appended | None:
         """Append those events that were not appended before; gives those that are durable."""
         repeated = segment.numbers.repeated(numbered)
         if not repeated:
-            self._append_tracked(segment, payloads, futures, size_bytes_of(payloads), numbered.run())
+            self._append_tracked(segment, payloads, futures, size_bytes_of(payloads), numbered.run(), takes_back)
             return None
         durable = [at for at, is_durable in repeated.items() if is_durable]
         waiting = [at for at, is_durable in repeated.items() if not is_durable]
@@ -262,16 +293,17 @@ class AppendBuffer:
 
         def chosen(places: Sequence[int], end: int) -> Appended:
             size_bytes = size_bytes_of(payloads[at] for at in places)
-            return Appended(
-                segment.segment_id, [REPEATED] * len(places), end, [futures[at] for at in places], size_bytes
-            )
+            back = None if takes_back is None else takes_back.chosen(places)
+            some = [futures[at] for at in places]
+            return Appended(segment.segment_id, [REPEATED] * len(places), end, some, size_bytes, back)
 
         if waiting:
             self._track(segment, chosen(waiting, segment.end))
         if new:
             some = chosen(new, 0)
             run = numbered.chosen(new).run()
-            self._append_tracked(segment, [payloads[at] for at in new], some.futures, some.size_bytes, run)
+            left = [payloads[at] for at in new]
+            self._append_tracked(segment, left, some.futures, some.size_bytes, run, some.takes_back)
         return chosen(durable, 0) if durable else None
 
     def _append_tracked(
@@ -281,12 +313,13 @@ class AppendBuffer:
         futures: Sequence[Any],
         size_bytes: int,
         run: WriterRun | None,
+        takes_back: TakesBack | None,
     ) -> None:
         start = segment.end
         self._append(segment, payloads, None, run)
         if futures or size_bytes:
-            offsets = _offsets(start, payloads, segment.unit)
-            self._track(segment, Appended(segment.segment_id, offsets, segment.end, futures, size_bytes))
+            offsets = offsets_of(start, payloads, segment.unit)
+            self._track(segment, Appended(segment.segment_id, offsets, segment.end, futures, size_bytes, takes_back))
 
     def _track(self, segment: OpenSegment, appended: Appended) -> None:
         segment.unacknowledged.append(appended)
@@ -315,7 +348,8 @@ class AppendBuffer:
         return taken
 
 
-def _offsets(start: int, payloads: Sequence[bytes], unit: OffsetUnit) -> Sequence[int]:
+def offsets_of(start: int, payloads: Sequence[bytes], unit: OffsetUnit) -> Sequence[int]:
+    """Where events stand, the first of which begins at an offset. O(1) for records, else O(events)."""
     if unit is OffsetUnit.RECORDS:
         return range(start, start + len(payloads))
     return list(accumulate((len(payload) + LENGTH_SIZE_BYTES for payload in payloads[:-1]), initial=start))
@@ -536,7 +570,9 @@ class OpenSegments:
         pieces = [no_rows(TIME_RECORD)]
         for stream_id, start, end in zip(stream_ids.tolist(), starts.tolist(), ends.tolist(), strict=True):
             if (segment := self._by_stream.get(stream_id)) is not None:
-                pieces.append(rows_of(stream_id, segment.index.ended_within(start, end)))
+                within = segment.index.ended_within(start, end)
+                if within.end_offset == end:  # only then they tell where the stream ends
+                    pieces.append(rows_of(stream_id, within))
         return np.concatenate(pieces)
 
     def kept(self, ends: StreamEnds) -> Rows:
@@ -571,7 +607,7 @@ class OpenSegments:
             self._accelerator.close()
 
     def _opened(self, name: StreamName, segment_id: int, stream_id: int) -> OpenSegment:
-        known = records_of(self.node.times(stream_id))
+        known, end = records_of(self.node.times(stream_id)), self.node.end(stream_id) or 0
         index = SegmentTimeIndex.open(
             self.store,
             stream_id,
@@ -580,8 +616,8 @@ class OpenSegments:
             backoff=self.backoff,
             moved_records_max=self.settings.moved_records_max,
             memory=known,
+            is_whole=known is not None and known.end_offset == end,
         )
-        end = self.node.end(stream_id) or 0
         if index.end_offset > end:
             found = f"one up to {index.end_offset}: was a commit undone?"
             raise InconsistentAnswer(f"stream {stream_id}: expected a time index up to its end {end}, found {found}")
@@ -639,7 +675,8 @@ def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, Stream
     """
     if elsewhere:
         nodes = tuple(sorted({span.node_id for span in elsewhere.values()}))
-        raise SegmentsElsewhere(what, "/".join(name), nodes, some_ids(sorted(elsewhere)))
+        owners = {segment_id: span.node_id for segment_id, span in elsewhere.items()}
+        raise SegmentsElsewhere(what, "/".join(name), nodes, some_ids(sorted(elsewhere)), owners)
 
 
 def erase_keys(store: ObjectStore, keys: Sequence[str]) -> None:

@@ -28,14 +28,16 @@ Source: docs/decisions/0039-segments-have-owners.md.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event, Lock
 from types import TracebackType
-from typing import Annotated, Final, Self
+from typing import Annotated, Final, Self, TypeVar
 from urllib.parse import urlsplit
+from uuid import UUID
 
 import msgspec
 from msgspec import Meta
@@ -45,16 +47,21 @@ from accel.catalog.keys import node_key, parse_node_key
 from accel.errors import (
     AccelError,
     CatalogDamaged,
+    CommitRefused,
     ForwardInDoubt,
     InvalidArgument,
     OwnerReplaced,
     OwnerUnreachable,
+    SegmentsElsewhere,
 )
-from accel.history.rules.values import segment_text
+from accel.history.rules.segments import Segments
+from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
+from accel.history.store.hosts import StreamName
+from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
-from loaders.lifetime import Lifetime
+from loaders.lifetime import Lifetime, Threads
 from loaders.parallel import map_bounded
 from loaders.settings import check_settings
 from loaders.tables import RecordForm, TypedKey
@@ -74,6 +81,7 @@ NODE_IDS_FROM: Final = 1
 
 MILLISECONDS: Final = 1000
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +407,8 @@ class AppendReply(msgspec.Struct, frozen=True):
 
     status: Status
     next_number: int = NOTHING_KNOWN
+    placed_number: int = NOTHING_KNOWN
+    placed_offset: int = NOTHING_KNOWN
 
 
 def checked_secret(secret: str) -> bytes:
@@ -410,6 +420,18 @@ def checked_secret(secret: str) -> bytes:
     if len(secret) < 16:
         raise InvalidArgument(f"expected a secret of at least 16 characters, found {len(secret)}")
     return secret.encode()
+
+
+def checked_address(address: str) -> str:
+    """Where an owner is reached.
+
+    Raises:
+        InvalidArgument: no scheme of HTTP, no host, or more than these and a port.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
+        raise InvalidArgument(f"expected an address as http://host:port, found {address!r}")
+    return address
 
 
 Send = Callable[[str, bytes, dict[str, str], float], tuple[int, bytes]]
@@ -454,11 +476,7 @@ class ForwardingClient:
         self.settings = settings
         self._post = send
         self._secret = checked_secret(secret).decode()
-        self._addresses = frozenset(addresses)
-        for address in self._addresses:
-            parts = urlsplit(address)
-            if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
-                raise InvalidArgument(f"expected an address as http://host:port, found {address!r}")
+        self._addresses = frozenset(map(checked_address, addresses))
 
     def may_ask(self, owner: Owner) -> bool:
         """Whether the owner's address is one of those that may be asked."""
@@ -517,3 +535,182 @@ class ForwardingClient:
         if status != 200:
             raise OwnerUnreachable(owner.node_id, owner.address, where, f"HTTP status {status}: {told[:200]!r}")
         return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
+
+
+# The segments of several owners
+
+
+class SharedSegments:
+    """Segments of which this process has some, and other owners the rest; a `SegmentHost`.
+
+    Each order of a workflow is carried out here for the segments that this process has; then the other owners are asked
+    to do their parts, and those whose lease is over lose their segments to this process. Where an owner cannot be
+    asked, the order raises `SegmentsElsewhere`, which names it, and the workflow goes on when that owner looks for it.
+
+    Args:
+        host: of this process. It is not closed with this.
+        owners: where owners are looked up.
+        client: asks them; None = nobody is asked.
+
+    Threads: any; no lock is held over I/O. Requests of writers are made by threads of its own, at most
+    `ForwardingSettings.connections_max`, where the system of the host can wait. It is of the process that opened it.
+
+    Attributes:
+        host, owners, client: likewise.
+        settings: those of the client.
+    """
+
+    def __init__(self, host: ObjectSegments, owners: OwnersTable, client: ForwardingClient | None = None) -> None:
+        self.host, self.owners, self.client = host, owners, client
+        self.settings = DEFAULT_FORWARDING if client is None else client.settings
+        self._threads: Threads | None = None
+        if host.system.wait is not None:
+            most = self.settings.connections_max
+            self._threads = Threads(most, "accel-forwarding", process_id=host.system.process_id)
+
+    def __repr__(self) -> str:
+        return f"SharedSegments({self.host!r})"
+
+    def close(self) -> None:
+        """Begin to send nothing more; requests that are under way end by themselves."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # For writers
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether events are sent beside the callers."""
+        return self._threads is not None
+
+    def submit(self, work: Callable[[], object]) -> None:
+        """Do this beside the caller.
+
+        Raises:
+            Closed, WrongProcess: it was closed; another process opened it.
+        """
+        if self._threads is not None:
+            self._threads.submit(work)
+
+    def find(
+        self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False
+    ) -> tuple[dict[int, Owner], AccelError | None]:
+        """Open segments that this process has, or nobody, or owners whose lease is over; give the owners of the rest.
+
+        Returns:
+            The owners that may be asked, by segment id; and why others have no part in this: what stands in the way of
+            the last of them. A segment that is sealed, or that another process took over at the same time, is in none.
+
+        Raises:
+            What `ObjectSegments.open_segments` and `OwnersTable.find` raise.
+        """
+        found: dict[int, Owner] = {}
+        trouble: AccelError | None = None
+        by_node: dict[int, list[int]] = {}
+        try:
+            elsewhere = self.host.open_segments(stream, ids, are_numbered=are_numbered, is_shared=True)
+        except CommitRefused:  # another process has opened some of them at the same time: the next look tells which
+            return {}, None
+        for segment_id, node_id in elsewhere.items():
+            by_node.setdefault(node_id, []).append(segment_id)
+        for node_id, theirs in by_node.items():
+            owner = self.owners.find(node_id)
+            if owner is not None and owner.is_expired(self.owners.now_ms()):
+                with suppress(CommitRefused):  # another one came first, or the owner has opened it anew
+                    self.host.take_over(stream, dict.fromkeys(theirs, node_id))
+            elif owner is not None and self.client is not None and self.client.may_ask(owner):
+                found |= dict.fromkeys(theirs, owner)
+            else:
+                trouble = self._unreachable(node_id, owner, f"{some_ids(theirs)} of {'/'.join(stream)}")
+        return found, trouble
+
+    # For workflows
+
+    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """See `SegmentHost.create`."""
+        self.host.create(stream, segments, stream_ids)
+
+    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.seal`."""
+        return self._carried_through(stream, lambda: self.host.seal(stream, ids))
+
+    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.tails`."""
+        return self.host.tails(stream, ids)
+
+    def truncate(self, stream: StreamName, cut: IdMap) -> None:
+        """See `SegmentHost.truncate`."""
+        self._carried_through(stream, lambda: self.host.truncate(stream, cut))
+
+    def delete(self, stream: StreamName, ids: Integers) -> None:
+        """See `SegmentHost.delete`."""
+        self._carried_through(stream, lambda: self.host.delete(stream, ids))
+
+    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
+        """See `SegmentHost.merge`. One node merges a transaction: an owner of all segments that it has events for.
+
+        If there is none, this process takes those of them over that others have, also from owners that live.
+        """
+        try:
+            self.host.merge(stream, ids, transactions)
+        except SegmentsElsewhere as error:
+            owners = error.owners
+            if len(error.nodes) == 1 and self._has_asked(stream, error.nodes[0], error):
+                with suppress(SegmentsElsewhere):  # this process has some of them
+                    self.host.merge(stream, ids, transactions)
+                    return
+            for segment_id, node_id in owners.items():
+                with suppress(CommitRefused):  # another one came first: the merge tells
+                    self.host.take_over(stream, {segment_id: node_id})
+            self.host.merge(stream, ids, transactions)
+
+    def abort(self, stream: StreamName, transaction: UUID) -> None:
+        """See `SegmentHost.abort`."""
+        self.host.abort(stream, transaction)
+
+    # Inside
+
+    def _carried_through(self, stream: StreamName, act: Callable[[], T]) -> T:
+        """An order, with the owners of its segments: they are asked to do their parts, and it is given again."""
+        system, settings = self.host.system, self.settings
+        deadline = system.timer() + settings.wait_seconds
+        is_first = True
+        while True:
+            try:
+                return act()
+            except SegmentsElsewhere as error:
+                if system.timer() >= deadline:
+                    raise
+                if not is_first:
+                    system.sleep(settings.pause_seconds)
+                is_first = False
+                asked = [self._has_asked(stream, node_id, error) for node_id in error.nodes]
+                if not all(asked):
+                    raise
+
+    def _has_asked(self, stream: StreamName, node_id: int, error: SegmentsElsewhere) -> bool:
+        """Ask an owner to do its part of a workflow; False if it cannot be asked, which is noted with the error."""
+        owner = self.owners.find(node_id)
+        try:
+            if owner is not None and owner.is_expired(self.owners.now_ms()):
+                theirs = {each: node for each, node in error.owners.items() if node == node_id}
+                with suppress(CommitRefused):  # another process came first
+                    self.host.take_over(stream, theirs)
+            elif owner is None or self.client is None or not self.client.may_ask(owner):
+                raise self._unreachable(node_id, owner, f"{error.segments} of {'/'.join(stream)}")
+            else:
+                self.client.carry_out(owner, CarryOutRequest(*stream, owner.token))
+        except OwnerUnreachable as unreachable:
+            error.add_note(str(unreachable))
+            return False
+        return True
+
+    @staticmethod
+    def _unreachable(node_id: int, owner: Owner | None, segments: str) -> OwnerUnreachable:
+        address = "" if owner is None else owner.address
+        return OwnerUnreachable(node_id, address, segments, "no address that may be asked")
+
+
+def own_segments(host: ObjectSegments | SharedSegments) -> ObjectSegments:
+    """The segments of this process."""
+    return host.host if isinstance(host, SharedSegments) else host

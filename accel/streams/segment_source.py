@@ -9,7 +9,8 @@ for that part, and where the index cannot be read, the value that was logged wit
 |--------------------------------------|-----------------------------------------------------------------------------|
 | events of a segment                  | 1 the first time: which stream of the object layer it is                    |
 | is it sealed, and what follows it?   | 2 and a newer image for all segments each second; 5 for a sealed one         |
-| the same, for readers that follow    | 2 for all segments when there is a newer image, and each 60 seconds          |
+| the same, for readers that follow    | 2 for all segments when there is a newer image, and each 60 seconds; each    |
+|                                      | second while a workflow is under way                                         |
 
 Events themselves cost what `ReadAccelerator.read` costs. Batches of our own writers log when they arrived, so their
 index is not asked; where it is, it costs one listing a segment, and one read for each 65,536 appends.
@@ -102,11 +103,16 @@ class WatchedSource(SegmentSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The segments that took writes at some time, and the image at hand then."""
+    """The segments that took writes at some time, and the image at hand then.
+
+    A workflow closes segments in the catalog before the history says so: then what is known is not settled, and no
+    newer image will tell of the rest.
+    """
 
     asked_seconds: float
     version: ImageVersion
     active: frozenset[int]
+    is_settled: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -195,7 +201,12 @@ class ObjectSegmentSource:
         known.version = self._accelerator.image_version
         as_of = version_number(known.version)
         reading = self._accelerator.read(
-            known.stream_id, fill.offset, end, max_bytes=fill.max_bytes, ranges=self._chunks
+            known.stream_id,
+            fill.offset,
+            end,
+            max_bytes=fill.max_bytes,
+            ranges=self._chunks,
+            ahead_bytes=fill.ahead_bytes,
         )
         try:
             columns = list(reading.columns())
@@ -272,22 +283,23 @@ class ObjectSegmentSource:
         age_seconds = self._timer() - known.asked_seconds
         if age_seconds < NEWEST_SECONDS:
             return True
-        return self._is_watched() and age_seconds < HISTORY_SECONDS and known.version == self._accelerator.image_version
+        is_as_of_now = known.is_settled and known.version == self._accelerator.image_version
+        return is_as_of_now and age_seconds < HISTORY_SECONDS and self._is_watched()
 
     def _is_watched(self) -> bool:
         return self._watched is not None and not self._watched.done()
 
     def _ask_newest(self) -> _Newest:
         asked_seconds, version = self._timer(), self._accelerator.image_version
-        is_sealed = self._stream.state() is StreamState.SEALED
-        active = frozenset(() if is_sealed else self._stream.active_segments().ids.tolist())
+        state = self._stream.state()
+        active = frozenset(() if state is StreamState.SEALED else self._stream.active_segments().ids.tolist())
         # What was committed before somebody began to read must be in the image; only a confirmed one has it for sure.
         # What comes later is found by following, which costs a fraction.
         if self._accelerator.image_age_seconds >= self._timer() - self._begun_seconds:
             self._accelerator.refresh()
         elif not self._is_watched():
             self._accelerator.follow()
-        return _Newest(asked_seconds, version, active)
+        return _Newest(asked_seconds, version, active, state in (StreamState.ACTIVE, StreamState.SEALED))
 
     def _timed(
         self, fill: Fill, known: _Known, columns: list[BatchColumns], *, wants_token: bool

@@ -30,17 +30,20 @@ from uuid import UUID
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.shard_writes import trim_streams
+from accel.errors import StreamsReleased
+from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
-from accel.streams.group_commit import GroupCommit
+from accel.streams.group_commit import EventSource, GroupCommit
 from accel.streams.open_segments import (
     AppendBuffer,
     FoundSegments,
     OpenSegment,
     OpenSegments,
     SegmentSealed,
+    TakesBack,
     check_append,
     refuse_elsewhere,
 )
@@ -50,8 +53,8 @@ from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.segment_directory import SegmentDirectory, stream_spans
 from accel.streams.settings import SegmentsSettings
-from accel.streams.uploads import Merging, TransactionName, TransactionObjects, UploadParts
-from accel.streams.writer_numbers import NumberedEvents, WriterHeld
+from accel.streams.uploads import Group, Merging, TransactionName, TransactionObjects, UploadParts
+from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, progress_of
 from accel.system import SYSTEM, Components
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.lifetime import Lifetime
@@ -59,6 +62,9 @@ from loaders.store import ObjectStore
 
 ROOM_SECONDS: Final = 60.0
 """How long an append waits for room in memory."""
+
+MERGE_ATTEMPTS: Final = 3
+"""How often transactions are merged that meet a take-over of their segments."""
 
 
 class ObjectSegments:
@@ -136,7 +142,9 @@ class ObjectSegments:
         """What was written and waits for an object, without objects that are on their way."""
         return self.commits.waiting_bytes
 
-    def open_segments(self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False) -> None:
+    def open_segments(
+        self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False, is_shared: bool = False
+    ) -> Mapping[int, int]:
         """Open segments before they are appended to, side by side; sealed ones are passed over.
 
         The clock goes on from the highest value that any of them has.
@@ -145,14 +153,19 @@ class ObjectSegments:
             stream: scope and stream.
             ids: of the segments.
             are_numbered: whether a writer with an id will append to them; see `OpenSegments.load_numbers`.
+            is_shared: whether those that other nodes have open are passed over, too; they are refused otherwise.
+
+        Returns:
+            The nodes that have segments open which were passed over, by segment id.
 
         Raises:
             What `OpenSegments.find` raises.
         """
         with self._turn():
-            self._segments.find(stream, ids)
+            found = self._segments.find(stream, ids, is_step=is_shared)
             if are_numbered:
-                self._segments.load_numbers(stream, ids)
+                self._segments.load_numbers(stream, [each for each in ids if each in found.open])
+        return {segment_id: span.node_id for segment_id, span in found.elsewhere.items()}
 
     @property
     def node_id(self) -> int:
@@ -225,7 +238,12 @@ class ObjectSegments:
         return future
 
     def append_open(
-        self, stream: StreamName, segment_id: int, events: Events, numbered: NumberedEvents | None = None
+        self,
+        stream: StreamName,
+        segment_id: int,
+        events: Events,
+        numbered: NumberedEvents | None = None,
+        source: EventSource | None = None,
     ) -> None:
         """Append events of writers, for which room was taken, as one batch. No request.
 
@@ -235,6 +253,8 @@ class ObjectSegments:
             events: with a future each.
             numbered: their writer and numbers; those that were appended before are left out, and their futures tell
                 when these are durable, with `REPEATED` in the place of the offset.
+            source: that writer, if it takes events back which are not durable when another node takes the segment
+                over; otherwise they fail with `StreamsReleased`.
 
         Raises:
             SegmentSealed: the segment takes none any more, is not open here, or was not opened for events with numbers;
@@ -244,7 +264,8 @@ class ObjectSegments:
         segment = self._segments.get(stream, segment_id)
         if segment is None or (numbered is not None and not segment.numbers.is_loaded):
             raise SegmentSealed(stream, segment_id)
-        done = self._buffer.append(segment, events.payloads, events.futures, events.size_bytes, numbered)
+        takes_back = None if source is None else TakesBack(source, events)
+        done = self._buffer.append(segment, events.payloads, events.futures, events.size_bytes, numbered, takes_back)
         if done is not None:
             self.commits.acknowledge_repeated(done)
 
@@ -288,6 +309,25 @@ class ObjectSegments:
             self.commits.acknowledge_repeated(done)
         return futures
 
+    def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
+        """How far a writer has come, by segments of all keys that this node writes, or that are sealed meanwhile.
+
+        Requests: see `held_by`.
+
+        Raises:
+            As `held_by`.
+        """
+        known = []
+        for segment in segments:
+            try:
+                held = self.held_by(stream, segment.id, writer_id)
+            except SegmentSealed:
+                sealed = self._segments.tables.new()
+                self._segments.tables.load(stream, segment.id, sealed)
+                held = sealed.held_by(writer_id)
+            known.append((segment.key_start, segment.key_end, held))
+        return progress_of(known)
+
     def held_by(self, stream: StreamName, segment_id: int, writer_id: bytes) -> WriterHeld:
         """Which events of a writer are durable in a segment that this node writes.
 
@@ -312,6 +352,16 @@ class ObjectSegments:
         """Whether a segment is open here, and takes no more appends. No request."""
         segment = self._segments.get(stream, segment_id)
         return segment is not None and segment.is_sealed
+
+    def is_settled(self, stream: StreamName, segment_id: int) -> bool:
+        """Whether nothing that was written to a segment here is on its way. No request."""
+        segment = self._segments.get(stream, segment_id)
+        return segment is None or not segment.unacknowledged
+
+    def unit(self, stream: StreamName) -> OffsetUnit:
+        """What offsets of a stream count. No request once a segment of it was opened here."""
+        self._lifetime.check()
+        return self._directory.unit(stream)
 
     def flush(self) -> None:
         """Make everything durable that was appended before, but for what another node takes over.
@@ -475,6 +525,8 @@ class ObjectSegments:
         Raises:
             SegmentsElsewhere: other nodes have segments open that its events go to. All batches of a transaction stand
                 in one object, which one node writes: nothing of it was merged.
+            StreamsReleased, SegmentSealed: another node takes segments over, again and again: nothing of the
+                transactions that it is about was merged; their data is kept, and the merge may be repeated.
             What `flush` raises; and FormatLimit: events for more than 20,000 segments.
         """
         self._lifetime.check()
@@ -483,7 +535,17 @@ class ObjectSegments:
             self.commits.flush_appended()  # and with it what an earlier merge has left to do
             for group in self._merging.groups(unique_id, transactions, self.settings.batch_bytes):
                 segments = self._directory.segments(stream, ids)
+                self._merge_group(stream, segments, group)
+
+    def _merge_group(self, stream: StreamName, segments: Segments, group: Group) -> None:
+        for attempt in range(MERGE_ATTEMPTS):
+            try:
                 self.commits.carry_out(self._merging.make(stream, segments, group))
+            except (StreamsReleased, SegmentSealed):  # looked up anew, it is another node's, or this one's again
+                if attempt == MERGE_ATTEMPTS - 1:
+                    raise
+            else:
+                return
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
         """See `SegmentHost.abort`."""

@@ -138,12 +138,11 @@ class ForwardingSettings:
         timeout_seconds: how long a request may take.
         requests_max: that an owner works on at one time; the next one is answered with BUSY.
         writers_max: writers and segments whose numbers an owner keeps; those that were idle the longest are forgotten.
-        attempts: how often a request whose reply is lost is sent by one call.
-        waiting_bytes_max: events that a writer holds; the write that comes then flushes.
-        wait_seconds: how long a flush waits for owners, scales and leases.
-        pause_seconds: before it asks again.
-        requests_seconds: a flush that finds the last look so long ago looks for requests of other processes, as that of
-            a `StreamWriter` does.
+        attempts: how often a request whose reply is lost is sent before those who flush are told.
+        connections_max: requests that a process has under way to others at one time, one for each segment.
+        wait_seconds: how long events wait for an owner that lives and does not answer, before they fail; and how long a
+            workflow waits for other owners.
+        pause_seconds: before an owner is asked again.
 
     Raises:
         ValueError: a number of 0 or below.
@@ -155,10 +154,9 @@ class ForwardingSettings:
     requests_max: int = 64
     writers_max: int = 10_000
     attempts: int = 3
-    waiting_bytes_max: int = 16 * MIB
+    connections_max: int = 16
     wait_seconds: float = 60.0
     pause_seconds: float = 0.2
-    requests_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         check_settings(self)

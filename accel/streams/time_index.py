@@ -457,10 +457,11 @@ class SegmentTimeIndex:
         backoff: Backoff | None = None,
         moved_records_max: int = MOVED_RECORDS_MAX,
         memory: SegmentTimes | None = None,
+        is_whole: bool = False,
     ) -> SegmentTimeIndex:
         """The index of a segment as the store has it; the clock is seeded with its highest value.
 
-        One listing for each 1,000 parts, and one request for 16 bytes if there are any that `memory` does not tell of.
+        One listing for each 1,000 parts, none if `memory` is whole; one request for 16 bytes if there are others still.
 
         Args:
             store: where the parts lie.
@@ -471,14 +472,14 @@ class SegmentTimeIndex:
             moved_records_max: records of one part.
             memory: records that were in the memory of an earlier process, and taken down there; the index goes on with
                 them. If the parts end before they begin, they count for nothing.
+            is_whole: whether no record follows these. A part that nobody told of is met when it would be written again.
 
         Raises:
             CorruptObject: parts that do not follow one another; and StoreError.
         """
-        parts = TimeParts(store, stream_id, PartCache() if cache is None else cache)
-        backoff = backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter)
-        index = cls(parts, clock, backoff, moved_records_max)
-        if memory is None or not index._resumed(memory):
+        parts = TimeParts(store, stream_id, cache or PartCache())
+        index = cls(parts, clock, backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter), moved_records_max)
+        if memory is None or not index._resumed(memory, is_listed=not is_whole or memory.view().first_record > 0):
             index.refresh()
         return index
 
@@ -628,10 +629,10 @@ class SegmentTimeIndex:
         with self._moving:
             return self._learn()
 
-    def _resumed(self, memory: SegmentTimes) -> bool:
-        """Go on with records from elsewhere; false if the parts do not end among them."""
+    def _resumed(self, memory: SegmentTimes, *, is_listed: bool) -> bool:
+        """Go on with records from elsewhere; false if the parts, if they are listed, do not end among them."""
         with self._moving:
-            new = list(self._parts.newer())
+            new = list(self._parts.newer()) if is_listed else []
             after = new[-1].after if new else 0
             known = memory.view()
             if not known.first_record <= after <= known.records:

@@ -191,6 +191,10 @@ class TransactionObjects:
         self.erase(intent.names)
         erase_keys(self._store, [intent.key])
 
+    def forget(self, intent: MergeIntent) -> None:
+        """It was not merged, and will not be: the intent goes. 1 request."""
+        erase_keys(self._store, [intent.key])
+
     def settle(self, node_id: int, was_merged: WasMerged) -> int:
         """Settle what earlier sessions of a node left behind; gives how many intents that were.
 
@@ -205,7 +209,7 @@ class TransactionObjects:
             if was_merged(intent):
                 self.finish(intent)
             else:
-                erase_keys(self._store, [intent.key])
+                self.forget(intent)
         return len(intents)
 
     def _intents(self, node_id: int) -> Iterator[MergeIntent]:
@@ -266,6 +270,7 @@ class Upload:
         was_written: whether it ever was; then it may be committed, written again before if need be.
         is_committed: whether it is listed; then all of it is durable.
         is_doubtful: whether a commit of it was sent whose outcome is not known.
+        abandoned: why nothing of it comes, if it merges transactions and lost one of its segments.
     """
 
     def __init__(self, parts: UploadParts, taken: Taken, intent: MergeIntent | None = None) -> None:
@@ -277,6 +282,25 @@ class Upload:
         self.is_doubtful = False
         self.is_committed = False
         self.was_written = False
+        self.abandoned: StreamsReleased | None = None
+
+    @property
+    def is_broken_merge(self) -> bool:
+        """Whether it merges transactions, all of which come or nothing, and another node has one of its segments."""
+        return self._intent is not None and any(segment.is_released for segment in self._taken)
+
+    def abandon(self) -> StreamsReleased:
+        """Before the commit: a broken merge is given up. 1 request, which must come before other data of its segments.
+
+        Then it counts as committed, and has nothing; gives why.
+        """
+        if self._intent is not None:
+            self._parts.transactions.forget(self._intent)
+        ids = tuple(segment.stream_id for segment in self._taken if segment.is_released)
+        self.abandoned = StreamsReleased(self._parts.node.node_id, ids)
+        self._taken, self._intent, self.written = {}, None, None
+        self.is_committed = True
+        return self.abandoned
 
     @property
     def segments(self) -> Taken:
@@ -307,8 +331,7 @@ class Upload:
     def leave_out_released(self) -> None:
         """Before the commit: leave out segments that other nodes have taken over. No request.
 
-        Then it is to be written again, or counts as committed if nothing is left of it. One that merges transactions
-        stays as it is: all of it comes, or nothing.
+        Then it is to be written again, or counts as committed if nothing is left of it.
         """
         kept = {segment: batches for segment, batches in self._taken.items() if not segment.is_released}
         if len(kept) < len(self._taken) and self._intent is None:

@@ -24,14 +24,12 @@ Source: PDP-32; PDP-28; docs/history.md, "A commit".
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 from uuid import UUID
 
 from accel.errors import (
@@ -48,7 +46,9 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import segment_text
 from accel.history.store import Stream
 from accel.streams.acknowledgements import FlushPoint, WriteFuture
+from accel.streams.forwarding import Forwarding
 from accel.streams.open_segments import SegmentSealed, check_append
+from accel.streams.owners import SharedSegments, own_segments
 from accel.streams.rules.routing import (
     OVERHEAD_BYTES,
     Events,
@@ -56,12 +56,14 @@ from accel.streams.rules.routing import (
     OpenTransactions,
     PendingEvents,
     grouped,
+    in_order_of_numbers,
     key_position,
     size_bytes_of,
 )
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
 from accel.streams.uploads import TransactionName
+from accel.streams.writer_numbers import NumberedEvents, WriterNumbering
 from accel.system import Components
 from loaders.errors import DataConflict
 from loaders.lifetime import Lifetime
@@ -69,7 +71,6 @@ from loaders.lifetime import Lifetime
 logger = logging.getLogger(__name__)
 
 Key = bytes | str
-Taken = TypeVar("Taken", WriteFuture, list[WriteFuture])
 
 
 class StreamWriter:
@@ -77,12 +78,16 @@ class StreamWriter:
 
     Args:
         stream: opened with this host.
-        host: holds its segments; other writers may share it. It is not closed with the writer.
+        host: holds its segments, all of them; or `SharedSegments`, which has some, and sends events of the others to
+            their owners. Other writers may share it. It is not closed with the writer.
         settings: bounds.
         system: clock and sleep; None = those of the host.
+        writer_id: names this writer for ever: its events have numbers, and none comes twice, however often it is
+            written, in whatever process (see `resume`). One process at a time writes by an id. None = no numbers.
 
     Raises:
-        InvalidArgument: the stream was opened with another host.
+        InvalidArgument: the stream was opened with another host, or an id of zeros.
+        CommitRefused: another node has some of the segments, and they are not shared.
 
     Threads: any. Events of several threads stand in the order in which `write` took them; its lock is held for memory
     alone. It is of the process that opened it.
@@ -94,21 +99,27 @@ class StreamWriter:
     def __init__(
         self,
         stream: Stream,
-        host: ObjectSegments,
+        host: ObjectSegments | SharedSegments,
         *,
         settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
         system: Components | None = None,
+        writer_id: UUID | None = None,
     ) -> None:
+        if writer_id is not None and not writer_id.int:
+            raise InvalidArgument("expected the id of a writer, found zeros")
         if stream.parts.host is not host:  # a commit through another one would lose its events
             raise InvalidArgument(f"expected {stream.name} opened with the host that its writer has, found another one")
-        self._lifetime = Lifetime(f"a writer of {stream.name}", host.system.process_id)
+        shared = host if isinstance(host, SharedSegments) else None
+        self._host = own = own_segments(host)
+        self._lifetime = Lifetime(f"a writer of {stream.name}", own.system.process_id)
         self.settings = settings
         self._stream = stream
-        self._host = host
-        self._system = host.system if system is None else system
+        self._system = own.system if system is None else system
         scope, _, name = stream.name.partition("/")
         self._name = scope, name
-        self._commits = host.commits
+        self._commits = own.commits
+        self._shared = shared
+        self._forwarding = Forwarding(shared, self._name, self, self._give_back) if shared is not None else None
         self._lock = Lock()  # guards what follows; never held over a request
         self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
         self._transactions = OpenTransactions(settings.transactions_bytes_max)
@@ -122,7 +133,12 @@ class StreamWriter:
         self._looked_seconds = self._now()
         self.pause_seconds = settings.pause_seconds
         self.troubles, self.trouble = 0, None
-        self._adopt(stream.active_segments())
+        self.writer_id = writer_id
+        self._numbering: WriterNumbering | None = None
+        segments = stream.active_segments()
+        self._adopt(segments)
+        if writer_id is not None:
+            self._numbering = WriterNumbering(writer_id.bytes, own.progress_of(self._name, segments, writer_id.bytes))
         self._commits.know(self)
 
     trouble: BaseException | None
@@ -141,22 +157,46 @@ class StreamWriter:
 
     # Events
 
-    def write(self, payload: bytes, key: Key, *, transaction: UUID | None = None) -> WriteFuture:
+    def resume(self) -> int:
+        """Where the producer goes on: all events of this writer with numbers below this one are durable. No request.
+
+        It writes again from there, each event with the number that it had; what is durable is not written again:
+
+            writer = connection.writer("shop", "orders", writer_id=PRODUCER)
+            first = writer.resume()
+            for number, line in enumerate(lines):
+                if number >= first:
+                    writer.write(line, key_of(line), number=number)
+
+        Raises:
+            InvalidArgument: the writer has no id, or events were written already.
+        """
+        with self._turn():
+            return self._numbered().resume()
+
+    def write(
+        self, payload: bytes, key: Key, *, transaction: UUID | None = None, number: int | None = None
+    ) -> WriteFuture:
         """Write an event; it becomes durable by itself, soon. Waits for no upload, but for room if there is none.
 
         Args:
             payload: of the event.
             key: events of one key stay in the order of writing. Text is taken as UTF-8.
-            transaction: that it belongs to; None = none.
+            transaction: that it belongs to; None = none. Events of transactions have no numbers.
+            number: of the event, above those that this writer object wrote before; for a writer with an id. None = the
+                next one: above all that are durable, and after `resume` from there on.
 
         Returns:
             Its future: the event's place once it is durable. `flush` makes sure of all events, without their futures.
-            All events of one transaction have one future, for when it is committed.
+            All events of one transaction have one future, for when it is committed. That of an event which was durable
+            before, by its number, is a place with the offset -1.
 
         Raises:
             WriterStalled: no room came free within `room_seconds`.
-            InvalidArgument: a transaction that is not open here, or no room for more of it.
+            InvalidArgument: a transaction that is not open here, or no room for more of it; or such a number.
             IllegalState: the stream is sealed.
+            What became of an earlier event of a writer with an id, if it will never be durable: no later one comes
+                before it. Open the writer again, and `resume`.
             SessionFenced, CommitRefused: an upload has failed for good; so do all calls from then on.
             FormatLimit: an event of more than 1 GiB.
             Closed, WrongProcess: the writer is, or another process opened it.
@@ -168,18 +208,26 @@ class StreamWriter:
         self._lifetime.check()
         check_append([payload])
         position = key_position(_key_bytes(key))
+        _check_number(transaction, number)
         if transaction is not None:
             return self._add_to_transaction(transaction, [position], [payload])
         size_bytes = len(payload) + OVERHEAD_BYTES
         self._commits.reserve(size_bytes, self.settings.room_seconds)
-        return self._take_one(position, payload, size_bytes)
+        return self._take_one(position, payload, size_bytes, number)
 
-    def write_many(self, events: Iterable[tuple[bytes, Key]], *, transaction: UUID | None = None) -> list[WriteFuture]:
+    def write_many(
+        self,
+        events: Iterable[tuple[bytes, Key]],
+        *,
+        transaction: UUID | None = None,
+        number: int | None = None,
+    ) -> list[WriteFuture]:
         """Write events, all or none of them. Those that go to one segment become one append, if it holds so many.
 
         Args:
             events: pairs of payload and key.
             transaction: that they belong to; None = none.
+            number: of the first one, and one more for each that follows; see `write`.
 
         Returns:
             The future of each.
@@ -189,30 +237,35 @@ class StreamWriter:
         """
         self._lifetime.check()
         payloads, positions = _checked_events(events)
+        _check_number(transaction, number)
         if transaction is not None:
             return [self._add_to_transaction(transaction, positions, payloads)] * len(payloads)
         if not payloads:
             return []
         size_bytes = size_bytes_of(payloads)
         self._commits.reserve(size_bytes, self.settings.room_seconds)
-        return self._take_many(positions, payloads, size_bytes)
+        return self._take_many(positions, payloads, size_bytes, number)
 
-    def write_now(self, payload: bytes, key: Key) -> WriteFuture | None:
+    def write_now(self, payload: bytes, key: Key, *, number: int | None = None) -> WriteFuture | None:
         """As `write` outside of transactions, and waits for nothing: None if there is no room for it."""
         self._lifetime.check()
         check_append([payload])
         position = key_position(_key_bytes(key))
         size_bytes = len(payload) + OVERHEAD_BYTES
-        return self._take_one(position, payload, size_bytes) if self._commits.try_reserve(size_bytes) else None
+        return self._take_one(position, payload, size_bytes, number) if self._commits.try_reserve(size_bytes) else None
 
-    def write_many_now(self, events: Iterable[tuple[bytes, Key]]) -> list[WriteFuture] | None:
+    def write_many_now(
+        self, events: Iterable[tuple[bytes, Key]], *, number: int | None = None
+    ) -> list[WriteFuture] | None:
         """As `write_many` outside of transactions; likewise."""
         self._lifetime.check()
         payloads, positions = _checked_events(events)
         size_bytes = size_bytes_of(payloads)
         if not payloads:
             return []
-        return self._take_many(positions, payloads, size_bytes) if self._commits.try_reserve(size_bytes) else None
+        if not self._commits.try_reserve(size_bytes):
+            return None
+        return self._take_many(positions, payloads, size_bytes, number)
 
     def flush(self) -> None:
         """Make everything durable that was written before outside of transactions, by this writer, and wait for it.
@@ -332,7 +385,7 @@ class StreamWriter:
                 with self._lock:
                     taken = self._pending.next_run(but=self._refused)
                     if taken is None:
-                        return bool(self._refused)
+                        return bool(self._refused) or (self._forwarding is not None and self._forwarding.has_waiting)
                 self._append(*taken)
 
     def settle(self) -> bool:
@@ -342,21 +395,31 @@ class StreamWriter:
             OperationNotAllowed: a scale has not come to its end for `wait_seconds`.
             AccelError: the store could not say.
         """
+        has_gone_on = self._forwarding is None or self._forwarding.pump()
         with self._lock:
             refused = list(self._refused)
             if self._stuck_since is None:
                 self._stuck_since = self._now()
         try:
             with self._looking:
-                return self._has_found_segments(refused)
+                return self._has_found_segments(refused) and has_gone_on
         except AccelError as error:
             if error.retryable:
                 raise
             self.fail(error)
             return True
 
+    def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
+        """See `EventSource.take_back`."""
+        with self._appending, self._lock:
+            for run in reversed(runs):
+                self._pending.add_run(segment_id, run, is_first=True)
+            self._refused[segment_id] = None
+
     def fail(self, error: BaseException) -> None:
         """See `EventSource.fail`."""
+        if self._forwarding is not None:
+            self._forwarding.fail(error)
         with self._appending, self._lock:
             runs = [run for segment_id in self._pending.segments() for run in self._pending.take(segment_id)]
             self._refused.clear()
@@ -365,8 +428,13 @@ class StreamWriter:
         self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
 
     def _append(self, segment_id: int, run: Events) -> None:
+        if self._forwarding is not None and self._forwarding.add(segment_id, run):
+            return
         try:
-            self._host.append_open(self._name, segment_id, run)
+            source = self if self._shared is not None else None
+            self._host.append_open(self._name, segment_id, run, self._numbered_events(run), source)
+        except _LostError as lost:
+            self._commits.fail(run.futures, lost.error, run.size_bytes)
         except SegmentSealed:
             with self._lock:
                 self._pending.add_run(segment_id, run, is_first=True)
@@ -374,15 +442,25 @@ class StreamWriter:
         except FormatError as error:
             self._commits.fail(run.futures, error, run.size_bytes)
 
+    def _give_back(self, segment_id: int, left: Callable[[], Sequence[Events]]) -> None:
+        """See `GiveBack`."""
+        with self._appending, self._lock:
+            for run in reversed(left()):
+                self._pending.add_run(segment_id, run, is_first=True)
+            self._refused[segment_id] = None
+        self._commits.add(self, 0)
+
     def _has_found_segments(self, refused: Sequence[int]) -> bool:
-        if not self._are_sealed(refused):
+        refused = self._still_refused(refused)
+        if not refused:
             with self._lock:
-                self._refused.clear()
                 self._stuck_since = None
             return True
         segments = self._stream.active_segments()
-        if set(refused).isdisjoint(segments.ids.tolist()):
-            self._host.open_segments(self._name, segments.ids.tolist())
+        ids = segments.ids.tolist()
+        if set(refused).isdisjoint(ids) and self._is_settled_but(ids):
+            if self._shared is None:
+                self._open_segments(ids)
             self._route_anew(segments)
             return True
         if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
@@ -390,12 +468,51 @@ class StreamWriter:
         self._check_waited(f"segments in the place of {segment_text(refused[0])}, which is sealed")
         return False
 
-    def _are_sealed(self, refused: Sequence[int]) -> bool:
-        """Whether any is. One that is not open here is opened: another node may have had it."""
-        if any(self._host.is_sealed(self._name, segment_id) for segment_id in refused):
-            return True
-        self._host.open_segments(self._name, refused)
-        return not all(self._host.takes_appends(self._name, segment_id) for segment_id in refused)
+    def _still_refused(self, refused: Sequence[int]) -> list[int]:
+        """Those that take no events: sealed, as a rule. Others are opened here, or left to their owners.
+
+        Raises:
+            OwnerUnreachable: one of them is another node's, which cannot be asked.
+        """
+        sealed = [each for each in refused if self._host.is_sealed(self._name, each)]
+        to_open = [each for each in refused if each not in sealed and self._host.is_settled(self._name, each)]
+        trouble: AccelError | None = None
+        if not to_open:
+            pass
+        elif self._shared is None or self._forwarding is None:
+            self._open_segments(to_open)
+        else:
+            owners, trouble = self._shared.find(self._name, to_open, are_numbered=self.writer_id is not None)
+            self._forwarding.open(owners)
+            to_open = [each for each in to_open if each not in owners]
+        left = [*sealed, *(each for each in to_open if not self._host.takes_appends(self._name, each))]
+        with self._lock:
+            for segment_id in set(refused).difference(left):
+                self._refused.pop(segment_id, None)
+        if trouble is not None:
+            self._check_owner(left, trouble)
+            self._commits.add(self, 0)  # the others go on
+            raise trouble
+        return left
+
+    def _check_owner(self, refused: Sequence[int], error: AccelError) -> None:
+        """Fail what waits for segments whose owners cannot be asked, if it has waited for too long."""
+        with self._appending, self._lock:
+            since = self._stuck_since
+            if since is None or self._now() - since < self.settings.wait_seconds:
+                return
+            self._stuck_since = None
+            runs = [run for segment_id in refused for run in self._pending.take(segment_id)]
+            for segment_id in refused:
+                self._refused.pop(segment_id, None)
+        futures = [future for run in runs for future in run.futures]
+        self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
+
+    def _is_settled_but(self, ids: Collection[int]) -> bool:
+        """Whether nothing is on its way to segments of before: what follows in those of now comes after it."""
+        before = set(self._router.segments.ids.tolist()).difference(ids)
+        is_settled = all(self._host.is_settled(self._name, segment_id) for segment_id in before)
+        return is_settled and (self._forwarding is None or self._forwarding.are_idle(ids))
 
     def _check_waited(self, expected: str) -> None:
         with self._lock:
@@ -410,12 +527,10 @@ class StreamWriter:
         known = set(segments.ids.tolist())
         with self._appending, self._lock:
             self._router = KeyRouter(segments)
-            for waiting_id in self._pending.segments():
-                if waiting_id in known:
-                    continue
-                for run in self._pending.take(waiting_id):
-                    for new, places in grouped(self._router.route(run.positions)):
-                        self._pending.add_run(new, run.chosen(places))
+            gone = [waiting_id for waiting_id in self._pending.segments() if waiting_id not in known]
+            for run in in_order_of_numbers([run for waiting_id in gone for run in self._pending.take(waiting_id)]):
+                for new, places in grouped(self._router.route(run.positions)):
+                    self._pending.add_run(new, run.chosen(places))
             self._refused.clear()
             self._stuck_since = None
 
@@ -429,34 +544,80 @@ class StreamWriter:
             self._lifetime.check()
             yield
 
+    def _open_segments(self, ids: Collection[int]) -> None:
+        is_shared, are_numbered = self._shared is not None, self.writer_id is not None
+        self._host.open_segments(self._name, ids, are_numbered=are_numbered, is_shared=is_shared)
+
+    def _numbered(self) -> WriterNumbering:
+        if self._numbering is None:
+            raise InvalidArgument("expected a writer with an id, found one without: writer_id=...")
+        return self._numbering
+
+    def _numbered_events(self, run: Events) -> NumberedEvents | None:
+        """The numbers of events that are to be appended.
+
+        Raises:
+            _LostError: an event before them will never be durable.
+        """
+        with self._lock:
+            if self._numbering is None:
+                return None
+            self._note_lost()
+            if self._numbering.error is not None:
+                raise _LostError(self._numbering.error)
+            return self._numbering.events(run.numbers, run.positions)
+
+    def _note_lost(self) -> None:
+        """Within the lock: whether an event of a writer with an id is lost, for good."""
+        if self._numbering is not None and self._numbering.error is None:
+            errors = (point.error for point in (*self._open_points, self._point))
+            self._numbering.error = next((error for error in errors if error is not None), None)
+
+    def _take_numbers(self, count: int, number: int | None) -> range | None:
+        """Within the lock."""
+        if self._numbering is None and number is None:
+            return None
+        self._note_lost()
+        return self._numbered().take(count, number)
+
     def _adopt(self, segments: Segments) -> None:
-        self._host.open_segments(self._name, segments.ids.tolist())
+        if self._shared is None or self._shared.client is None:  # else others may want to have some of them, too
+            self._open_segments(segments.ids.tolist())
         self._router = KeyRouter(segments)
 
     def _now(self) -> float:
         return self._system.timer()
 
-    def _take_one(self, position: float, payload: bytes, size_bytes: int) -> WriteFuture:
+    def _take_one(self, position: float, payload: bytes, size_bytes: int, number: int | None) -> WriteFuture:
         """Take an event for which there is room."""
         try:
             with self._turn():
+                numbers = self._take_numbers(1, number)
                 future = WriteFuture(self._commits.acks, self._point)
-                self._pending.add(self._router.segment_at(position), position, payload, future)
+                its_number = None if numbers is None else numbers[0]
+                self._pending.add(self._router.segment_at(position), position, payload, future, its_number)
                 self._point.written += 1
+                if numbers is not None and self._numbering is not None:
+                    self._numbering.written(numbers, [future])
         except BaseException:
             self._commits.release(size_bytes)
             raise
         self._commits.add(self, size_bytes)
         return future
 
-    def _take_many(self, positions: Sequence[float], payloads: Sequence[bytes], size_bytes: int) -> list[WriteFuture]:
+    def _take_many(
+        self, positions: Sequence[float], payloads: Sequence[bytes], size_bytes: int, number: int | None
+    ) -> list[WriteFuture]:
         try:
             with self._turn():
+                numbers = self._take_numbers(len(payloads), number)
                 futures = [WriteFuture(self._commits.acks, self._point) for _ in payloads]
-                events = Events(list(positions), list(payloads), futures, size_bytes)
+                events = Events(list(positions), list(payloads), futures, size_bytes, list(numbers or ()))
                 for segment_id, places in grouped(self._router.route(positions)):
                     self._pending.add_run(segment_id, events.chosen(places))
                 self._point.written += len(futures)
+                if numbers is not None and self._numbering is not None:
+                    self._numbering.written(numbers, futures)
         except BaseException:
             self._commits.release(size_bytes)
             raise
@@ -479,6 +640,7 @@ class StreamWriter:
             self._commits.flush(self, points)
         finally:
             with self._lock:
+                self._note_lost()
                 self._open_points = [
                     point for point in self._open_points if point not in points or point.settled < point.written
                 ]
@@ -540,121 +702,21 @@ class StreamWriter:
         return waited + 1
 
 
-# For asyncio
+class _LostError(Exception):
+    """An event of a writer with an id will never be durable, so none that was written after it may be.
 
-
-class AsyncStreamWriter:
-    """Writes events to one stream from an event loop; arguments, results and errors are those of `StreamWriter`.
-
-        async with AsyncStreamWriter(stream, host) as writer:
-            future = await writer.write(b"an event", key=b"order-17")
-            print(await future)                             durable from here on: its segment and offset
-
-    A task that is cancelled while it waits for room has written nothing; one that is cancelled while it waits for a
-    future, or in `flush`, loses no event: it is written once, and becomes durable. What asks the store is done in
-    threads, and goes on there if the task is cancelled.
-
-    Threads: those of one event loop, any number of tasks.
+    Args:
+        error: what has become of it.
     """
 
-    def __init__(
-        self,
-        stream: Stream,
-        host: ObjectSegments,
-        *,
-        settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
-        system: Components | None = None,
-    ) -> None:
-        self.settings = settings
-        self._open = partial(StreamWriter, stream, host, settings=settings, system=system)
-        self._opening: asyncio.Future[StreamWriter] | None = None
-        self._commits = host.commits
-        self._system = host.system if system is None else system
-
-    async def __aenter__(self) -> Self:
-        await self._writer()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            await self.close()
-
-    async def write(self, payload: bytes, key: Key, *, transaction: UUID | None = None) -> WriteFuture:
-        """See `StreamWriter.write`; waits for room alone, and not in the loop's thread."""
-        writer = await self._writer()
-        if transaction is None:
-            return await self._taken(partial(writer.write_now, payload, key), size_bytes_of([payload]))
-        return writer.write(payload, key, transaction=transaction)
-
-    async def write_many(
-        self, events: Iterable[tuple[bytes, Key]], *, transaction: UUID | None = None
-    ) -> list[WriteFuture]:
-        """See `StreamWriter.write_many`; likewise."""
-        writer = await self._writer()
-        pairs = list(events)
-        if transaction is None:
-            return await self._taken(partial(writer.write_many_now, pairs), size_bytes_of(each for each, _ in pairs))
-        return writer.write_many(pairs, transaction=transaction)
-
-    async def flush(self) -> None:
-        """See `StreamWriter.flush`."""
-        await asyncio.to_thread((await self._writer()).flush)
-
-    async def carry_out_requests(self) -> list[str]:
-        """See `StreamWriter.carry_out_requests`."""
-        return await asyncio.to_thread((await self._writer()).carry_out_requests)
-
-    async def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
-        """See `StreamWriter.begin_transaction`."""
-        begin = (await self._writer()).begin_transaction
-        return await asyncio.to_thread(begin, lease_ms=lease_ms, writer_id=writer_id)
-
-    async def commit_transaction(self, transaction: UUID) -> None:
-        """See `StreamWriter.commit_transaction`."""
-        await asyncio.to_thread((await self._writer()).commit_transaction, transaction)
-
-    async def abort_transaction(self, transaction: UUID) -> None:
-        """See `StreamWriter.abort_transaction`."""
-        await asyncio.to_thread((await self._writer()).abort_transaction, transaction)
-
-    async def close(self) -> None:
-        """See `StreamWriter.close`. Nothing where nothing was ever asked of it."""
-        if self._opening is not None:
-            await asyncio.to_thread((await self._writer()).close)
-
-    async def _writer(self) -> StreamWriter:
-        """The writer, opened once, in a thread: it asks the store for its segments."""
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
-        opening = self._opening
-        try:
-            return await asyncio.shield(opening)
-        except AccelError:
-            if self._opening is opening:
-                self._opening = None  # the next one tries again
-            raise
-
-    async def _taken(self, take: Callable[[], Taken | None], size_bytes: int) -> Taken:
-        deadline = self._system.timer() + self.settings.room_seconds
-        while (taken := take()) is None:
-            loop, woken = asyncio.get_running_loop(), asyncio.Event()
-            self._commits.when_freed(partial(_wake, loop, woken))
-            if (taken := take()) is not None:
-                break
-            left = deadline - self._system.timer()
-            try:
-                async with asyncio.timeout(max(0.0, left)):
-                    await woken.wait()
-            except TimeoutError:
-                raise self._commits.stalled(size_bytes, self.settings.room_seconds) from None
-        return taken
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
-def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
-        loop.call_soon_threadsafe(woken.set)
+def _check_number(transaction: UUID | None, number: int | None) -> None:
+    if transaction is not None and number is not None:
+        raise InvalidArgument("expected a number or a transaction, found both")
 
 
 def _checked_events(events: Iterable[tuple[bytes, Key]]) -> tuple[list[bytes], list[float]]:

@@ -41,8 +41,10 @@ from typing import Annotated, Final, NamedTuple, Protocol
 import numpy as np
 
 from accel.catalog.records import WRITER_NUMBER, Rows, no_rows
+from accel.errors import InvalidArgument
 from accel.history.rules.segments import SegmentRecord
 from accel.history.store.hosts import StreamName
+from accel.streams.acknowledgements import WriteFuture
 from accel.streams.rules.events import NO_WRITER, NUMBER_MAX, WRITER_ID_SIZE_BYTES, WriterRun, run_of
 from accel.streams.settings import SegmentsSettings
 from accel.system import Components
@@ -177,6 +179,69 @@ def progress_of(parts: Iterable[tuple[float, float, WriterHeld]]) -> Progress:
     covered = min((each.covering(low, high) for low, high, each in known), default=NOTHING)
     highest = max((held.number for _, _, each in known for held in each.held), default=NOTHING)
     return Progress(max(settled, covered + 1), max(settled, highest + 1))
+
+
+class WriterNumbering:
+    """Numbers the events of one writer. Threads: one at a time.
+
+    Args:
+        writer_id: 16 bytes, not all of them 0.
+        progress: how far the writer had come before.
+
+    Attributes:
+        next_number: of the next event that is written without one.
+        error: why an event is not durable, and never will be: then no later one may come before it.
+    """
+
+    def __init__(self, writer_id: bytes, progress: Progress) -> None:
+        check_writer_id(writer_id)
+        self.writer_id, self._progress = writer_id, progress
+        self.next_number = progress.unused
+        self.error: BaseException | None = None
+        self._is_begun = False
+        self._on_their_way: deque[tuple[int, WriteFuture]] = deque()
+
+    def resume(self) -> int:
+        """The number that the producer goes on with; from then on events without a number get those from there on.
+
+        Raises:
+            InvalidArgument: events were written already.
+        """
+        if self._is_begun:
+            raise InvalidArgument("expected to be asked before the first event is written, found events written")
+        self.next_number = self._progress.next_number
+        return self.next_number
+
+    def take(self, count: int, number: int | None) -> range:
+        """The numbers of so many events.
+
+        Args:
+            count: how many, at least 1.
+            number: of the first one; None = the next one.
+
+        Raises:
+            InvalidArgument: a number that is not above those before it, or too high.
+            What has become of an earlier event, if it will never be durable.
+        """
+        if self.error is not None:
+            raise self.error
+        first = self.next_number if number is None else number
+        least = self.next_number if self._is_begun else 0
+        if not least <= first <= NUMBER_MAX - count + 1:
+            raise InvalidArgument(f"expected a number of {least} to {NUMBER_MAX - count + 1}, found {first}")
+        self._is_begun, self.next_number = True, first + count
+        return range(first, first + count)
+
+    def written(self, numbers: Iterable[int], futures: Iterable[WriteFuture]) -> None:
+        """Events with these numbers are on their way."""
+        self._on_their_way.extend(zip(numbers, futures, strict=True))
+
+    def events(self, numbers: Sequence[int], positions: Sequence[float]) -> NumberedEvents:
+        """What is said of events that are to be appended. O(events that became durable since)."""
+        waiting = self._on_their_way
+        while waiting and waiting[0][1].done() and not isinstance(waiting[0][1].outcome, BaseException):
+            waiting.popleft()
+        return NumberedEvents(self.writer_id, numbers, positions, waiting[0][0] if waiting else numbers[0])
 
 
 @dataclass(slots=True)

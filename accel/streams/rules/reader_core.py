@@ -63,6 +63,9 @@ class ReaderSettings:
             buffers has room for two such requests.
         buffer_bytes_max: payload in all buffers, requests under way included. Each segment may have one request of
             `fill_bytes` whatever this says, for else some would never be read.
+        read_ahead_bytes: payload that a source is told of before it is asked for, of all segments together, about; only
+            of segments whose last request brought all that it could. A source fetches it within a bound of its own
+            (`SharedChunks`). 0 = none.
         requests_max: requests under way at once.
         reorder_wait_seconds: how long a reader that has events waits for one request of a segment that may have older
             ones. At the tail, where a segment had nothing a moment ago, it waits no longer than requests usually take.
@@ -79,6 +82,7 @@ class ReaderSettings:
 
     fill_bytes: int = MIB
     buffer_bytes_max: int = 64 * MIB
+    read_ahead_bytes: int = 32 * MIB
     requests_max: int = 16
     reorder_wait_seconds: float = 10.0
     idle_seconds: float = 0.5
@@ -89,7 +93,7 @@ class ReaderSettings:
     def __post_init__(self) -> None:
         check_settings(
             self,
-            least={"reorder_wait_seconds": 0, "retry_seconds": 0},
+            least={"read_ahead_bytes": 0, "reorder_wait_seconds": 0, "retry_seconds": 0},
             most={"reorder_wait_seconds": 60, "idle_seconds": 3600},
         )
 
@@ -103,6 +107,7 @@ class Fill(NamedTuple):
         max_bytes: of payload; about.
         token: where the last read left off in the segment's time index.
         end: one past the last offset wanted; None = as far as there is data.
+        ahead_bytes: payload behind that which is to be asked for next, about: it may be fetched meanwhile.
     """
 
     segment_id: int
@@ -110,6 +115,7 @@ class Fill(NamedTuple):
     max_bytes: int
     token: int = NO_TOKEN
     end: int | None = None
+    ahead_bytes: int = 0
 
 
 class AskEnd(NamedTuple):
@@ -178,6 +184,7 @@ class _Buffer:
         batches: what is at hand, each with the newest picture that it may come from.
         following: the successors of one that is sealed, once all of it is here.
         is_at_tail: whether it was seen at its end, not sealed, and gave no full answer since.
+        has_more: whether its last request brought all that it could.
         as_of: the newest picture in which it had no more than came from it.
         news_as_of: the picture for whose sake it was asked anew.
         asked_seconds: when its request was begun; before that, when it began to want one.
@@ -197,6 +204,7 @@ class _Buffer:
     may_ask: bool = True
     following: tuple[SegmentRecord, ...] | None = None
     is_at_tail: bool = False
+    has_more: bool = False
     as_of: int = _NEVER
     news_as_of: int = _NEVER
     asked_seconds: float = 0.0
@@ -311,7 +319,8 @@ class ReaderCore:
             buffer.offset = max(buffer.offset, events.next_offset)
         else:
             buffer.must_ask_end = True
-        if size_bytes < fill.max_bytes:
+        buffer.has_more = size_bytes >= fill.max_bytes
+        if not buffer.has_more:
             buffer.as_of = max(buffer.as_of, buffer.news_as_of, events.as_of)
         else:
             buffer.is_at_tail = False  # there is more than it could bring
@@ -514,10 +523,15 @@ class ReaderCore:
         share = max(fill_bytes, most // max(1, len(self._buffers)))
         if share >= 4 * fill_bytes:
             fill_bytes *= 2  # fewer and longer requests, and the next ones begin sooner, where there is room for it
-        is_full = buffer.size_bytes + fill_bytes > share or self._bytes + fill_bytes > most
-        if is_full and (buffer.batches or segment_id in self._ahead):
-            return None
-        return Fill(segment_id, buffer.offset, fill_bytes, buffer.token, end=buffer.end)
+        if buffer.batches or segment_id in self._ahead:
+            room_bytes = min(share - buffer.size_bytes, most - self._bytes)
+            if 4 * room_bytes < 3 * fill_bytes:
+                return None
+            fill_bytes = min(
+                fill_bytes, room_bytes
+            )  # batches are whole: the last request brought some more than it should
+        ahead_bytes = self.settings.read_ahead_bytes // max(1, len(self._buffers)) if buffer.has_more else 0
+        return Fill(segment_id, buffer.offset, fill_bytes, buffer.token, buffer.end, ahead_bytes)
 
     def _answered(self, step: Step, took_seconds: float = 0.0) -> _Buffer | None:
         """The buffer that waits for this; None if the segment was given up, or begun anew, meanwhile."""

@@ -107,12 +107,14 @@ class Events:
         payloads: what the producer sent, as many.
         futures: of those who wrote them, as many; none for events of a transaction.
         size_bytes: of all of them.
+        numbers: of the events of a writer with an id, ascending; none for others.
     """
 
     positions: list[float] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     futures: list[Any] = field(default_factory=list)
     size_bytes: int = 0
+    numbers: list[int] = field(default_factory=list)
 
     def extend(self, positions: Iterable[float], payloads: Sequence[bytes], futures: Iterable[Any] = ()) -> int:
         """Add events; gives how many bytes these are."""
@@ -130,8 +132,23 @@ class Events:
             found.positions.append(self.positions[at])
             found.payloads.append(self.payloads[at])
             found.futures.append(self.futures[at])
+            if self.numbers:
+                found.numbers.append(self.numbers[at])
         found.size_bytes = size_bytes_of(found.payloads)
         return found
+
+
+def in_order_of_numbers(runs: Sequence[Events]) -> list[Events]:
+    """Runs of several segments as one, whose numbers ascend; the same runs if they have none. O(events log events)."""
+    if len(runs) < 2 or not runs[0].numbers:
+        return list(runs)
+    joined = Events()
+    for run in runs:
+        joined.positions += run.positions
+        joined.payloads += run.payloads
+        joined.futures += run.futures
+        joined.numbers += run.numbers
+    return [joined.chosen(sorted(range(len(joined.numbers)), key=joined.numbers.__getitem__))]
 
 
 class PendingEvents:
@@ -154,8 +171,8 @@ class PendingEvents:
     def __len__(self) -> int:
         return sum(len(run.payloads) for runs in self._runs.values() for run in runs)
 
-    def add(self, segment_id: int, position: float, payload: bytes, future: Any) -> None:
-        """Add a single write. O(1)."""
+    def add(self, segment_id: int, position: float, payload: bytes, future: Any, number: int | None = None) -> None:
+        """Add a single write, perhaps with its number. O(1)."""
         runs = self._runs.get(segment_id)
         size_bytes = len(payload) + OVERHEAD_BYTES
         if runs is None:
@@ -168,6 +185,8 @@ class PendingEvents:
         run.payloads.append(payload)
         run.futures.append(future)
         run.size_bytes += size_bytes
+        if number is not None:
+            run.numbers.append(number)
 
     def add_run(self, segment_id: int, events: Events, *, is_first: bool = False) -> None:
         """Add what is to be appended together, behind what waits or before it. O(events)."""
@@ -282,6 +301,39 @@ class OpenTransactions:
     def ids(self) -> list[UUID]:
         """The transactions that are open here."""
         return list(self._events)
+
+
+def first_events(runs: deque[Events], events_max: int, bytes_max: int) -> Events:
+    """Take the first events out of runs, so many that they keep within both bounds; one at least. O(events).
+
+    Args:
+        runs: in their order, one at least, none of them empty.
+        events_max, bytes_max: see `PendingEvents`.
+    """
+    part = Events()
+    while runs and len(part.payloads) < events_max:
+        run = runs[0]
+        fitting = _fitting(part, run, events_max, bytes_max)
+        taken = run.chosen(range(fitting))
+        part.positions += taken.positions
+        part.payloads += taken.payloads
+        part.futures += taken.futures
+        part.size_bytes += taken.size_bytes
+        if fitting < len(run.payloads):
+            runs[0] = run.chosen(range(fitting, len(run.payloads)))
+            break
+        runs.popleft()
+    return part
+
+
+def _fitting(part: Events, run: Events, events_max: int, bytes_max: int) -> int:
+    room_bytes = bytes_max - part.size_bytes
+    most = min(len(run.payloads), events_max - len(part.payloads))
+    for at in range(most):
+        room_bytes -= len(run.payloads[at]) + OVERHEAD_BYTES
+        if room_bytes < 0 and (at or part.payloads):
+            return at
+    return most
 
 
 def size_bytes_of(payloads: Iterable[bytes]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from concurrent.futures import Executor
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from loaders.errors import KeyMissing
 from loaders.format import BlockIndex, LinkedObject, ObjectEncoder, RecordBatch, encode_composite
 from loaders.layout import ObjectLayout
 from loaders.merge.plan import MergeLimits
+from loaders.shared_loads import SharedChunks
 from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, put, store_of, system
 from tests.accel.lookup.test_accelerator import PushOnWait
@@ -259,3 +261,48 @@ def test_rows_of_many_blocks_do_not_end_a_read_before_its_budget_is_spent() -> N
             taken = len(list(reading))
             assert taken == -(-budget // 10)
             assert (reading.ending, reading.next_offset) == (Ending.LIMIT, taken)
+
+
+def test_a_read_announces_what_lies_behind_its_budget_and_the_next_one_sends_no_request() -> None:
+    store = one_object(small_blocks(50))
+    chunks = SharedChunks(store, chunk_bytes=1600, used_least=0)
+    with accelerator(store, line_image([0])) as one:
+        reading = one.read(STREAM, 0, max_bytes=1000, ranges=chunks, ahead_bytes=1000)
+        assert len(list(reading)) == 10
+        one.wait_idle()
+        before = store.snapshot().gets
+        assert len(list(one.read(STREAM, reading.next_offset, max_bytes=1000, ranges=chunks))) == 10
+        assert store.snapshot().gets == before
+
+
+def test_a_read_announces_nothing_behind_its_end_and_without_being_asked_to() -> None:
+    announced: list[tuple[int, int]] = []
+
+    class Told(SharedChunks):
+        def announce(self, key: str, start: int, end: int, executor: Executor) -> None:
+            del key, executor
+            announced.append((start, end))
+
+    store = one_object(small_blocks(50))
+    chunks = Told(store)
+    with accelerator(store, line_image([0])) as one:
+        assert len(list(one.read(STREAM, 0, max_bytes=1000, ranges=chunks))) == 10
+        assert len(list(one.read(STREAM, 0, 10, max_bytes=1000, ranges=chunks, ahead_bytes=1000))) == 10
+        assert announced == []
+        assert len(list(one.read(STREAM, 0, 15, max_bytes=1000, ranges=chunks, ahead_bytes=10_000))) == 10
+    assert len(announced) == 1
+
+
+def test_a_read_announces_what_the_next_objects_have() -> None:
+    objects = 6
+    store = line_store(objects)
+    chunks = SharedChunks(store)
+    with accelerator(store, line_image(list(range(objects)))) as one:
+        given = offset = 0
+        while read := list(one.read(STREAM, offset, max_bytes=1, ranges=chunks, ahead_bytes=1000)):
+            given, offset = given + len(read), read[-1].end_offset
+            one.wait_idle()
+            if offset < 10 * objects:
+                assert chunks.stats().requests > offset // 10  # those of the next object are here
+    assert offset == 10 * objects
+    assert chunks.stats().requests == objects  # each object's blocks once

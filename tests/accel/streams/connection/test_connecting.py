@@ -7,14 +7,24 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Barrier
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 import accel
 from accel import CatalogSettings, Connection, ConnectionSettings, Event, FormatRecord, ReaderSettings
-from accel.errors import CatalogMissing, Closed, CommitRefused, SessionFenced, WrongProcess
+from accel.errors import (
+    CatalogMissing,
+    Closed,
+    CommitRefused,
+    InvalidArgument,
+    OwnerUnreachable,
+    SessionFenced,
+    WrongProcess,
+)
 from accel.streams.owners import OwnersTable
 from accel.streams.settings import SegmentsSettings
 from accel.system import SYSTEM
@@ -252,6 +262,84 @@ def test_a_stream_is_scaled_by_the_session_that_is_opened_for_it(store: MemorySt
         stream.seal()
         streams.stream_store.delete_stream("shop", "orders")
         assert list(streams.stream_store.streams("shop")) == []
+
+
+# Several processes that write one stream
+
+SECRET = "a secret of the shop"  # noqa: S105 - of tests
+
+
+def test_processes_share_a_stream_and_each_writes_all_keys(store: MemoryStore) -> None:
+    with accel.connect(store, create=FORMAT, listen="127.0.0.1:0", secret=SECRET, settings=SMALL) as one:
+        written(one, b"1", b"2", b"3")
+        address = one.registration.owner.address
+        with accel.connect(store, owners=[address], secret=SECRET, settings=SMALL) as other:
+            written(other, b"4", b"5", b"6")
+            with other.writer("shop", "orders") as writer:
+                assert writer.write(b"7", key="anna").result() is not None
+            stream = other.stream("shop", "orders")
+            assert stream.merge(*stream.active_segments().ids.tolist()).epoch == 1
+            written(other, b"8")
+        with one.reader("shop", "orders", settings=QUICK) as reader:
+            assert payloads(reader) == [b"%d" % at for at in range(1, 9)]
+
+
+def test_an_owner_that_cannot_be_asked_is_named_and_its_segments_are_taken_over_when_it_has_ended(
+    store: MemoryStore,
+) -> None:
+    with connected(store) as one:
+        written(one, b"1")
+        with connected(store) as other:
+            writer = other.writer("shop", "orders")
+            future = writer.write(b"2", key="anna")
+            with pytest.raises(OwnerUnreachable, match=f"node {one.node_id} without an address"):
+                writer.flush()
+            assert not future.done()
+            one.close()
+            assert future.result() is not None
+    with connected(store) as streams, streams.reader("shop", "orders", settings=QUICK) as reader:
+        assert payloads(reader) == [b"1", b"2"]
+
+
+def test_an_application_of_the_connection_takes_events(store: MemoryStore) -> None:
+    with accel.connect(store, create=FORMAT, address="http://one", secret=SECRET, settings=SMALL) as one:
+        written(one)
+        one.host.open_segments(("shop", "orders"), [0])
+        assert one.registration.owner.address == "http://one"
+        assert [route.path for route in one.forwarding_app().routes] == ["/accel/append", "/accel/carry-out"]  # type: ignore[attr-defined]  # they are routes with paths
+
+
+def test_secrets_come_from_arguments_files_and_the_environment(
+    store: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ACCEL_FORWARDING_SECRET", "ACCEL_FORWARDING_SECRET_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InvalidArgument, match="ACCEL_FORWARDING_SECRET"):
+        accel.connect(store, owners=["http://one"])
+    path = tmp_path / "secret"
+    path.write_text(f"{SECRET}\n")
+    accel.connect(store, owners=["http://one"], secret=path)
+    monkeypatch.setenv("ACCEL_FORWARDING_SECRET_FILE", str(path))
+    accel.connect(store, owners=["http://one"])
+    monkeypatch.setenv("ACCEL_FORWARDING_SECRET", "short")
+    with pytest.raises(InvalidArgument, match="16 characters"):
+        accel.connect(store, owners=["http://one"])
+    assert SECRET not in repr(accel.connect(store, owners=["http://one"], secret=SECRET))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"listen": "8080"}, "host:port"),
+        ({"listen": "localhost:http"}, "host:port"),
+        ({"listen": "0.0.0.0:8080"}, "by which others reach"),
+        ({"address": "one:8080"}, "expected an address"),
+        ({"owners": ["http://one/path"]}, "expected an address"),
+    ],
+)
+def test_what_nobody_could_reach_is_refused(store: MemoryStore, options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InvalidArgument, match=expected):
+        accel.connect(store, secret=SECRET, **options)
 
 
 # Where there is no catalog

@@ -442,6 +442,39 @@ def test_memory_is_bounded_while_events_are_held_back_and_successors_filled_ahea
     assert core.buffered_bytes == 0
 
 
+def test_a_segment_that_gave_all_that_it_could_is_read_ahead_and_one_that_did_not_is_not() -> None:
+    story = Story(2)
+    for _ in range(5):
+        story.append([0, KEYS - 1])
+    core = ReaderCore(story.frontier(story.beginning()), small(read_ahead_bytes=100), follow=False)
+    first = [step for step in core.next_steps() if isinstance(step, Fill)]
+    assert [step.ahead_bytes for step in first] == [0, 0]
+    for each in first:
+        story.answer(core, each)
+    ahead = []
+    while not core.is_finished:
+        for step in core.next_steps():
+            ahead += [(step.offset, step.ahead_bytes)] if isinstance(step, Fill) else []
+            story.answer(core, step)
+        core.take()
+    assert {size for _, size in ahead} == {0, 50}  # each of both segments has half
+    assert all(size == 0 for offset, size in ahead if offset >= 5)
+
+
+def test_a_segment_with_little_room_left_is_asked_for_as_much_and_not_for_next_to_nothing() -> None:
+    story = Story(1)
+    for _ in range(50):
+        story.append([0])
+    core = ReaderCore(story.frontier(story.beginning()), small(fill_bytes=20, buffer_bytes_max=40), follow=False)
+    asked = []
+    while not core.is_finished:
+        for step in core.next_steps():
+            asked += [step.max_bytes] if isinstance(step, Fill) else []
+            story.answer(core, step)
+        core.take()
+    assert 15 <= min(asked) < 20  # batches are whole: an answer brings more than was asked for
+
+
 def test_a_segment_that_is_not_ready_does_not_block_the_others() -> None:
     story = Story(2)
     story.append([0, KEYS - 1, 0, KEYS - 1])

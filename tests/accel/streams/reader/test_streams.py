@@ -7,15 +7,16 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from accel import AsyncStreamReader, Event, StreamReader, StreamWriter
+from accel import AsyncStreamReader, Event, ReadAccelerator, StreamReader, StreamWriter
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.errors import InvalidArgument, PositionTruncated, ReaderStalled
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.values import IdMap
+from accel.history.rules.values import IdMap, Integers
 from accel.history.store import StreamStore
 from accel.history.store.epoch_store import EpochReading
 from accel.streams.reader import Order
@@ -24,7 +25,8 @@ from accel.streams.rules.reader_core import AskEnd, Fill, ReaderSettings, Segmen
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.system import SYSTEM, Components
 from loaders.errors import StoreUnavailable
-from loaders.store import CountingStore, MemoryStore, ObjectStore
+from loaders.shared_loads import SharedChunks
+from loaders.store import CountingStore, Fetched, MemoryStore, ObjectStore
 from range_index.segment_times import NO_TOKEN
 from tests.accel.streams.reader.streams import KEYS, NAME, QUICK, SCOPE, Shop, by_key, shop
 from tests.servers.stores import S3_STORES, store_on_s3
@@ -501,6 +503,44 @@ def test_while_an_image_is_watched_for_the_history_is_asked_only_when_it_has_cha
     assert requests_of_ends(60) == each_second
 
 
+@pytest.mark.parametrize("ends", ["sealed", "scaled"])
+def test_an_end_that_the_image_shows_before_the_history_is_asked_for_each_second(orders: Shop, ends: str) -> None:
+    clock = [0.0]
+    source = ObjectSegmentSource(
+        orders.stream, orders.accelerator, orders.store, system=replace(SYSTEM, timer=lambda: clock[0])
+    )
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    segment = orders.stream.active_segments()[0]
+
+    def end() -> int | None:
+        while True:
+            clock[0] += 1.5
+            source.fill(Fill(segment.id, 0, 1))
+            if not (found := source.ask_end(AskEnd(segment.id))).is_stale:
+                return found.size
+
+    found_meanwhile: list[int | None] = []
+    seal = orders.host.seal
+
+    def seal_and_look(name: tuple[str, str], ids: Integers) -> Mapping[int, int]:
+        sizes = seal(name, ids)
+        orders.catalog.refresh()
+        orders.accelerator.refresh()
+        source.watch()
+        found_meanwhile.append(end())
+        return sizes
+
+    with mock.patch.object(orders.host, "seal", seal_and_look):
+        if ends == "sealed":
+            orders.stream.seal()
+        else:
+            orders.stream.split(segment.id)
+    size = orders.stream.cuts.sealed_size(segment.id)
+    assert size
+    assert (found_meanwhile, end()) == ([None], size)
+
+
 class Outage(Failing):
     """Answers nothing before some time has passed. A clock of its own: a request that fails takes two seconds."""
 
@@ -596,6 +636,79 @@ def test_lag_counts_from_the_last_event(orders: Shop) -> None:
         events = list(reader)
         assert 0 <= reader.lag() < 60
         assert reader.lag(events[-1].segment_id) == pytest.approx(reader.lag(), abs=1)
+
+
+def ahead_of(opened: Shop, store: ObjectStore, *, ahead_bytes: int = 400) -> tuple[StreamReader, SharedChunks]:
+    """A reader that reads ahead in small pieces, and its chunks."""
+    chunks = SharedChunks(store, chunk_bytes=256, size_bytes_max=4096, used_least=0)
+    source = ObjectSegmentSource(opened.stream, opened.accelerator, store, chunks=chunks)
+    bounds = replace(QUICK, fill_bytes=60, read_ahead_bytes=ahead_bytes)
+    return StreamReader(opened.stream, source, settings=bounds), chunks
+
+
+def test_what_is_read_ahead_changes_no_event_while_segments_are_sealed(orders: Shop) -> None:
+    busy_life(orders)
+    with ahead_of(orders, orders.store)[0] as reader:
+        assert by_key(reader) == orders.written
+
+
+def test_reading_ahead_fetches_no_byte_more(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 400)
+    fetched = []
+    for ahead_bytes in (0, 400):
+        reader, chunks = ahead_of(orders, orders.store, ahead_bytes=ahead_bytes)
+        with reader:
+            assert by_key(reader) == orders.written
+        orders.accelerator.wait_idle()
+        fetched.append(chunks.stats().fetched_bytes)
+    assert fetched[0] == fetched[1]
+
+
+def test_a_stream_that_is_truncated_and_compacted_while_it_is_read_ahead(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(8):
+            orders.write(writer, 60)
+    reader, _ = ahead_of(orders, orders.store)
+    with reader:
+        given = [next(reader) for _ in range(60)]
+        compact_all(orders)
+        orders.stream.truncate(reader.position())
+        orders.catalog.refresh()
+        given.extend(reader)
+    assert by_key(given) == orders.written
+
+
+class Held(CountingStore):
+    """Holds what is asked of objects once it is told to, until it is let go."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.is_holding, self.has_asked, self.go_on = threading.Event(), threading.Event(), threading.Event()
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        if self.is_holding.is_set() and not key.startswith("accel/"):
+            self.has_asked.set()
+            assert self.go_on.wait(TIMEOUT_SECONDS)
+        return super().get_range(key, start, end)
+
+
+def test_a_reader_that_is_closed_while_requests_are_under_way_leaves_no_thread(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 400)
+    store = Held(orders.store)
+    before = set(threading.enumerate())
+    with ReadAccelerator(orders.catalog.images(), store) as accelerator:
+        reader, _ = ahead_of(replace(orders, accelerator=accelerator), store)
+        store.is_holding.set()
+        while not store.has_asked.is_set():
+            reader.next_batch(0.01)
+        reader.close()
+        store.go_on.set()
+    for thread in set(threading.enumerate()) - before:
+        if thread.name.startswith("accel-"):
+            thread.join(TIMEOUT_SECONDS)
+            assert not thread.is_alive(), thread.name
 
 
 def test_events_are_asked_for_one_by_one_within_a_time() -> None:

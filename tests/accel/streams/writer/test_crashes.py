@@ -173,12 +173,12 @@ def test_nothing_is_lost_and_nothing_comes_twice_wherever_a_process_dies() -> No
             raise AssertionError(f"crash before write {number}") from error
 
 
-@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
-def test_a_process_that_dies_leaves_what_was_taken_down(part: float) -> None:
+def test_a_process_that_dies_leaves_what_was_taken_down() -> None:
     _, moments = moments_of_a_whole_story()
-    number = int(part * len(moments))
-    world, story = made(), Story()
-    with pytest.raises(Crash):
-        run(world, CrashStore(world.store, number), story)
-    assert keys_of(world.store) == keys_of(moments[number].store)
-    assert vars(story) == vars(moments[number].story)
+    for part in (0.1, 0.5, 0.9):
+        number = int(part * len(moments))
+        world, story = made(), Story()
+        with pytest.raises(Crash):
+            run(world, CrashStore(world.store, number), story)
+        assert keys_of(world.store) == keys_of(moments[number].store)
+        assert vars(story) == vars(moments[number].story)

@@ -11,9 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from accel.errors import ForwardInDoubt, InvalidArgument, OwnerUnreachable, StoreError
+from accel.errors import FormatLimit, ForwardInDoubt, InvalidArgument, OwnerUnreachable, SegmentsElsewhere, StoreError
+from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
-from accel.streams.forwarding import SegmentService, SharedStreamWriter, forwarding_app
+from accel.history.store import Stream, StreamStore
+from accel.streams.async_writer import AsyncStreamWriter
+from accel.streams.forwarding import SegmentService, forwarding_app
 from accel.streams.owners import (
     CARRY_OUT_PATH,
     PATH,
@@ -23,24 +26,30 @@ from accel.streams.owners import (
     ForwardingClient,
     OwnersTable,
     Registration,
+    SharedSegments,
     Status,
 )
-from accel.streams.settings import ForwardingSettings
+from accel.streams.rules.routing import KeyRouter, key_position
+from accel.streams.settings import ForwardingSettings, StreamWriterSettings
+from accel.streams.writer import StreamWriter
 from accel.testing import Fault, FaultStore
-from tests.accel.streams.writer.world import NAME, Process, World, ids_of
+from loaders.store import ObjectStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
+from tests.accel.streams.writer.world import HISTORY, NAME, Process, World, ids_of
 from tests.examples import examples
 
 SECRET = "a secret of the shop"  # noqa: S105 - of tests
 NODES = (4, 5)
 HALVES = [(0.0, 0.25), (0.25, 0.5)]
 SMALL = ForwardingSettings(events_max=3, wait_seconds=5.0)
+QUICK = StreamWriterSettings(wait_seconds=5.0, pause_seconds=0.2)
 Trouble = Callable[[str], None]
 
 
 class Peer:
     """A process that owns segments, takes events of others, and writes."""
 
-    def __init__(self, world: World, node_id: int, network: Network, store: FaultStore | None = None) -> None:
+    def __init__(self, world: World, node_id: int, network: Network, store: DecoratedStore | None = None) -> None:
         self.world, self.network = world, network
         self.process: Process = world.start(store, node_id=node_id)
         self.owners = OwnersTable(self.process.catalog)
@@ -49,10 +58,16 @@ class Peer:
         self.service = SegmentService(self.process.host, token, streams, settings=SMALL)
         network.services[self.registration.owner.address] = self.service
 
-    def writer(self, client: ForwardingClient | None = None) -> SharedStreamWriter:
-        host = self.process.host
-        client = client or self.network.client()
-        return SharedStreamWriter(self.process.stream(), host, self.owners, client, settings=SMALL)
+    def shared(self, client: ForwardingClient | None) -> tuple[Stream, SharedSegments]:
+        segments = SharedSegments(self.process.host, self.owners, client)
+        streams = StreamStore.open(self.world.store, system=self.world.system, settings=HISTORY, host=segments)
+        return streams.stream(*NAME), segments
+
+    def stream(self) -> Stream:
+        return self.shared(self.network.client())[0]
+
+    def writer(self) -> StreamWriter:
+        return StreamWriter(*self.shared(self.network.client()), settings=QUICK)
 
     def die(self) -> None:
         self.network.services.pop(self.registration.owner.address, None)
@@ -114,7 +129,7 @@ def peers(world: World, network: Network) -> Iterator[tuple[Peer, Peer]]:
     second.die()
 
 
-def write(writer: SharedStreamWriter, numbers: range, word: str = "e") -> None:
+def write(writer: StreamWriter, numbers: range, word: str = "e") -> None:
     for number in numbers:
         for key in range(6):
             writer.write(f"{word}/{key}/{number}".encode(), f"key-{key}")
@@ -147,7 +162,7 @@ def test_each_process_writes_all_keys_and_no_segment_changes_its_owner(world: Wo
 def test_without_an_address_that_may_be_asked_the_error_names_the_owner(peers: tuple[Peer, Peer]) -> None:
     first, _ = peers
     for client in (None, first.network.client("http://elsewhere")):
-        writer = SharedStreamWriter(first.process.stream(), first.process.host, first.owners, client)
+        writer = StreamWriter(*first.shared(client), settings=QUICK)
         write(writer, range(1))
         with pytest.raises(OwnerUnreachable, match="node 5 at http://node-5") as raised:
             writer.flush()
@@ -258,14 +273,13 @@ def test_an_owner_that_lives_and_loses_a_segment_sends_what_was_not_durable_to_t
 def test_a_scale_of_segments_of_several_owners_ends_whichever_process_asks(
     world: World, peers: tuple[Peer, Peer], asked_by: int
 ) -> None:
-    stream = peers[asked_by].process.stream()
+    stream = peers[asked_by].stream()
     with peers[0].writer() as first, peers[1].writer() as second:
         write(first, range(3), "a")
         write(second, range(3), "b")
         first.flush()
         second.flush()
-        wanted = [(0.25, 0.75)]
-        (first, second)[asked_by].carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), wanted))
+        stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)])
         assert stream.state() is StreamState.ACTIVE
         assert set(stream.active_segments().ids.tolist()) == {*ids_of("0@0", "3@0"), *ids_of("4@1")}
         write(first, range(3, 5), "a")
@@ -280,12 +294,13 @@ def test_a_scale_goes_on_without_an_owner_that_died(world: World, peers: tuple[P
         write(writer, range(3))
         writer.flush()
         second.die()
-        stream = first.process.stream()
-        with pytest.raises(OwnerUnreachable, match="node 5"):
-            writer.carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)]))
+        stream = first.stream()
+        with pytest.raises(SegmentsElsewhere, match="node 5") as raised:
+            stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)])
+        assert ["http://node-5" in note for note in raised.value.__notes__] == [True]
         world.seconds += 16
         write(writer, range(3, 5))
-        writer.carry_through(lambda: stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)]))
+        stream.scale(ids_of("1@0", "2@0"), [(0.25, 0.75)])
         assert stream.state() is StreamState.ACTIVE
     assert all_once(world, range(5))
 
@@ -323,12 +338,13 @@ def test_a_fault_of_the_owners_store_loses_and_doubles_nothing(world: World, net
     second.die()
 
 
-def steal(taker: Peer, owner_id: int, random: Random) -> None:
-    """Take a segment over from an owner that lives, and writes."""
+def steal(taker: Peer, owner_id: int, random: Random) -> bool:
+    """Take a segment over from an owner that lives, and writes; gives whether it has one."""
     host = taker.process.host
     theirs = [each for each in ids_of("0@0", "1@0", "2@0") if host.node_of(NAME, each) == owner_id]
     if theirs:
         host.take_over(NAME, {random.choice(theirs): owner_id})
+    return bool(theirs)
 
 
 @pytest.mark.parametrize("seed", range(examples(6)))
@@ -382,6 +398,166 @@ def test_writers_takers_and_a_bad_network_keep_each_key_in_order(seed: int) -> N
         peer.die()
 
 
+# Futures, transactions, threads
+
+
+def places_of(world: World) -> dict[bytes, tuple[int, int]]:
+    return {
+        event.payload: (segment_id, event.offset)
+        for segment_id, batches in world.batches().items()
+        for batch in batches
+        for event in batch
+    }
+
+
+@pytest.mark.parametrize("unit", OffsetUnit)
+def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(network: Network, unit: OffsetUnit) -> None:
+    world = World()
+    world.create(segments=4, unit=unit)
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    second.process.host.open_segments(NAME, ids_of("1@0", "2@0"))
+    left = [1]
+
+    def lose(_: str) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise TimeoutError
+
+    network.after = lose
+    payloads = [b"%d" % at * (at + 1) for at in range(12)]
+    with first.writer() as writer:
+        futures = writer.write_many([(payload, f"key-{at}") for at, payload in enumerate(payloads)])
+        futures.append(writer.write(b"one", "key-1"))
+        writer.flush()
+        found = [future.result() for future in futures]
+    places = places_of(world)
+    assert found == [places[payload] for payload in [*payloads, b"one"]]
+    assert {place.segment_id for place in found if place is not None} > set(ids_of("1@0", "2@0"))
+    first.die()
+    second.die()
+
+
+def test_an_event_that_cannot_be_sent_fails_alone(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, _ = peers
+    keys = {segment_id: f"key-{at}" for at in range(60) for segment_id in [routed(first, f"key-{at}")]}
+    settings = ForwardingSettings(body_bytes_max=10_000, wait_seconds=5.0)
+    client = ForwardingClient(["http://node-5"], SECRET, settings=settings, send=first.network.send)
+    with StreamWriter(*first.shared(client), settings=QUICK) as writer:
+        large = [writer.write(bytes(20_000), keys[segment_id]) for segment_id in (0, 2)]
+        small = [writer.write(b"small", keys[segment_id]) for segment_id in (0, 2)]
+        with suppress(FormatLimit):
+            writer.flush()
+        assert isinstance(large[1].exception(), FormatLimit)
+        assert [future.exception() for future in (large[0], *small)] == [None] * 3
+    assert sorted(map(len, world.payloads())) == [5, 5, 20_000]
+
+
+def routed(peer: Peer, key: str) -> int:
+    return KeyRouter(peer.stream().active_segments()).segment_at(key_position(key.encode()))
+
+
+@pytest.mark.parametrize("theirs", [["2@0"], ["0@0", "1@0", "2@0", "3@0"], []])
+def test_a_transaction_comes_whole_whoever_has_its_segments(world: World, network: Network, theirs: list[str]) -> None:
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    second.process.host.open_segments(NAME, ids_of(*theirs))
+    with first.writer() as writer, second.writer() as other:
+        write(other, range(2), "b")
+        write(writer, range(2), "a")
+        transaction = writer.begin_transaction()
+        outcome = writer.write_many(
+            [(f"a/{key}/2".encode(), f"key-{key}") for key in range(6)], transaction=transaction
+        )
+        writer.commit_transaction(transaction)
+        assert outcome[0].exception() is None
+        for each, word in ((writer, "a"), (other, "b")):
+            write(each, range(3, 4), word)
+            each.flush()
+    assert of_keys(world, "a") == {str(key): [0, 1, 2, 3] for key in range(6)}
+    assert of_keys(world, "b") == {str(key): [0, 1, 3] for key in range(6)}
+    assert world.transaction_keys() == []
+    first.die()
+    second.die()
+
+
+class WhenMerging(DecoratedStore):
+    """Something happens once, after it was said what is about to be merged."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.acts: list[Callable[[], object]] = []
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        answer = send()
+        if self.acts and call.operation == "put" and "accel/transactions/node-" in call.key:
+            self.acts.pop()()
+        return answer
+
+
+def test_a_merge_that_meets_a_take_over_is_made_again_and_its_session_goes_on(world: World, network: Network) -> None:
+    store = WhenMerging(world.store)
+    first, second = Peer(world, 4, network, store), Peer(world, 5, network)
+    with first.writer() as writer, second.writer() as other:
+        write(writer, range(1))
+        writer.flush()
+        transaction = writer.begin_transaction()
+        for key in range(6):
+            writer.write(f"e/{key}/1".encode(), f"key-{key}", transaction=transaction)
+
+        def steal() -> None:
+            write(writer, range(2, 3))  # waits for the next object, in segments that the merge has taken, too
+            second.process.host.take_over(NAME, {1: 4, 2: 4})
+
+        store.acts.append(steal)
+        writer.commit_transaction(transaction)
+        assert not store.acts
+        write(writer, range(3, 4))
+        write(other, range(1), "b")
+        other.flush()
+    found = of_keys(world)
+    assert {key: sorted(numbers) for key, numbers in found.items()} == {str(key): [0, 1, 2, 3] for key in range(6)}
+    assert all([number for number in numbers if number != 1] == [0, 2, 3] for numbers in found.values())
+    assert all_once(world, range(1), "b")
+    assert world.transaction_keys() == []
+    first.die()
+    second.die()
+
+
+def test_writers_with_threads_keep_each_key_in_order_while_segments_move(world: World, network: Network) -> None:
+    world.work_beside()
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    writers = [first.writer(), second.writer()]
+    random, moves = Random(7), 0
+    for number in range(30):
+        for word, writer in zip("ab", writers, strict=True):
+            write(writer, range(number, number + 1), word)
+        if number % 5 == 4:
+            taker, owner_id = random.choice([(first, 5), (second, 4)])
+            moves += steal(taker, owner_id, random)
+    for writer in writers:
+        writer.close()
+    assert moves
+    assert all_once(world, range(30), "a")
+    assert all_once(world, range(30), "b")
+    first.die()
+    second.die()
+
+
+def test_under_asyncio_events_are_forwarded(world: World, network: Network) -> None:
+    world.work_beside()
+    first, second = (Peer(world, node_id, network) for node_id in NODES)
+    second.process.host.open_segments(NAME, ids_of("0@0", "1@0", "2@0", "3@0"))
+
+    async def run() -> set[int]:
+        async with AsyncStreamWriter(*first.shared(network.client()), settings=QUICK) as writer:
+            futures = [await writer.write(b"e/%d/0" % key, f"key-{key}") for key in range(6)]
+            return {place.segment_id for place in [await future for future in futures] if place is not None}
+
+    assert len(asyncio.run(run())) > 1
+    assert all_once(world, range(1))
+    first.die()
+    second.die()
+
+
 # The service and its route
 
 
@@ -396,9 +572,9 @@ def test_a_service_leaves_out_what_it_has_and_tells_other_owners(world: World, p
     take = second.service.take
     assert take(request_of(second, 0, b"a", is_repeat=True)) == AppendReply(Status.UNKNOWN)
     assert take(request_of(second, 0, b"a", owner_token=b"other")) == AppendReply(Status.OTHER_OWNER)
-    assert take(request_of(second, 0, b"a", b"b")) == AppendReply(Status.DURABLE, 2)
-    assert take(request_of(second, 1, b"b", b"c", is_repeat=True)) == AppendReply(Status.DURABLE, 3)
-    assert take(request_of(second, 0, b"a")) == AppendReply(Status.DURABLE, 3)
+    assert take(request_of(second, 0, b"a", b"b")) == AppendReply(Status.DURABLE, 2, 0, 0)
+    assert take(request_of(second, 1, b"b", b"c", is_repeat=True)) == AppendReply(Status.DURABLE, 3, 2, 2)
+    assert take(request_of(second, 0, b"a")) == AppendReply(Status.DURABLE, 3, 2, 2)
     assert take(request_of(second, 0, b"a", segment_id=0)).status is Status.ELSEWHERE
     assert world.payloads() == [b"a", b"b", b"c"]
 
@@ -418,9 +594,9 @@ def test_a_copy_that_comes_after_a_refusal_is_left_out(world: World, peers: tupl
     first.process.host.take_over(NAME, {2: 5})
     late = request_of(second, 1, b"b")
     for _ in range(2):  # its reply may be lost
-        assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1)
+        assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1, 0, 0)
     second.process.host.take_over(NAME, {2: 4})
-    assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1)
+    assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1, 0, 0)
     first.process.host.take_over(NAME, {2: 5})
     second.die()
     again = world.start(node_id=5)
@@ -470,7 +646,7 @@ def test_the_route_takes_events_of_those_who_have_the_secret(world: World, peers
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"x" * 6_000)))[0] == 413
     assert world.payloads() == []
     status, told = ask(app, body)
-    assert (status, msgspec.msgpack.decode(told, type=AppendReply)) == (200, AppendReply(Status.DURABLE, 1))
+    assert (status, msgspec.msgpack.decode(told, type=AppendReply)) == (200, AppendReply(Status.DURABLE, 1, 0, 0))
     assert world.payloads() == [b"a"]
 
 

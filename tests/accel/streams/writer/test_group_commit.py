@@ -27,9 +27,9 @@ from accel.errors import (
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.store import Stream
 from accel.streams.acknowledgements import EventPlace, WriteFuture
+from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
-from accel.streams.writer import AsyncStreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall

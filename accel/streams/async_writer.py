@@ -1,0 +1,154 @@
+"""`AsyncStreamWriter`: writes a stream from an event loop, by a `StreamWriter` whose calls wait for nothing there.
+
+in the loop's thread    events are taken, futures awaited, and so is room, if there is none
+in other threads        all that asks the store: opening, flushing, transactions, closing
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+from uuid import UUID
+
+from accel.errors import AccelError
+from accel.history.store import Stream
+from accel.streams.acknowledgements import WriteFuture
+from accel.streams.owners import SharedSegments, own_segments
+from accel.streams.rules.routing import size_bytes_of
+from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import StreamWriterSettings
+from accel.streams.writer import Key, StreamWriter
+from accel.system import Components
+
+Taken = TypeVar("Taken", WriteFuture, list[WriteFuture])
+
+
+class AsyncStreamWriter:
+    """Writes events to one stream from an event loop; arguments, results and errors are those of `StreamWriter`.
+
+        async with AsyncStreamWriter(stream, host) as writer:
+            future = await writer.write(b"an event", key=b"order-17")
+            print(await future)                             durable from here on: its segment and offset
+
+    A task that is cancelled while it waits for room has written nothing; one that is cancelled while it waits for a
+    future, or in `flush`, loses no event: it is written once, and becomes durable. What asks the store is done in
+    threads, and goes on there if the task is cancelled.
+
+    Threads: those of one event loop, any number of tasks.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        host: ObjectSegments | SharedSegments,
+        *,
+        settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
+        system: Components | None = None,
+        writer_id: UUID | None = None,
+    ) -> None:
+        self.settings = settings
+        self._open = partial(StreamWriter, stream, host, settings=settings, system=system, writer_id=writer_id)
+        self._opening: asyncio.Future[StreamWriter] | None = None
+        own = own_segments(host)
+        self._commits = own.commits
+        self._system = own.system if system is None else system
+
+    async def __aenter__(self) -> Self:
+        await self._writer()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            await self.close()
+
+    async def resume(self) -> int:
+        """See `StreamWriter.resume`."""
+        return (await self._writer()).resume()
+
+    async def write(
+        self, payload: bytes, key: Key, *, transaction: UUID | None = None, number: int | None = None
+    ) -> WriteFuture:
+        """See `StreamWriter.write`; waits for room alone, and not in the loop's thread."""
+        writer = await self._writer()
+        if transaction is None:
+            return await self._taken(partial(writer.write_now, payload, key, number=number), size_bytes_of([payload]))
+        return writer.write(payload, key, transaction=transaction, number=number)
+
+    async def write_many(
+        self,
+        events: Iterable[tuple[bytes, Key]],
+        *,
+        transaction: UUID | None = None,
+        number: int | None = None,
+    ) -> list[WriteFuture]:
+        """See `StreamWriter.write_many`; likewise."""
+        writer = await self._writer()
+        pairs = list(events)
+        if transaction is None:
+            size_bytes = size_bytes_of(each for each, _ in pairs)
+            return await self._taken(partial(writer.write_many_now, pairs, number=number), size_bytes)
+        return writer.write_many(pairs, transaction=transaction, number=number)
+
+    async def flush(self) -> None:
+        """See `StreamWriter.flush`."""
+        await asyncio.to_thread((await self._writer()).flush)
+
+    async def carry_out_requests(self) -> list[str]:
+        """See `StreamWriter.carry_out_requests`."""
+        return await asyncio.to_thread((await self._writer()).carry_out_requests)
+
+    async def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
+        """See `StreamWriter.begin_transaction`."""
+        begin = (await self._writer()).begin_transaction
+        return await asyncio.to_thread(begin, lease_ms=lease_ms, writer_id=writer_id)
+
+    async def commit_transaction(self, transaction: UUID) -> None:
+        """See `StreamWriter.commit_transaction`."""
+        await asyncio.to_thread((await self._writer()).commit_transaction, transaction)
+
+    async def abort_transaction(self, transaction: UUID) -> None:
+        """See `StreamWriter.abort_transaction`."""
+        await asyncio.to_thread((await self._writer()).abort_transaction, transaction)
+
+    async def close(self) -> None:
+        """See `StreamWriter.close`. Nothing where nothing was ever asked of it."""
+        if self._opening is not None:
+            await asyncio.to_thread((await self._writer()).close)
+
+    async def _writer(self) -> StreamWriter:
+        """The writer, opened once, in a thread: it asks the store for its segments."""
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except AccelError:
+            if self._opening is opening:
+                self._opening = None  # the next one tries again
+            raise
+
+    async def _taken(self, take: Callable[[], Taken | None], size_bytes: int) -> Taken:
+        deadline = self._system.timer() + self.settings.room_seconds
+        while (taken := take()) is None:
+            loop, woken = asyncio.get_running_loop(), asyncio.Event()
+            self._commits.when_freed(partial(_wake, loop, woken))
+            if (taken := take()) is not None:
+                break
+            left = deadline - self._system.timer()
+            try:
+                async with asyncio.timeout(max(0.0, left)):
+                    await woken.wait()
+            except TimeoutError:
+                raise self._commits.stalled(size_bytes, self.settings.room_seconds) from None
+        return taken
+
+
+def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+        loop.call_soon_threadsafe(woken.set)
