@@ -45,6 +45,8 @@ BENCHMARKS: Final = {
     "time_order": "time_order.run",
     "order_latency": "reader_latency.run_order",
     "stream_read": "stream_client.run_read",
+    "stream_read_slow": "stream_client.run_read_slow",
+    "stream_decode": "stream_client.run_decode",
     "seen_latency": "reader_latency.run_seen",
     "reader_idle": "reader_latency.run_idle",
     "reader_restart": "reader_latency.run_restart",
@@ -68,9 +70,10 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Measure ours against a peer, both sides in one run, and print the ratio.
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
-    cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh,
-    follow_idle, refresh, compaction_copy, history_year, time_order, order_latency, stream_read, seen_latency,
-    reader_idle, reader_restart, write_durable, ack_latency, writer_restart, read_pipelined, slow_get, hanging.
+    cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
+    refresh, compaction_copy, history_year, time_order, order_latency, stream_read, stream_read_slow, stream_decode,
+    seen_latency, reader_idle, reader_restart, write_durable, ack_latency, writer_restart, read_pipelined, slow_get,
+    hanging.
     Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]

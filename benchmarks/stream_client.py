@@ -13,6 +13,12 @@ that. Both sides begin with nothing cached; ours opens the catalog, reads its im
 
 Each side counts the bytes of all payloads that it met; ours must have met each event.
 
+`stream_read_slow`: the same, batch by batch, on `LatencyStore`, which takes no processor time: 256 MiB in objects of 16
+and of 64 MiB. The peer has one GET under way, or eight.
+
+`stream_decode`: processor time of one core for each event of 100 bytes, and of 10 kB, in memory, 64 to a batch: reading
+a stream batch by batch, against event by event.
+
 The others write a stream so that it is durable, on a store as slow as S3: how much a second, and how long one event
 takes: 8 segments on `LatencyStore` (half of all requests within 15 ms, 99 % within 100 ms), default settings.
 
@@ -56,7 +62,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Final, NamedTuple
 from unittest import mock
 from uuid import UUID
@@ -137,12 +143,66 @@ def run_read(rounds: int = 7) -> list[Comparison]:
         return lines
 
 
-def read_events(written: Written) -> int:
+class InMemory(NamedTuple):
+    """A stream in memory.
+
+    Args:
+        store: where it lies.
+        objects: keys and sizes of the objects that hold it.
+        is_slow: whether requests take as long as `LatencyModel` says.
+    """
+
+    store: ObjectStore
+    objects: list[tuple[str, int]]
+    is_slow: bool
+
+    def open(self) -> ObjectStore:
+        """A client that has read nothing."""
+        return LatencyStore(self.store, random.Random(7), _sleep) if self.is_slow else self.store
+
+
+SLOW_EVENTS: Final = 256 * 1024
+SLOW_GOALS: Final = {1: 0.8, AT_ONCE: 0.7}
+
+
+def run_read_slow(rounds: int = 7) -> list[Comparison]:
+    """Seconds for a whole stream where only requests take time."""
+    lines = []
+    for object_mebibytes in (16, 64):
+        written = _in_memory(EVENT_BYTES, SLOW_EVENTS, object_mebibytes * MEBIBYTE, is_slow=True)
+        for at_once, goal in SLOW_GOALS.items():
+            ours, peer = partial(read_batches, written), partial(read_plainly, written, at_once)
+            timings = interleave(ours, peer, rounds=min(rounds, 5), same=partial(_met, SLOW_EVENTS, EVENT_BYTES))
+            told = f"ranged GETs of {SPAN_BYTES // MEBIBYTE} MiB, {at_once} at once"
+            name = f"stream_read_slow, objects of {object_mebibytes} MiB"
+            lines.append(timings.compare(name, peer=told, unit="s", goal=goal))
+    return lines
+
+
+def run_decode(rounds: int = 7) -> list[Comparison]:
+    """Processor time of an event."""
+    lines = []
+    for event_bytes, events in ((100, 400_000), (10_000, 16_000)):
+        written = _in_memory(event_bytes, events, 16 * MEBIBYTE, is_slow=False)
+        ours, peer = partial(read_batches, written), partial(read_events, written)
+        timings = interleave(ours, peer, rounds=rounds, timer=process_time)
+        name = f"stream_decode, events of {event_bytes} bytes"
+        lines.append(timings.compare(name, peer="event by event", unit="us", calls=events))
+    return lines
+
+
+def _in_memory(event_bytes: int, events: int, object_bytes: int, *, is_slow: bool) -> InMemory:
+    store = MemoryStore()
+    _fill(store, event_bytes, events, object_bytes)
+    return InMemory(store, _objects(store), is_slow)
+
+
+def read_events(written: Written | InMemory) -> int:
     """Read all events, one by one; gives their number."""
     return _read(written, lambda reader: sum(1 for _ in reader))
 
 
-def read_batches(written: Written) -> int:
+def read_batches(written: Written | InMemory) -> int:
     """Read all events, batch by batch; gives their number."""
 
     def count(reader: StreamReader) -> int:
@@ -154,7 +214,7 @@ def read_batches(written: Written) -> int:
     return _read(written, count)
 
 
-def read_plainly(written: Written, at_once: int) -> int:
+def read_plainly(written: Written | InMemory, at_once: int) -> int:
     """Read the objects front to back; gives their bytes."""
     store = written.open()
     spans = [(key, at, at + SPAN_BYTES) for key, size in written.objects for at in range(0, size, SPAN_BYTES)]
@@ -167,20 +227,36 @@ def write(endpoint: str) -> Written:
     settings = S3Settings(endpoint_url=endpoint)
     boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=BUCKET)
     store = open_store(f"s3://{BUCKET}", settings)
+    _fill(store, EVENT_BYTES, EVENTS)
+    return Written(f"s3://{BUCKET}", settings, _objects(store))
+
+
+def _objects(store: ObjectStore) -> list[tuple[str, int]]:
+    return [(info.key, info.size_bytes) for info in store.list("") if not info.key.startswith("accel/")]
+
+
+def _fill(store: ObjectStore, event_bytes: int, events: int, object_bytes: int | None = None) -> None:
+    """Write events to a new stream: in objects of so many bytes, or as the writer's batches come."""
     ObjectCatalog.init(store, FormatRecord(namespace="bench", stream_buckets=4))
     random_bytes = random.Random(1).randbytes
-    payloads = [random_bytes(EVENT_BYTES) for _ in range(64)]
-    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, settings=LARGE) as host:
+    payloads = [random_bytes(event_bytes) for _ in range(64)]
+    settings = LARGE
+    if object_bytes is not None:
+        settings = replace(LARGE, batch_bytes=4 * object_bytes, waiting_bytes_max=4 * object_bytes)
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, settings=settings) as host:
         streams = StreamStore.open(store, host=host)
         streams.create_scope(SCOPE)
         wanted = StreamConfiguration(min_segments=1)
         stream = streams.create_stream(SCOPE, NAME, wanted, int(SYSTEM.clock() * 1000), segments=SEGMENTS)
         with StreamWriter(stream, host) as writer:
-            for first in range(0, EVENTS, 1000):
-                numbers = range(first, min(EVENTS, first + 1000))
+            waiting_bytes = 0
+            for first in range(0, events, 1000):
+                numbers = range(first, min(events, first + 1000))
                 writer.write_many((payloads[number % 64], b"%d" % (number * KEYS_STEP)) for number in numbers)
-    objects = [(info.key, info.size_bytes) for info in store.list("") if not info.key.startswith("accel/")]
-    return Written(f"s3://{BUCKET}", settings, objects)
+                waiting_bytes += len(numbers) * event_bytes
+                if object_bytes is not None and waiting_bytes >= object_bytes:
+                    writer.flush()
+                    waiting_bytes = 0
 
 
 @contextmanager
@@ -203,7 +279,7 @@ def _serve(told: Connection) -> None:
         told.recv()
 
 
-def _read(written: Written, count: Callable[[StreamReader], int]) -> int:
+def _read(written: Written | InMemory, count: Callable[[StreamReader], int]) -> int:
     store = written.open()
     with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
         stream = StreamStore.open(store).stream(SCOPE, NAME)
@@ -212,7 +288,11 @@ def _read(written: Written, count: Callable[[StreamReader], int]) -> int:
 
 
 def _met_all(ours: object, peers: object) -> bool:
-    return ours == EVENTS and isinstance(peers, int) and peers >= EVENTS * EVENT_BYTES
+    return _met(EVENTS, EVENT_BYTES, ours, peers)
+
+
+def _met(events: int, event_bytes: int, ours: object, peers: object) -> bool:
+    return ours == events and isinstance(peers, int) and peers >= events * event_bytes
 
 
 WRITTEN_SEGMENTS: Final = 8

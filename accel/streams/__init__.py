@@ -9,6 +9,7 @@ out of order data may come, and the times are of arrival, not of events.
     writer          `StreamWriter`: routes events by key; each write gives a future; `async_writer` for asyncio
     group_commit    what many callers write becomes few objects; with `acknowledgements` and `uploads`
     segments_host   `ObjectSegments`: a host of segments in a bucket; with `open_segments`
+    auto_scale      streams are split and merged as their policies say, by the hosts of their segments
     owners          which process has which node id, where it is reached, and for how long it is taken to live;
                     `SharedSegments`: the segments of this process, and those of the other owners
     forwarding      events go to the process that owns the segment of their key, which takes them by `SegmentService`

@@ -131,6 +131,8 @@ class OpenSegment:
         waiting: batches that no object was made of.
         unacknowledged: events that are not durable, in their order, for those who wait for it.
         is_told: whether the catalog knew of all its time records when it was opened.
+        appended_events: how many were appended since it was opened here, whoever wrote them;
+        appended_bytes: and how many bytes they take in batches. Both are only ever raised; any thread may read them.
     """
 
     name: StreamName
@@ -145,6 +147,8 @@ class OpenSegment:
     waiting: list[RecordBatch] = field(default_factory=list)
     unacknowledged: deque[Appended] = field(default_factory=deque)
     is_told: bool = True
+    appended_events: int = 0
+    appended_bytes: int = 0
 
 
 APPEND_SIZE_BYTES_MAX: Final = 1 << 30
@@ -333,6 +337,8 @@ class AppendBuffer:
         payload = encode_events(payloads, value, run)
         segment.waiting.append(RecordBatch(segment.stream_id, self._epoch, segment.end, count, payload))
         segment.end += count
+        segment.appended_events += len(payloads)
+        segment.appended_bytes += len(payload)
         if run is not None:
             segment.numbers.append(run, segment.end, value)
         self._waiting[segment] = None

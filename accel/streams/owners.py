@@ -35,7 +35,7 @@ from enum import IntEnum
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event, Lock
 from types import TracebackType
-from typing import Annotated, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Self, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -57,7 +57,6 @@ from accel.errors import (
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
-from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
@@ -66,6 +65,9 @@ from loaders.parallel import map_bounded
 from loaders.settings import check_settings
 from loaders.tables import RecordForm, TypedKey
 from loaders.versions import Versioned
+
+if TYPE_CHECKING:
+    from accel.streams.segments_host import ObjectSegments  # which looks owners up, where it scales beside them
 
 OWNERS: Final = "owners"
 """The table; made when the first owner registers."""

@@ -6,6 +6,7 @@ Source: docs/history.md; docs/formats.md, "Stream shards".
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from threading import Lock
 from typing import NamedTuple
 from uuid import UUID
@@ -20,7 +21,7 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import Integers, epoch_of
 from accel.history.store import Stream, StreamStore
-from accel.history.store.hosts import StreamName
+from accel.history.store.hosts import SegmentHost, StreamName
 from accel.system import Components
 from loaders.errors import DataNotFound
 from loaders.parallel import map_bounded
@@ -71,6 +72,11 @@ class SegmentDirectory:
     def unit(self, name: StreamName) -> OffsetUnit:
         """What offsets of a stream count. 4 calls the first time."""
         return self._known(name).unit
+
+    def stream(self, name: StreamName, host: SegmentHost) -> Stream:
+        """A stream, opened with a host. 4 calls."""
+        self._forget_stream(name)
+        return Stream(replace(self._known(name).stream.parts, host=host))
 
     def unique_id(self, name: StreamName) -> UUID:
         """What tells the stream that has a name now from earlier ones. 4 calls: it may be another one than before."""

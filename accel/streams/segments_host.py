@@ -36,6 +36,7 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
+from accel.streams.auto_scale import AutoScaler
 from accel.streams.group_commit import EventSource, GroupCommit
 from accel.streams.open_segments import (
     AppendBuffer,
@@ -82,10 +83,11 @@ class ObjectSegments:
 
     Threads: any. The session takes one call at a time. Appends and flushes wait for no call of another; an append
     waits if too much is in memory, or if it is the first to its segment. Where the system has a `wait`, uploads have
-    threads of their own, at most `uploads_at_once` + 2, which `close` and `stop` end.
+    threads of their own, at most `uploads_at_once` + 2, and `scaling` has one, which `close` and `stop` end.
 
     Attributes:
         commits: makes what is appended durable.
+        scaling: follows the scaling policies of the streams whose segments are open here; `SegmentsSettings.scaling`.
     """
 
     def __init__(
@@ -115,11 +117,13 @@ class ObjectSegments:
         parts = UploadParts(store, layout, self._node, self._turn, self._transactions, settings, backoff)
         self.commits = GroupCommit(parts, self._segments, self._buffer, self._lifetime, system)
         self._merging = Merging(parts, self._segments, self._buffer)
+        self.scaling = AutoScaler(self, self._segments, catalog, settings.scaling, self._lifetime, system)
         try:
             self._transactions.settle(node_id, self._merging.was_merged)
         except BaseException:
             self.stop()
             raise
+        self.scaling.begin()
 
     def __enter__(self) -> Self:
         return self
@@ -418,6 +422,8 @@ class ObjectSegments:
         self._lifetime.check_process()
         if self._lifetime.is_closed:
             return
+        self.scaling.stop()
+        self.scaling.wait_idle()
         self.commits.flush_all()
         with self._turn():
             self._segments.move_times(self._segments.listed())
@@ -428,7 +434,9 @@ class ObjectSegments:
     def stop(self) -> None:
         """Let go of threads, after the requests that are under way: what is not durable then is lost."""
         self._lifetime.close()
+        self.scaling.stop()
         self.commits.stop()
+        self.scaling.wait_idle()
         self._segments.close()
 
     # For workflows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from loaders.settings import MIB, check_settings
 
@@ -76,6 +76,7 @@ class SegmentsSettings:
         writers_max: how many writers with ids a segment remembers; those that were idle the longest are forgotten.
         writer_idle_seconds: one that has written nothing for so long is forgotten; 7 days. A writer that was forgotten
             is a new one: what it repeats is written again.
+        scaling: how the scaling policies of streams are followed.
 
     Raises:
         ValueError: a number of 0 or below, but for `linger_seconds`.
@@ -93,6 +94,7 @@ class SegmentsSettings:
     cache_bytes: int = 16 * MIB
     writers_max: int = 1000
     writer_idle_seconds: float = 7 * 86_400.0
+    scaling: ScalingSettings = field(default_factory=ScalingSettings)
 
     def __post_init__(self) -> None:
         check_settings(self, least={"linger_seconds": 0})

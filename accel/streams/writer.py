@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 from uuid import UUID
 
 from accel.errors import (
@@ -69,6 +69,9 @@ from loaders.errors import DataConflict
 from loaders.lifetime import Lifetime
 
 logger = logging.getLogger(__name__)
+
+LOOKS_OF_A_WAIT: Final = 6
+"""While its segments are sealed and no others follow, a writer looks so often for the workflow that does this."""
 
 Key = bytes | str
 
@@ -279,11 +282,7 @@ class StreamWriter:
         """
         self._lifetime.check()
         self._flush()
-        with self._lock:
-            is_due = self._now() - self._looked_seconds >= self.settings.requests_seconds
-            if is_due:
-                self._looked_seconds = self._now()  # here: of several threads one looks
-        if is_due:
+        if self._is_look_due(self.settings.requests_seconds):
             self._look()
 
     def carry_out_requests(self) -> list[str]:
@@ -367,6 +366,13 @@ class StreamWriter:
         """
         self._lifetime.check()
         self._abort(transaction)
+
+    def _is_look_due(self, pause_seconds: float) -> bool:
+        with self._lock:
+            is_due = self._now() - self._looked_seconds >= pause_seconds
+            if is_due:
+                self._looked_seconds = self._now()  # here: of several threads one looks
+            return is_due
 
     def _look(self) -> None:
         try:
@@ -466,6 +472,8 @@ class StreamWriter:
         if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
             raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
         self._check_waited(f"segments in the place of {segment_text(refused[0])}, which is sealed")
+        if self._is_look_due(self.settings.wait_seconds / LOOKS_OF_A_WAIT):
+            self._look()  # the process that seals them may be dead
         return False
 
     def _still_refused(self, refused: Sequence[int]) -> list[int]:

@@ -33,7 +33,7 @@ from accel.streams.rules.arrival_order import Orderer, Standing
 from accel.streams.rules.group_state import READERS_MAX
 from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
-from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import ScalingSettings, SegmentsSettings, StreamWriterSettings
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
 from range_index.segment_times import RecordBounds, search
@@ -63,8 +63,22 @@ def told(heading: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("settings", [ReaderSettings, StreamWriterSettings, SegmentsSettings])
 def test_settings_stand_in_the_page_with_their_defaults(settings: Any) -> None:
-    expected = {each.name: shown(each.default) for each in dataclasses.fields(settings)}
+    chosen = settings()
+    expected = {each.name: shown(getattr(chosen, each.name)) for each in dataclasses.fields(settings)}
+    if "scaling" in expected:
+        expected["scaling"] = "`ScalingSettings()`"
     assert told(f"setting of `{settings.__name__}`") == expected
+
+
+def test_settings_of_scaling_stand_in_the_page_with_their_defaults() -> None:
+    def written(name: str, value: Any) -> str:
+        numbers = ", ".join(f"{each:g}" for each in value) if isinstance(value, tuple) else f"{value:g}"
+        unit = " s" if name.endswith("_seconds") else ""
+        return str(value) if isinstance(value, bool) else numbers + unit
+
+    chosen = ScalingSettings()
+    expected = {each.name: written(each.name, getattr(chosen, each.name)) for each in dataclasses.fields(chosen)}
+    assert told("setting of `ScalingSettings`") == expected
 
 
 def test_options_of_the_command_stand_in_the_page() -> None:

@@ -134,13 +134,18 @@ class WantedScale:
         seal: ids of segments, in the order of their keys.
         new_ranges: what replaces theirs, likewise.
         splits: how many of the segments are split.
-        merges: how many pairs of them are merged.
+        merged: the ranges among the new ones that replace two segments.
     """
 
     seal: tuple[int, ...]
     new_ranges: KeyRanges
     splits: int
-    merges: int
+    merged: tuple[tuple[float, float], ...]
+
+    @property
+    def merges(self) -> int:
+        """How many pairs of segments are merged."""
+        return len(self.merged)
 
 
 def wanted_scale(
@@ -177,7 +182,6 @@ def wanted_scale(
             scale.append(((segment.id,), parts))
             rows -= 1 + len(parts)
             count += len(parts) - 1
-    splits = len(scale)
     spare = min(len(ordered) - configuration.min_segments, rows // ROWS_OF_A_MERGE)
     for low, high in _cold_pairs(known)[: max(spare, 0)]:
         if loads[low.id].is_own:
@@ -187,7 +191,8 @@ def wanted_scale(
     scale.sort(key=lambda each: each[1][0])
     seal = tuple(segment_id for ids, _ in scale for segment_id in ids)
     ranges = KeyRanges.of(each for _, new in scale for each in new)
-    return WantedScale(seal, ranges, splits, len(scale) - splits)
+    merged = tuple(new[0] for ids, new in scale if len(ids) > 1)
+    return WantedScale(seal, ranges, len(scale) - len(merged), merged)
 
 
 def _parts(

@@ -15,7 +15,7 @@ from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.streams.rules.events import EventBatch, decode_events
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import ScalingSettings, SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components
@@ -41,6 +41,8 @@ class Process:
     def __init__(self, world: World, store: ObjectStore, settings: SegmentsSettings, node_id: int) -> None:
         system = world.system
         self.catalog = ObjectCatalog.open(store, settings=CATALOG, system=system)
+        if system.wait is not None:  # waits are cut short there: it would count without a pause
+            settings = replace(settings, scaling=ScalingSettings(is_on=False))
         try:
             self.host = ObjectSegments(self.catalog, store, node_id, settings=settings, system=system)
         except BaseException:

@@ -1,0 +1,486 @@
+"""Streams are scaled as their policies want, by the processes that write them.
+
+Each host of segments has an `AutoScaler`. It counts what is appended to the segments that are open here, whoever wrote
+it, and asks for the scales that the policies want (`rules.scaling_rates`):
+
+    every tick       totals are read from memory: a sample of each segment of a stream that has a policy
+    every look       1 GET   the stream's configuration: a changed policy is followed from here on
+      hot or cold    1 GET   the current epoch; nothing more if a stream of the least number of segments is cold
+      cold borders           see below
+      a scale        1 GET   the state: a stream that a workflow has is left alone
+                             `Stream.scale`, as a scale by load
+
+The scale is the workflow that `Stream.split` and `Stream.merge` are: its request is durable before anything changes,
+any process goes on with it, and two owners who ask for the same carry out one. A scale by load is dropped if a commit
+of transactions has replaced the segments meanwhile.
+
+**Neighbours of two owners.** Each owner knows the load of its own segments. Where a cold segment has a neighbour that
+is not open here, its owner leaves a cold marker with the stream (`Stream.notes`), until a time, and takes it away when
+the segment is not cold any more; markers of sealed segments go with the scale. It reads the neighbour's marker, too.
+The owner of the lower segment asks, and opens the segment that follows. The other one, as long as it has markers there,
+looks at the stream's state every tick, and does its part of a workflow that it finds under way twice in a row
+(`Stream.carry_out_requests`).
+
+A neighbour that nobody has open, or whose owner's lease is over, is written by nobody; after the longest window it
+counts as cold. A segment of a dead owner that a scale waits for is taken over.
+
+    requests of a look for each cold segment beside one that is not open here, at most `looks_max` of them
+      1              GET of the marker of each neighbour; 2 to 5 for one that has none
+      6              for a marker of its own, once in half of `mark_seconds`
+
+Source: PDP-35 (cold markers); Pravega's auto-scaling; docs/decisions/0048-streams-scale-by-themselves.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Event, Lock, get_ident
+from typing import Final, Protocol
+from weakref import ref
+
+from accel.catalog import ObjectCatalog
+from accel.errors import (
+    AccelError,
+    Closed,
+    CommitRefused,
+    IllegalState,
+    NotInHistory,
+    OperationNotAllowed,
+    ScaleConflict,
+    ScalePrecondition,
+    SegmentsElsewhere,
+    SessionFenced,
+    WrongProcess,
+)
+from accel.history.rules.configuration import ScalingKind, StreamConfiguration
+from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.segments import SegmentRecord
+from accel.history.rules.states import StreamState
+from accel.history.store import Stream
+from accel.history.store.hosts import SegmentHost, StreamName
+from accel.streams.open_segments import OpenSegment, OpenSegments
+from accel.streams.owners import OwnersTable
+from accel.streams.rules.scaling_rates import (
+    SegmentLoad,
+    SegmentRates,
+    WantedScale,
+    load_of,
+    target_of,
+    wanted_scale,
+)
+from accel.streams.settings import ScalingSettings
+from accel.system import Components
+from loaders.lifetime import Lifetime
+
+MILLISECONDS: Final = 1000
+ERROR_SIZE_MAX: Final = 1000
+"""Characters of an error that are kept."""
+
+COLD_BESIDE: Final = SegmentLoad(is_cold=True, is_own=False)
+COLD_HERE: Final = SegmentLoad(is_cold=True)
+
+logger = logging.getLogger(__name__)
+
+
+class ScaledHost(SegmentHost, Protocol):
+    """The host whose streams are scaled."""
+
+    @property
+    def node_id(self) -> int:
+        """The node whose session it is."""
+        ...
+
+    def node_of(self, stream: StreamName, segment_id: int) -> int | None:
+        """The node that has a segment open; None if none has."""
+        ...
+
+    def open_segments(self, stream: StreamName, ids: Collection[int]) -> object:
+        """Open segments."""
+        ...
+
+    def take_over(self, stream: StreamName, owners: Mapping[int, int]) -> None:
+        """Continue segments that other nodes have open."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AutoScaleStats:
+    """What one host has done for policies, since it was opened.
+
+    Args:
+        looks: how often a stream was looked at.
+        scales: how many scales were carried out, or were found carried out by another owner that asked for the same.
+        splits: how many segments these split.
+        merges: how many pairs of segments they merged.
+        waits: how often another workflow had the stream, or another owner had to do its part first.
+        refusals: how often the stream had moved on.
+        failures: how often a look ended with an error; the stream is looked at again after `look_seconds`.
+        last_scale_ms: when the last scale was carried out, milliseconds since 1970.
+        last_error: what went wrong last; empty = nothing.
+    """
+
+    looks: int = 0
+    scales: int = 0
+    splits: int = 0
+    merges: int = 0
+    waits: int = 0
+    refusals: int = 0
+    failures: int = 0
+    last_scale_ms: int | None = None
+    last_error: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class _Followed:
+    """A stream with segments that are open here. Threads: the one that takes a step.
+
+    Args:
+        next_look_seconds: when it is looked at, by the timer.
+        stream: opened with this host.
+        configuration: as it was read last.
+        rates: of its segments here.
+        asked: a scale that waits for other owners.
+        marked: until when its segments here are said to be cold, by id.
+        idle_since: since when neighbours were seen without an owner, by id.
+        looks: how often it was looked at.
+        waited: how often in a row the scale that was asked for found other owners who had not done their part.
+    """
+
+    next_look_seconds: float
+    stream: Stream | None = None
+    configuration: StreamConfiguration | None = None
+    rates: dict[OpenSegment, SegmentRates] = field(default_factory=dict)
+    asked: WantedScale | None = None
+    marked: dict[int, int] = field(default_factory=dict)
+    idle_since: dict[int, float] = field(default_factory=dict)
+    looks: int = 0
+    waited: int = 0
+
+
+class AutoScaler:
+    """Scales streams whose segments a host has open, as their policies want.
+
+    Threads: any; one step is taken at a time, no lock is held over it. It is of the process that opened the host:
+    elsewhere a step raises WrongProcess. Where the system has a `wait`, a thread that does not keep the process alive,
+    nor the host, takes a step every tick, until `stop`. In simulated time its caller does.
+
+    Args:
+        host: carries scales out.
+        segments: that are open in it.
+        catalog: of the host, for owners of other segments.
+        settings: bounds.
+        lifetime: of the host.
+        system: clock, threads.
+    """
+
+    def __init__(
+        self,
+        host: ScaledHost,
+        segments: OpenSegments,
+        catalog: ObjectCatalog,
+        settings: ScalingSettings,
+        lifetime: Lifetime,
+        system: Components,
+    ) -> None:
+        self.settings = settings
+        self._host, self._segments, self._owners = host, segments, OwnersTable(catalog)
+        self._lifetime, self._system = lifetime, system
+        self._followed: dict[StreamName, _Followed] = {}
+        self._stopped, self._idle = Event(), Event()
+        self._idle.set()
+        self._lock = Lock()  # guards what follows; never held over a request
+        self._stepper: int | None = None
+        self._stats = AutoScaleStats()
+
+    def __repr__(self) -> str:
+        return f"AutoScaler(node {self._host.node_id}, {self.stats()})"
+
+    def stats(self) -> AutoScaleStats:
+        """What it has done so far."""
+        with self._lock:
+            return self._stats
+
+    def begin(self) -> None:
+        """Take a step every tick from now on, beside the caller; nothing where the system cannot wait."""
+        wait = self._system.wait
+        if self.settings.is_on and wait is not None:
+            work = partial(
+                _step_again, ref(self), self._stopped, partial(wait, self._stopped, self.settings.tick_seconds)
+            )
+            self._system.start(work, f"accel-scale-{self._host.node_id}")
+
+    def stop(self) -> None:
+        """Take no more steps; of the one that is under way, no more streams. Nothing in another process."""
+        if self._lifetime.is_here:
+            self._stopped.set()
+
+    def wait_idle(self) -> None:
+        """Wait for the step that is under way; not in it, and not in another process, where there is none."""
+        if self._lifetime.is_here and self._stepper != get_ident():
+            self._idle.wait()
+
+    def step(self) -> None:
+        """Count what was appended, and look at the streams that are due. Nothing if it was stopped, or is at work.
+
+        What goes wrong with a stream is logged and counted, and tried again later.
+
+        Raises:
+            WrongProcess, Closed: the host is another process's, or was closed.
+        """
+        self._lifetime.check()
+        if not self.settings.is_on or self._stopped.is_set():
+            return
+        with self._lock:
+            if self._stepper is not None:
+                return
+            self._stepper = get_ident()
+            self._idle.clear()
+        try:
+            self._tick(self._system.timer())
+        finally:
+            with self._lock:
+                self._stepper = None
+                self._idle.set()
+
+    # One at a time
+
+    def _tick(self, now: float) -> None:
+        streams: dict[StreamName, list[OpenSegment]] = {}
+        for segment in self._segments.listed():
+            if not segment.is_sealed:
+                streams.setdefault(segment.name, []).append(segment)
+        for name in streams:
+            self._followed.setdefault(name, _Followed(now + self.settings.look_seconds))
+        for name, followed in list(self._followed.items()):
+            # Of one without segments until its next look: after a scale, writers open the new ones when they write.
+            if name not in streams and followed.asked is None and followed.next_look_seconds <= now:
+                del self._followed[name]
+            self._sample(followed, streams.get(name, ()), now)
+        due = [name for name, each in self._followed.items() if each.next_look_seconds <= now]
+        due.sort(key=lambda name: self._followed[name].next_look_seconds)
+        due = due[: self.settings.looks_max]
+        watched = [name for name, each in self._followed.items() if each.marked and name not in due]
+        for name in due:
+            self._try(name, partial(self._look, name, self._followed[name], streams.get(name, ())))
+        for name in watched[: self.settings.looks_max]:
+            self._try(name, partial(self._watch, self._followed[name]))
+
+    def _sample(self, followed: _Followed, segments: Sequence[OpenSegment], now: float) -> None:
+        configuration = followed.configuration
+        if configuration is None or not target_of(configuration):
+            return
+        is_bytes = configuration.scaling.kind is ScalingKind.BYTES
+        rates = {}
+        for segment in segments:
+            total = segment.appended_bytes if is_bytes else segment.appended_events
+            known = followed.rates.get(segment)
+            rates[segment] = (
+                SegmentRates.begin(now, total, self.settings)
+                if known is None
+                else known.after(now, total, self.settings)
+            )
+        followed.rates = rates
+
+    def _try(self, name: StreamName, act: Callable[[], object]) -> None:
+        if self._stopped.is_set():
+            return
+        try:
+            act()
+        except (Closed, WrongProcess):
+            raise
+        except AccelError as error:
+            self._count(failures=1)
+            with self._lock:
+                self._stats = replace(self._stats, last_error=f"{'/'.join(name)}: {error}"[:ERROR_SIZE_MAX])
+            if isinstance(error, SessionFenced):
+                self.stop()
+            if isinstance(error, NotInHistory):  # perhaps another stream has the name by now
+                self._followed[name] = _Followed(self._system.timer() + self.settings.look_seconds)
+            logger.warning("%s: not scaled for now: %s", "/".join(name), error)
+
+    def _look(self, name: StreamName, followed: _Followed, segments: Sequence[OpenSegment]) -> None:
+        followed.next_look_seconds = self._system.timer() + self.settings.look_seconds
+        followed.looks += 1
+        self._count(looks=1)
+        if followed.stream is None:
+            followed.stream = self._segments.directory.stream(name, self._host)
+        stream, before = followed.stream, followed.configuration
+        configuration = followed.configuration = stream.configuration()
+        if before is not None and before.scaling.kind is not configuration.scaling.kind:
+            followed.rates.clear()  # they count something else
+        target = target_of(configuration)
+        rates = followed.rates if target else {}
+        own = {
+            each.segment_id: load_of(rates[each], target, self.settings) if each in rates else SegmentLoad()
+            for each in segments
+        }
+        self._unmark(stream, followed, own)
+        if followed.asked is not None:
+            self._scale(name, followed, stream, followed.asked)
+        elif any(load != SegmentLoad() for load in own.values()):
+            self._decide(name, followed, stream, configuration, own)
+
+    def _decide(
+        self,
+        name: StreamName,
+        followed: _Followed,
+        stream: Stream,
+        configuration: StreamConfiguration,
+        own: dict[int, SegmentLoad],
+    ) -> None:
+        current = stream.current_epoch()
+        loads = own
+        if len(current.segments) > configuration.min_segments:
+            loads = own | self._beside(name, followed, stream, current, own)
+        scale = wanted_scale(current, loads, configuration, self._now_ms(), self.settings)
+        if scale is None:
+            return
+        if stream.state() is not StreamState.ACTIVE:
+            self._count(waits=1)
+            stream.carry_out_requests()  # the process that began it may be dead
+            return
+        self._scale(name, followed, stream, scale)
+
+    def _scale(self, name: StreamName, followed: _Followed, stream: Stream, scale: WantedScale) -> None:
+        followed.asked = None
+        try:
+            record = stream.scale(scale.seal, list(scale.new_ranges), is_manual=False)
+        except SegmentsElsewhere as error:  # it goes on when they have done theirs
+            followed.asked, waited = scale, followed.waited
+            pause = min(self.settings.tick_seconds * 2 ** min(waited, 10), self.settings.look_seconds)
+            followed.next_look_seconds, followed.waited = self._system.timer() + pause, waited + 1
+            self._count(waits=1)
+            self._take_over_dead(name, scale, error.nodes)
+        except (OperationNotAllowed, ScaleConflict):
+            self._count(waits=1)
+        except (ScalePrecondition, IllegalState) as error:
+            logger.info("%s: a scale by load was refused: %s", "/".join(name), error)
+            self._count(refusals=1)
+        else:
+            followed.waited = 0
+            self._count(scales=1, splits=scale.splits, merges=scale.merges)
+            with self._lock:
+                self._stats = replace(self._stats, last_scale_ms=self._now_ms())
+            logger.info("%s: %d segments split, %d pairs merged", "/".join(name), scale.splits, scale.merges)
+            self._open_merged(name, scale, record)
+
+    def _open_merged(self, name: StreamName, scale: WantedScale, record: EpochRecord) -> None:
+        """Open merged segments, perhaps nobody writes to them: what nobody has open, nobody measures."""
+        merged = set(scale.merged)
+        ids = [each.id for each in record.segments if (each.key_start, each.key_end) in merged]
+        if ids:
+            with suppress(CommitRefused):  # another node has some of them open already
+                self._host.open_segments(name, ids)
+
+    # Neighbours of other owners
+
+    def _beside(
+        self,
+        name: StreamName,
+        followed: _Followed,
+        stream: Stream,
+        current: EpochRecord,
+        own: Mapping[int, SegmentLoad],
+    ) -> dict[int, SegmentLoad]:
+        """The loads of segments beside cold ones of this process; and those are marked for the owners of the others."""
+        borders = _borders(current, own)
+        start = followed.looks * self.settings.looks_max % max(len(borders), 1)
+        chosen = (borders[start:] + borders[:start])[: self.settings.looks_max]
+        asked = {each for _, beside in chosen for each in beside}
+        cold = {}
+        for segment_id in sorted(asked):
+            if self._is_marked(stream, segment_id):
+                cold[segment_id] = COLD_BESIDE
+            elif self._is_idle(name, followed, segment_id):
+                cold[segment_id] = COLD_HERE
+        followed.idle_since = {
+            each: since for each, since in followed.idle_since.items() if each in current.segments.ids
+        }
+        for segment_id, _ in chosen:
+            self._mark(stream, followed, segment_id)
+        return cold
+
+    def _is_marked(self, stream: Stream, segment_id: int) -> bool:
+        until_ms = stream.notes.cold_until(segment_id)
+        return until_ms is not None and until_ms > self._now_ms()
+
+    def _is_idle(self, name: StreamName, followed: _Followed, segment_id: int) -> bool:
+        """Whether nobody writes a segment for as long as the longest window."""
+        node_id = self._host.node_of(name, segment_id)
+        owner = None if node_id is None else self._owners.find(node_id)
+        if node_id is not None and (owner is None or not owner.is_expired(self._owners.now_ms())):
+            followed.idle_since.pop(segment_id, None)
+            return False
+        now = self._system.timer()
+        return now - followed.idle_since.setdefault(segment_id, now) >= self.settings.windows_seconds[-1]
+
+    def _take_over_dead(self, name: StreamName, scale: WantedScale, nodes: Collection[int]) -> None:
+        """Take segments over whose owners' leases are over: these do no part of a scale."""
+        now_ms = self._owners.now_ms()
+        owners = {node_id: self._owners.find(node_id) for node_id in nodes}
+        dead = {node_id for node_id, owner in owners.items() if owner is not None and owner.is_expired(now_ms)}
+        for node_id in dead:
+            theirs = [each for each in scale.seal if self._host.node_of(name, each) == node_id]
+            if theirs:
+                self._host.take_over(name, dict.fromkeys(theirs, node_id))
+
+    def _mark(self, stream: Stream, followed: _Followed, segment_id: int) -> None:
+        now_ms, mark_ms = self._now_ms(), int(self.settings.mark_seconds * MILLISECONDS)
+        if followed.marked.get(segment_id, 0) - now_ms < mark_ms / 2:
+            followed.marked[segment_id] = now_ms + mark_ms
+            stream.notes.mark_cold(segment_id, now_ms + mark_ms)
+
+    def _unmark(self, stream: Stream, followed: _Followed, own: Mapping[int, SegmentLoad]) -> None:
+        """Take markers of segments away that are not cold any more, or are not here any more."""
+        for segment_id in [each for each in followed.marked if each not in own or not own[each].is_cold]:
+            stream.notes.remove_cold(segment_id)
+            del followed.marked[segment_id]
+
+    def _watch(self, followed: _Followed) -> None:
+        """A segment that is said to be cold may be part of a scale of another owner, which waits for this one."""
+        if followed.stream is not None and followed.stream.state() is not StreamState.ACTIVE:
+            followed.stream.carry_out_requests()
+
+    def _count(self, **added: int) -> None:
+        with self._lock:
+            self._stats = replace(
+                self._stats, **{name: getattr(self._stats, name) + more for name, more in added.items()}
+            )
+
+    def _now_ms(self) -> int:
+        return int(self._system.clock() * MILLISECONDS)
+
+
+def _borders(current: EpochRecord, own: Mapping[int, SegmentLoad]) -> list[tuple[int, list[int]]]:
+    """Cold segments of this process, in the order of their keys, each with its neighbours that are not open here."""
+    ordered: list[SegmentRecord] = sorted(current.segments, key=lambda each: each.key_start)
+    ids: Sequence[int] = [each.id for each in ordered]
+    borders = []
+    for at, segment_id in enumerate(ids):
+        load = own.get(segment_id)
+        beside = [each for each in (*ids[max(at - 1, 0) : at], *ids[at + 1 : at + 2]) if each not in own]
+        if load is not None and load.is_cold and beside:
+            borders.append((segment_id, beside))
+    return borders
+
+
+def _step_again(scaler: Callable[[], AutoScaler | None], stopped: Event, wait: Callable[[], object]) -> None:
+    """A step every tick, as long as there is a host. Between steps nothing here keeps it."""
+    while not stopped.is_set():
+        wait()
+        if stopped.is_set() or not _has_stepped(scaler()):
+            return
+
+
+def _has_stepped(scaler: AutoScaler | None) -> bool:
+    if scaler is None:
+        return False
+    try:
+        scaler.step()
+    except (Closed, WrongProcess):
+        return False
+    return True

@@ -1,0 +1,452 @@
+"""Hosts scale the streams that they write as the policies want: one owner, two owners, crashes, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count, islice
+
+import pytest
+
+from accel.catalog import ObjectCatalog
+from accel.errors import Closed, WrongProcess
+from accel.history.rules.configuration import ScalingKind, ScalingPolicy, StreamConfiguration
+from accel.history.rules.states import StreamState
+from accel.history.store import Stream
+from accel.streams.auto_scale import AutoScaleStats
+from accel.streams.connection import ConnectionSettings, connect
+from accel.streams.owners import OwnersTable
+from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import ScalingSettings, SegmentsSettings, StreamWriterSettings
+from accel.streams.writer import StreamWriter
+from accel.testing import Crash, CrashStore, Fault, FaultStore
+from loaders.store import CountingStore, MemoryStore
+from tests.accel.streams.writer.world import NAME, NODE, SMALL, Process, World
+from tests.examples import examples
+
+OTHER = NODE + 1
+QUICK = ScalingSettings(
+    tick_seconds=30.0,
+    windows_seconds=(60.0, 120.0),
+    hot_factors=(2.0, 1.25),
+    young_seconds=60.0,
+    cooldown_seconds=60.0,
+    mark_seconds=600.0,
+)
+"""As by default, in a tenth of the time: the longest window is 2 minutes."""
+PATIENT = StreamWriterSettings(pause_seconds=2.0)
+TICK = QUICK.tick_seconds
+EVENTS = ScalingPolicy(ScalingKind.EVENTS, 1, 4)
+TARGET = int(TICK)
+"""Events of one tick at which one segment has its wanted load."""
+
+
+def bucket(segments: int = 1, scaling: ScalingPolicy = EVENTS, least: int = 1) -> World:
+    """A bucket with a stream of this policy."""
+    world = World()
+    world.settings = replace(SMALL, scaling=QUICK)
+    with world.process() as process:
+        process.streams.create_scope(NAME[0])
+        wanted = StreamConfiguration(min_segments=least, scaling=scaling)
+        process.streams.create_stream(*NAME, wanted, int(world.seconds * 1000), segments=segments)
+    return world
+
+
+class Load:
+    """Writes to the stream, and lets time go by; each event is another one, their keys are even."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.world, self.process = world, process
+        self.writer: StreamWriter = process.writer(PATIENT)
+        self.numbers = count(int(world.seconds) * 1_000_000)
+        self.durable: list[bytes] = []
+
+    def run(self, ticks: int, events: int) -> None:
+        """Ticks with so many events each."""
+        for _ in range(ticks):
+            written = [(b"%d" % number, b"key-%d" % number) for number in islice(self.numbers, events)]
+            self.writer.write_many(written)
+            self.writer.flush()
+            self.durable += [payload for payload, _ in written]
+            self.world.seconds += TICK
+            self.process.host.scaling.step()
+
+
+def widths(stream: Stream) -> list[float]:
+    return sorted(segment.key_end - segment.key_start for segment in stream.active_segments())
+
+
+def stats(process: Process) -> AutoScaleStats:
+    return process.host.scaling.stats()
+
+
+def test_a_hot_stream_is_split_to_its_target_and_merged_to_its_least_again() -> None:
+    world = bucket(segments=2, least=2)
+    with world.process() as process:
+        load = Load(world, process)
+        load.run(10, 36 * TARGET // 10)
+        stream = process.stream()
+        assert widths(stream) == [0.25] * 4
+        assert stats(process).splits == 2
+        epoch = stream.current_epoch().epoch
+        load.run(12, 36 * TARGET // 10)
+        assert stream.current_epoch().epoch == epoch  # it has its target
+        load.run(14, TARGET // 10)
+        assert widths(stream) == [0.5] * 2
+        assert stats(process).merges == 2
+        assert stats(process).last_scale_ms is not None
+        load.run(12, 0)
+        assert widths(stream) == [0.5] * 2
+        assert (stats(process).failures, stats(process).refusals, stats(process).last_error) == (0, 0, "")
+        process.host.close()
+    assert Counter(world.payloads()) == Counter(load.durable)
+    world.check_times()
+
+
+def test_kilobytes_are_measured_where_the_policy_counts_them() -> None:
+    world = bucket(scaling=ScalingPolicy(ScalingKind.BYTES, 1, 4))
+    with world.process() as process:
+        load = Load(world, process)
+        load.run(10, TARGET)  # a few bytes each
+        assert len(process.stream().active_segments()) == 1
+        for _ in range(10):
+            load.writer.write_many([(b"x" * 1024, b"key-%d" % number) for number in range(2 * TARGET)])
+            load.run(1, 0)
+        assert len(process.stream().active_segments()) in (2, 3)
+
+
+def test_forwarded_events_count_at_the_host_that_appends_them() -> None:
+    world = bucket()
+    with world.process() as process:
+        host = process.host
+        for _ in range(12):
+            stream = process.stream()
+            for segment in stream.active_segments():
+                size = int((segment.key_end - segment.key_start) * 2 * TARGET)
+                host.append(NAME, segment.id, [b"event"] * size)  # what a service of segments does
+            host.flush()
+            world.seconds += TICK
+            host.scaling.step()
+        assert len(process.stream().active_segments()) == 2
+
+
+def test_a_changed_policy_is_followed_from_the_next_look_on() -> None:
+    world = bucket(scaling=ScalingPolicy())
+    with world.process() as process:
+        load, stream = Load(world, process), process.stream()
+        load.run(12, 4 * TARGET)
+        assert len(stream.active_segments()) == 1
+        stream.configure(replace(stream.configuration(), scaling=EVENTS))
+        load.run(12, 4 * TARGET)
+        assert len(stream.active_segments()) == 4
+        stream.configure(replace(stream.configuration(), scaling=ScalingPolicy()))
+        load.run(12, 0)
+        assert len(stream.active_segments()) == 4
+
+
+def test_a_fixed_stream_costs_one_get_a_look_and_nothing_where_scaling_is_off() -> None:
+    for chosen, most in ((QUICK, 3 + 5), (replace(QUICK, is_on=False), 0)):  # 3 to open the stream
+        world = bucket(scaling=ScalingPolicy())
+        counting = CountingStore(world.store)
+        with world.process(counting, replace(SMALL, scaling=chosen)) as process:
+            load = Load(world, process)
+            load.run(1, 1)
+            counting.reset()
+            for _ in range(10):  # five looks
+                world.seconds += TICK
+                process.host.scaling.step()
+            assert counting.snapshot().total.requests == most
+
+
+def test_a_stream_that_a_workflow_has_is_left_alone() -> None:
+    world = bucket()
+    with world.process() as process:
+        load, stream = Load(world, process), process.stream()
+        load.run(3, 4 * TARGET)
+        stream.set_state(StreamState.UPDATING)
+        load.run(6, 4 * TARGET)
+        assert stats(process).waits > 0
+        assert len(stream.active_segments()) == 1
+        stream.set_state(StreamState.ACTIVE)
+        load.run(2, 4 * TARGET)
+        assert len(stream.active_segments()) == 4
+
+
+@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.TIMEOUT, Fault.RESET])
+def test_failures_are_counted_and_tried_again_later(fault: Fault) -> None:
+    world = bucket()
+    faults = FaultStore(world.store)
+    with world.process(faults) as process:
+        load = Load(world, process)
+        load.run(3, 4 * TARGET)
+        world.seconds += QUICK.look_seconds
+        faults.schedule(*[fault] * 100)
+        process.host.scaling.step()
+        faults.clear()
+        assert stats(process).failures == 1
+        assert "shop/orders" in stats(process).last_error
+        load.run(10, 4 * TARGET)
+        assert len(process.stream().active_segments()) == 4
+
+
+def test_a_stream_that_was_deleted_and_made_again_is_followed_as_another_one() -> None:
+    world = bucket()
+    with world.process() as process:
+        load = Load(world, process)
+        load.run(6, 1)
+        process.stream().seal()
+        process.streams.delete_stream(*NAME)
+        wanted = StreamConfiguration(scaling=EVENTS)
+        process.streams.create_stream(*NAME, wanted, int(world.seconds * 1000), segments=1)
+        load.writer = process.writer(PATIENT)
+        load.run(12, 4 * TARGET)
+        assert len(process.stream().active_segments()) == 4
+
+
+# Crashes
+
+
+def hot(world: World, process: Process) -> Load:
+    """A stream that is scaled by its next steps."""
+    load = Load(world, process)
+    load.run(3, 2 * TARGET)
+    return load
+
+
+def writes_of_a_scale() -> tuple[int, int]:
+    world = bucket()
+    counted = CrashStore(world.store, None)
+    with world.process(counted) as process:
+        load = hot(world, process)
+        first = counted.writes
+        while not stats(process).scales:
+            load.run(1, 2 * TARGET)
+        return first, counted.writes
+
+
+FIRST, STOP = writes_of_a_scale()
+PLACES = range(FIRST, STOP, 3 // min(examples(2), 3))
+"""A third of them; all in a long night."""
+
+
+@pytest.mark.parametrize("number", PLACES)
+def test_after_a_crash_before_any_write_the_stream_is_scaled_once(number: int) -> None:
+    world = bucket()
+    crashing = CrashStore(world.store, number)
+    with world.process(crashing) as process:
+        load = hot(world, process)
+        with pytest.raises(Crash):
+            load.run(100, 2 * TARGET)
+    with world.process() as process:
+        again = Load(world, process)
+        again.run(11, 2 * TARGET)
+        stream = process.stream()
+        assert (widths(stream), stream.current_epoch().epoch) == ([0.5, 0.5], 1)
+        assert stream.state() is StreamState.ACTIVE
+        process.host.close()
+    counts = Counter(world.payloads())
+    assert all(counts[payload] == 1 for payload in (*load.durable, *again.durable))
+    assert max(counts.values()) == 1
+
+
+# Two owners
+
+
+class Owners:
+    """Two processes: the first one has the lower half of the keys open, the second one the upper half."""
+
+    def __init__(self, segments: int = 2, least: int = 1) -> None:
+        self.world = bucket(segments, least=least)
+        self.low, self.high = self.world.start(), self.world.start(node_id=OTHER)
+        self.stream = self.low.stream()
+        half = segments // 2
+        self.low.host.open_segments(NAME, list(range(half)))
+        self.high.host.open_segments(NAME, list(range(half, segments)))
+
+    def run(self, ticks: int, *processes: Process, act: Callable[[], object] = lambda: None) -> None:
+        """Ticks of these processes, or of both; and something else happens in each."""
+        for _ in range(ticks):
+            act()
+            self.world.seconds += TICK
+            for process in processes or (self.low, self.high):
+                process.host.scaling.step()
+
+    def stop(self) -> None:
+        self.low.die()
+        self.high.die()
+
+
+def test_cold_neighbours_of_two_owners_become_one_and_their_markers_go() -> None:
+    owners = Owners()
+    owners.run(16)
+    assert widths(owners.stream) == [1.0]
+    assert owners.stream.state() is StreamState.ACTIVE
+    assert [owners.stream.notes.cold_until(each) for each in range(2)] == [None, None]
+    assert (stats(owners.low).merges, stats(owners.high).merges) == (1, 0)
+    assert stats(owners.high).failures == stats(owners.low).failures == 0
+    owners.stop()
+
+
+def test_a_stream_of_two_owners_is_merged_to_its_least_and_no_further() -> None:
+    owners = Owners(segments=8, least=3)
+    owners.run(60)
+    assert len(owners.stream.active_segments()) == 3
+    owners.stop()
+
+
+def test_a_segment_beside_one_with_load_is_not_merged() -> None:
+    owners = Owners()
+
+    def write() -> None:
+        owners.high.host.append(NAME, 1, [b"event"] * TARGET)
+        owners.high.host.flush()
+
+    owners.run(20, act=write)
+    assert len(owners.stream.active_segments()) == 2
+    assert owners.stream.notes.cold_until(0) is not None
+    assert owners.stream.notes.cold_until(1) is None
+    owners.stop()
+
+
+def test_a_segment_that_is_warm_again_loses_its_marker() -> None:
+    owners = Owners()
+    owners.run(10, owners.high)
+    assert owners.stream.notes.cold_until(1) is not None
+
+    def write() -> None:
+        owners.high.host.append(NAME, 1, [b"event"] * TARGET)
+        owners.high.host.flush()
+
+    owners.run(6, owners.high, act=write)
+    assert owners.stream.notes.cold_until(1) is None
+    owners.stop()
+
+
+def test_a_marker_that_is_over_says_nothing() -> None:
+    owners = Owners()
+    owners.run(10, owners.high)
+    owners.world.seconds += QUICK.mark_seconds
+    owners.run(10, owners.low)
+    assert len(owners.stream.active_segments()) == 2
+    owners.stop()
+
+
+def test_a_segment_of_a_dead_owner_is_taken_over_and_merged() -> None:
+    owners = Owners()
+    OwnersTable(owners.high.catalog).register(OTHER)
+    owners.high.die()
+    owners.run(20, owners.low)
+    assert widths(owners.stream) == [1.0]
+    assert owners.stream.state() is StreamState.ACTIVE
+    owners.low.die()
+
+
+def test_an_owner_that_dies_while_its_part_is_waited_for_stops_nothing() -> None:
+    owners = Owners()
+    registration = OwnersTable(owners.high.catalog).register(OTHER)
+    while not stats(owners.low).waits:
+        registration.renew()
+        owners.run(1)
+    assert owners.stream.state() is StreamState.SCALING
+    owners.high.die()
+    owners.run(6, owners.low)
+    assert widths(owners.stream) == [1.0]
+    assert owners.stream.state() is StreamState.ACTIVE
+    owners.low.die()
+
+
+def test_a_look_at_two_owners_asks_a_bounded_number_of_times() -> None:
+    """Every second segment is another owner's: all are borders, and at most `looks_max` are asked about in a look."""
+    world = bucket(segments=64, least=64)
+    settings = replace(SMALL, scaling=replace(QUICK, looks_max=4))
+    counting = CountingStore(world.store)
+    with world.process(counting, settings) as process:
+        process.host.open_segments(NAME, list(range(0, 64, 2)))
+        stream = process.stream()
+        for _ in range(10):
+            world.seconds += TICK
+            process.host.scaling.step()
+        stream.configure(replace(stream.configuration(), min_segments=1))
+        counting.reset()
+        for _ in range(2):  # one look
+            world.seconds += TICK
+            process.host.scaling.step()
+        # Configuration and epoch; 6 for each of 4 markers, 4 for each of 8 neighbours without one; a watch.
+        assert counting.snapshot().total.requests <= 2 + 4 * 6 + 8 * 4 + 1
+
+
+# Beside the callers
+
+
+def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
+    world = bucket()
+    begun: list[tuple[Callable[[], object], str]] = []
+    pauses: list[float] = []
+
+    def wait(_: object, seconds: float) -> None:
+        pauses.append(seconds)
+        world.seconds += seconds
+        if len(pauses) == 5:
+            host.stop()
+
+    system = replace(world.system, wait=wait, start=lambda work, name: begun.append((work, name)))
+    with ObjectCatalog.open(world.store, system=system) as catalog:
+        host = ObjectSegments(catalog, world.store, NODE, settings=replace(SMALL, scaling=QUICK), system=system)
+        host.open_segments(NAME, [0])
+        [(work, name)] = begun
+        assert name == f"accel-scale-{NODE}"
+        work()
+        assert pauses == [TICK] * 5
+        assert host.scaling.stats().looks == 1  # the fifth pause was its last
+        with pytest.raises(Closed):
+            host.scaling.step()
+
+
+def test_a_connected_process_scales_by_itself() -> None:
+    """Writes until it has; how long that takes is nobody's business."""
+    hasty = ScalingSettings(
+        tick_seconds=0.02,
+        look_seconds=0.02,
+        windows_seconds=(0.1, 0.2),
+        hot_factors=(2.0, 1.25),
+        young_seconds=0,
+        cooldown_seconds=0,
+    )
+    settings = ConnectionSettings(segments=SegmentsSettings(scaling=hasty))
+    with connect(MemoryStore(), create=True, settings=settings) as streams:
+        streams.create_scope(NAME[0])
+        stream = streams.create_stream(*NAME, StreamConfiguration(scaling=EVENTS))
+        writer = streams.writer(*NAME)
+        numbers = count()
+        while len(stream.active_segments()) == 1:
+            writer.write_many([(b"event", b"key-%d" % next(numbers)) for _ in range(10)])
+            writer.flush()
+        scaling = streams.host.scaling
+    assert scaling.stats().splits > 0
+    with pytest.raises(Closed):
+        scaling.step()
+
+
+def test_nothing_is_begun_where_scaling_is_off() -> None:
+    world = bucket()
+    begun: list[str] = []
+    system = replace(world.system, wait=lambda *_: None, start=lambda _, name: begun.append(name))
+    off = SegmentsSettings(scaling=ScalingSettings(is_on=False))
+    with (
+        ObjectCatalog.open(world.store, system=system) as catalog,
+        ObjectSegments(catalog, world.store, NODE, settings=off, system=system),
+    ):
+        assert begun == []
+
+
+def test_in_another_process_no_step_is_taken() -> None:
+    world = bucket()
+    process_id = [1]
+    world.system = replace(world.system, process_id=lambda: process_id[0])
+    with world.process() as process:
+        process_id[0] = 2
+        with pytest.raises(WrongProcess):
+            process.host.scaling.step()
+        process.host.scaling.wait_idle()
+        process_id[0] = 1
