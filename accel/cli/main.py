@@ -146,6 +146,7 @@ COMMANDS = {
     "get-objects": LazyCommand(
         "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."
     ),
+    "hints": LazyCommand("accel.cli.hints:hints_group", "See which filter packs and index snapshots lie in a bucket."),
     "object": LazyCommand("accel.cli.objects:object_group", "Look into objects, and verify them."),
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
     "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Make, list and delete scopes, which hold streams."),
@@ -154,6 +155,7 @@ COMMANDS = {
     "txn": LazyCommand(
         "accel.cli.stream.transactions:transaction_group", "Begin transactions of a stream, look at them, end them."
     ),
+    "warm": LazyCommand("accel.cli.hints:warm", "Warm up as a broker does, and report what that costs and brings."),
 }
 """Our own commands; what they say of themselves is the same."""
 
