@@ -46,7 +46,7 @@ def show(
     """Show the filter pack and the index snapshot of each node. Nothing is written.
 
     Two small requests a node, and with --check those of reading the packs. With --image the nodes are those of a
-    controller's metadata. Ends with 3 if a hint is there that cannot be used, or a filter that was read is damaged, lets
+    controller's metadata. Ends with 3 if a hint is there that cannot be used, or if a filter is damaged, lets
     too many absent streams pass (over 1.25 %), or is another to pybloom-live. What is missing is no problem.
     """
     opened = store.open()
