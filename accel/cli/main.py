@@ -106,7 +106,7 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         from accel.rendering import show_error, shown_text  # noqa: PLC0415 - likewise
 
         if isinstance(error, click.BadParameter) and error.ctx and (place := origin(error.ctx, error.param)):
-            error.message = f"{error.message.rstrip('.')}, from {place}"
+            vars(error).update(message=f"{error.message.rstrip('.')}, from {place}")
         if not _wants_json(ctx):
             vars(error).update(message=shown_text(redacted(error.message)))  # click prints it by itself
             raise
@@ -119,7 +119,8 @@ def _wants_json(ctx: click.Context) -> bool:
     args: Sequence[str] = ctx.meta[_ARGS]
     choices = [after for before, after in pairwise(args) if before == "--output"]
     choices += [argument.removeprefix("--output=") for argument in args if argument.startswith("--output=")]
-    return (choices or [os.environ.get("ACCEL_OUTPUT") or config_of(ctx).common.get("output")])[-1] == "json"
+    unflagged = os.environ.get("ACCEL_OUTPUT") or config_of(ctx).common.get("output", "")
+    return (choices or [str(unflagged)])[-1] == "json"
 
 
 def _never_fail_to_print(stream: TextIO) -> None:
@@ -146,6 +147,7 @@ COMMANDS = {
     "get-objects": LazyCommand(
         "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."
     ),
+    "hints": LazyCommand("accel.cli.hints:hints_group", "See which filter packs and index snapshots lie in a bucket."),
     "object": LazyCommand("accel.cli.objects:object_group", "Look into objects, and verify them."),
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
     "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Make, list and delete scopes, which hold streams."),
@@ -154,6 +156,7 @@ COMMANDS = {
     "txn": LazyCommand(
         "accel.cli.stream.transactions:transaction_group", "Begin transactions of a stream, look at them, end them."
     ),
+    "warm": LazyCommand("accel.cli.hints:warm", "Warm up as a broker does, and report what that costs and brings."),
 }
 """Our own commands; what they say of themselves is the same."""
 
