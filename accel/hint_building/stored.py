@@ -126,16 +126,31 @@ def stored_hints(
         yield _troubled(problem, HintKind.PACKS, node_id, live)
     else:
         check = check_filters(store, pack) if is_checked else None
-        unused = pack.dead_size_bytes
-        sizes = {"size_bytes": pack.live_size_bytes + unused, "unused_bytes": unused, "entries": len(pack.entries)}
-        yield StoredHint(node_id, HintKind.PACKS, None, "", **_covering(pack, live, now_seconds), **sizes, check=check)
+        yield StoredHint(
+            node_id,
+            HintKind.PACKS,
+            None,
+            "",
+            **_covering(pack, live, now_seconds),
+            size_bytes=pack.live_size_bytes + pack.dead_size_bytes,
+            unused_bytes=pack.dead_size_bytes,
+            entries=len(pack.entries),
+            check=check,
+        )
     try:
         snapshot = _snapshot_root(store, namespace, node_id)
     except HintProblem as problem:
         yield _troubled(problem, HintKind.SNAPSHOTS, node_id, live)
     else:
-        sizes = {"size_bytes": snapshot.size_bytes, "entries": snapshot.entries}
-        yield StoredHint(node_id, HintKind.SNAPSHOTS, None, "", **_covering(snapshot, live, now_seconds), **sizes)
+        yield StoredHint(
+            node_id,
+            HintKind.SNAPSHOTS,
+            None,
+            "",
+            **_covering(snapshot, live, now_seconds),
+            size_bytes=snapshot.size_bytes,
+            entries=snapshot.entries,
+        )
 
 
 def _snapshot_root(store: ObjectStore, namespace: str, node_id: int) -> SnapshotRoot:
@@ -181,4 +196,6 @@ def _is_same_to_pybloom(found: StreamFilter) -> bool:
     peer = found.to_pybloom()
     if StreamFilter.from_pybloom(peer) != found:
         return False
-    return [stream_id in peer for stream_id in PROBES.tolist()] == found.may_hold(PROBES).tolist()
+    theirs: list[bool] = [stream_id in peer for stream_id in PROBES.tolist()]
+    ours: list[bool] = found.may_hold(PROBES).tolist()
+    return theirs == ours
