@@ -44,6 +44,7 @@ COMMON = ("client", "endpoint-url", "image", "no-sign-request", "output", "polic
 """Options that most commands have: known without loading any command."""
 
 _OF_TESTS = "ACCEL_TEST_"
+_NO_OPTIONS = ("ACCEL_CONFIG", "ACCEL_TOKEN")  # the second is a secret: on no command line, in no file
 # Kubernetes sets variables for each Service in the namespace. One named "accel" or "accel-..." yields names of ours.
 _SERVICE_LINK = re.compile(r"ACCEL(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_.+)?)?)")
 _SERVICE_VALUE = re.compile(r"(tcp|udp|sctp)://.+|[0-9a-fA-F.:]+|tcp|udp|sctp")
@@ -194,7 +195,7 @@ def check_names(root: click.Group, ctx: click.Context, environment: Mapping[str,
         click.UsageError: names it, and the nearest one that there is.
     """
     config_of(ctx).check(root)
-    quick = {variable_of(key) for key in ("config", *COMMON)}
+    quick = {*_NO_OPTIONS, *map(variable_of, COMMON)}
     for name, value in environment.items():
         if not name.startswith(f"{PREFIX}_") or name in quick or name.startswith(_OF_TESTS) or not value:
             continue

@@ -143,6 +143,7 @@ COMMANDS = {
         "accel.cli.controller:controller_group", "For brokers that keep their metadata in a controller of their own."
     ),
     "demo": LazyCommand("accel.cli.demo.report:demo", "Run the main job on an embedded S3, and compare policies."),
+    "doctor": LazyCommand("accel.cli.doctor:doctor", "Try what a bucket needs: each line is ok, or says what to do."),
     "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and tell its story."),
     "get-objects": LazyCommand(
         "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."

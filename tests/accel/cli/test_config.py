@@ -181,6 +181,11 @@ def test_errors_are_json_where_the_file_says_so(file: Path) -> None:
     assert run("--config", str(file), "get-objects", environment={"ACCEL_OUTPUT": "text"}).stderr[0] != "{"
 
 
+def test_the_token_of_a_sidecar_is_known_and_not_shown() -> None:
+    result = run("config", "show", environment={"ACCEL_TOKEN": "hunter2"})
+    assert (result.exit_code, "hunter2" in result.output) == (0, False)
+
+
 def test_variables_that_kubernetes_sets_for_a_service_are_no_typos() -> None:
     links = {
         "ACCEL_SERVICE_HOST": "10.0.0.7",
