@@ -20,7 +20,7 @@ import click
 
 from accel.cli.options import StoreChoice, command, end_with, found_text, look_around, store_options
 from accel.errors import AccelError, AccessDenied, KeyMissing
-from accel.rendering import Column, Output, Shown, table_of, word
+from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.system import SYSTEM, Components
 from accel.units import time_text
 from loaders.errors import CredentialsMissing, EndpointUnreachable, RequestRefused, StoreError
@@ -98,7 +98,7 @@ def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
     )
     advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
     is_sound = not any(each.state is State.FAILED for each in findings)
-    lines = (table_of(findings, *columns), *(["", "what to do:", *advice] if advice else []))
+    lines: list[Rendered] = [table_of(findings, *columns), *(["", "what to do:", *advice] if advice else [])]
     output.show(Shown({"ok": is_sound, "findings": [asdict(each) for each in findings]}, lines))
     if not is_sound:
         end_with(EXIT_PROBLEMS)

@@ -161,7 +161,7 @@ def test_a_lost_reply_leaves_no_probe_behind() -> None:
 def test_extras_and_java_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.check for each in installed()] == [f"extra {name}" for name in EXTRAS]
     monkeypatch.setattr(doctor_module, "find_spec", lambda _: None)
-    monkeypatch.setattr(doctor_module.shutil, "which", lambda _: None)
+    monkeypatch.setenv("PATH", "")
     assert {each.state for each in installed()} == {State.ABSENT}
     assert "pip install 'accel-streams[obstore]'" in next(each for each in installed() if "obstore" in each.check).found
     assert "install Java 17" in java().found
