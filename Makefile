@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 soak check bench clean
+.PHONY: help setup demo test test-s3 test-browser soak check bench clean
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## make the virtual environment and install the project with its tools
 
@@ -30,6 +30,10 @@ test: $(STAMP)  ## run every test and the conformance cases
 
 test-s3: $(STAMP)  ## run what takes a real S3 server: the one you name, or Ceph (installs it as root, with apt-get)
 	$(BIN)/python -m tests.servers -n auto
+
+test-browser: $(STAMP)  ## run the tests of the console in Chromium (installs it as root, with apt-get)
+	@command -v chromium >/dev/null || { test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }; }
+	$(BIN)/python -m pytest tests/accel/server/test_console.py
 
 soak: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200

@@ -55,6 +55,15 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
 @click.option("--warm", is_flag=True, help="Load hints before the sidecar is ready.")
 @click.option("--demo", "is_demo", is_flag=True, help="Serve an embedded store with example objects; needs no account.")
+@click.option(
+    "--price-per-thousand-reads",
+    type=click.FloatRange(min=0, min_open=True),
+    default=SidecarSettings.__dataclass_fields__["per_thousand_reads"].default,
+    show_default=True,
+    metavar="PRICE",
+    help="What a thousand GETs cost, for the console.",
+)
+@click.option("--currency", default="USD", show_default=True, help="Of that price.")
 @option("--policy", type=POLICY, default="spread", show_default=True, help="Which objects to open next.")
 @option("--image", metavar="FILE_OR_URL", help="The metadata image, read again as it changes; else the catalog's.")
 @store_options
@@ -74,7 +83,13 @@ def serve(
     On loopback anybody may read. Other addresses need a token or --open; what writes needs a token in any case.
     """
     settings = SidecarSettings(
-        host=host, port=port, token=_token(token_file), is_open=is_open, allowed_hosts=frozenset(allowed_host)
+        host=host,
+        port=port,
+        token=_token(token_file),
+        is_open=is_open,
+        allowed_hosts=frozenset(allowed_host),
+        currency=others["currency"],
+        per_thousand_reads=others["price_per_thousand_reads"],
     )
     with ExitStack() as stack:
         if others["is_demo"]:
@@ -108,7 +123,9 @@ def _serve(
     server = make_server(sidecar_app(sidecar), settings, tls)
     scheme = "http" if tls is None else "https"
     address = f"{scheme}://{settings.host if ':' not in settings.host else f'[{settings.host}]'}:{settings.port}"
-    output.note(f"serving on {address}; {address}/openapi.json describes it, Ctrl-C ends it")
+    output.note(
+        f"serving on {address}; a browser shows its console; {address}/openapi.json describes it; Ctrl-C ends it"
+    )
     if others["is_demo"]:
         output.note(f"try: curl '{address}/v1/objects?stream_id=420000&start=1000&end=1600'")
     server.run()

@@ -50,6 +50,7 @@ from range_index import ObjectRanges, RangesGiven
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Explanation, SlowLookup, Trace
+    from accel.lookup.stream_map import StreamMap
 
 
 T = TypeVar("T")
@@ -178,6 +179,19 @@ class AcceleratorBase:
     def is_source_failing(self) -> bool:
         """Whether the last question to the source of images failed."""
         return self._engines().images.is_failing
+
+    def stream_map(self, stream_id: int) -> StreamMap:
+        """What memory knows of a stream's objects, by the image that is installed. Loads nothing.
+
+        Raises:
+            UnknownStream: that image does not have the stream.
+
+        Complexity: O(objects of the nodes that own it).
+        """
+        from accel.lookup.stream_map import map_stream  # noqa: PLC0415 - only people ask for maps
+
+        engine = self._engine
+        return map_stream(engine.images.image, engine.index_cache, stream_id)
 
     def object_key(self, object_id: int) -> str:
         """Where an object lies in the store."""

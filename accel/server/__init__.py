@@ -9,6 +9,7 @@
     operations   the table of routes: what each takes, gives and costs; the OpenAPI document is made of it
     lookups      objects, explain, records and places
     streams      histories: segments, epochs, successors, cuts, lag
+    console      the page at /, and what it asks besides
     control      own uploads, refresh, stats, health, metrics
     problems     errors as `application/problem+json`
     settings     bounds and access

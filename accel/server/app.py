@@ -21,13 +21,18 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from accel.server import control, lookups, streams
+from accel.server import console, control, lookups, streams
 from accel.server.guard import App, Guard
 from accel.server.operations import Operation, json_response, openapi, routes_of
 from accel.server.problems import Refused
 from accel.server.sidecar import Sidecar
 
-OPERATIONS: Final[tuple[Operation, ...]] = (*lookups.OPERATIONS, *streams.OPERATIONS, *control.OPERATIONS)
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *lookups.OPERATIONS,
+    *streams.OPERATIONS,
+    *control.OPERATIONS,
+    *console.OPERATIONS,
+)
 """All operations; the OpenAPI document has them in this order."""
 
 TITLES: Final = {404: ("NotFound", "There is no such route."), 405: ("MethodNotAllowed", "Not with this method.")}
@@ -54,7 +59,7 @@ def sidecar_app(sidecar: Sidecar, more: Iterable[BaseRoute] = ()) -> App:
         finally:
             await sidecar.close()
 
-    routes = [*routes_of(OPERATIONS, sidecar), Route("/openapi.json", describe), *more]
+    routes = [*routes_of(OPERATIONS, sidecar), Route("/openapi.json", describe), *console.page_routes(), *more]
     router = Router(routes, redirect_slashes=False, default=_no_route, lifespan=lifespan)
     writes = {(each.method, each.path) for each in OPERATIONS if each.writes}
     return Guard(_with_problems(router), sidecar.settings, lambda method, path: (method, path) in writes)

@@ -38,6 +38,9 @@ class SidecarSettings:
         request_seconds: how long a request may take; then it is answered with 504.
         history_threads: questions about histories, and openings for places, at one time.
         drain_seconds: how long requests may go on once the process is told to end.
+        currency: of the prices that the console shows.
+        per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1.
+        per_thousand_writes: of a thousand PUTs or listings; likewise.
         open_retry_seconds: after which opening the store is tried again; at most ten times as long later on.
 
     Raises:
@@ -61,6 +64,9 @@ class SidecarSettings:
     history_threads: int = 16
     drain_seconds: float = 10.0
     open_retry_seconds: float = 1.0
+    currency: str = "USD"
+    per_thousand_reads: float = 0.0004
+    per_thousand_writes: float = 0.005
 
     def __post_init__(self) -> None:
         check_settings(self, least={"port": 0})

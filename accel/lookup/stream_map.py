@@ -1,0 +1,144 @@
+"""What is known of one stream's objects, drawn as a map: for the sidecar's console, and for people who ask why.
+
+Nothing is loaded: the map shows the image at hand, and what index, filters and sketches in memory say of it.
+
+    marks   xxkkk?.??k      one a listed object, oldest first
+            k   known to hold the stream, with its offsets
+            .   known not to hold it
+            x   excluded, by a filter or by the list's sketch
+            ?   unknown: a lookup may have to open it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.errors import UnknownStream
+from accel.image import OPEN_END, MetadataImage, NodeImage, StreamImage, version_number
+from accel.lookup.known_ranges import KnownRanges, columns_of, join_ranges
+from accel.lookup.steps import IndexCache
+
+OBJECTS_MAX: Final = 20_000
+"""Of each node, the last ones; a map of more would be no map."""
+
+Span = tuple[int, int]
+
+
+class NodeMap(msgspec.Struct, frozen=True):
+    """One node's list as a stream sees it.
+
+    Args:
+        node_id: the node.
+        owned: [start, end) of the offsets that it owns; -1 as an end is open.
+        listed: objects of its list.
+        first: position of the first mark: 0 unless the list has more than 20,000 objects.
+        marks: one character an object, see above.
+        known: [position, object id, start, end] of each object that is known to hold the stream, by position.
+        holes: [start, end) of owned offsets of which it is proven that no listed object holds them.
+    """
+
+    node_id: int
+    owned: list[Span]
+    listed: int
+    first: int
+    marks: str
+    known: list[tuple[int, int, int, int]]
+    holes: list[Span]
+
+
+class StreamMap(msgspec.Struct, frozen=True):
+    """All of a stream.
+
+    Args:
+        stream_id: the stream.
+        start: its first kept offset.
+        image_version: of the image at hand, as one number.
+        nodes: those that own, or owned, offsets of it, in that order.
+        stream_objects: [object id, start, end] of the objects that are its own.
+    """
+
+    stream_id: int
+    start: int
+    image_version: int
+    nodes: list[NodeMap]
+    stream_objects: list[tuple[int, int, int]]
+
+
+def map_stream(image: MetadataImage, index_cache: IndexCache, stream_id: int) -> StreamMap:
+    """The map of a stream. Pure but for the index cache, whose lock it takes; loads nothing.
+
+    Raises:
+        UnknownStream: the image does not have it.
+
+    Complexity: O(objects of the nodes that own it + known ranges).
+    """
+    stream = image.streams.get(stream_id)
+    if stream is None:
+        raise UnknownStream(stream_id, str(image.version))
+    own = [(each.ref.object_id, each.start, each.end) for each in stream.stream_objects]
+    nodes = dict.fromkeys(owned.node_id for owned in stream.ranges)
+    maps = [_node_map(image.node(node_id), index_cache, stream) for node_id in nodes]
+    return StreamMap(stream_id, stream.start_offset, version_number(image.version), maps, own)
+
+
+def _node_map(node: NodeImage, index_cache: IndexCache, stream: StreamImage) -> NodeMap:
+    facts = index_cache.facts(node, stream.stream_id)
+    excluded = node.excludes(stream.stream_id)
+    ruled_out = facts.filtered if excluded is None else facts.filtered | excluded
+    ranges = join_ranges(columns_of(facts.view, node), ~(facts.loaded | ruled_out), {})
+    marks = np.full(len(node), "?", dtype="<U1")
+    marks[ruled_out] = "x"
+    marks[facts.loaded] = "."
+    marks[ranges.positions] = "k"
+    owned = [(each.start, each.end) for each in stream.ranges if each.node_id == node.node_id]
+    if stream.ranges[-1].node_id == node.node_id:
+        owned[-1] = (owned[-1][0], OPEN_END)
+    first = max(0, len(node) - OBJECTS_MAX)
+    return NodeMap(
+        node_id=node.node_id,
+        owned=owned,
+        listed=len(node),
+        first=first,
+        marks="".join(marks[first:].tolist()),
+        known=[row for row in _rows(ranges, node.object_ids) if row[0] >= first],
+        holes=list(_holes(ranges, owned, stream)),
+    )
+
+
+def _rows(ranges: KnownRanges, object_ids: NDArray[np.int64]) -> list[tuple[int, int, int, int]]:
+    columns = (ranges.positions, object_ids[ranges.positions], ranges.starts, ranges.ends)
+    return sorted(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _holes(ranges: KnownRanges, owned: list[Span], stream: StreamImage) -> Iterator[Span]:
+    """Between two known neighbours with nothing unknown between them, less what others own or hold."""
+    if not ranges.ordered:
+        return
+    unknown = np.cumsum(ranges.unknown)
+    before = unknown[ranges.positions[:-1]]
+    after = unknown[ranges.positions[1:]]
+    proven = (ranges.ends[:-1] < ranges.starts[1:]) & (before == after)
+    own = [(each.start, each.end) for each in stream.stream_objects]
+    for at in np.flatnonzero(proven).tolist():
+        start, end = max(int(ranges.ends[at]), stream.start_offset), int(ranges.starts[at + 1])
+        for low, high in owned:
+            upper = end if high == OPEN_END else min(end, high)
+            yield from _without((max(start, low), upper), own)
+
+
+def _without(span: Span, taken: Iterable[Span]) -> Iterator[Span]:
+    """What is left of a span without others, which ascend."""
+    start, end = span
+    for low, high in taken:
+        if low >= end:
+            break
+        if start < low:
+            yield start, low
+        start = max(start, high)
+    if start < end:
+        yield start, end

@@ -1,0 +1,79 @@
+"""The console: one page, with what it asks. It loads nothing from elsewhere, and knows what the routes tell, no more.
+
+    /                    the page
+    /console.css         how it looks, light and dark
+    /console.js          asks the routes below /v1, and draws SVG
+    GET /v1/map          a stream's objects, as memory knows them
+    GET /v1/prices       what a request costs, for the figures of the page
+
+The files hold nothing of the data, so they are given without a token; where reading needs one, the page asks for it,
+and keeps it in the memory of the page. Threads: one event loop; the files are read once.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from accel.lookup.stream_map import StreamMap
+from accel.server.operations import Asked, Operation, json_response
+from accel.server.sidecar import Sidecar
+
+FILES: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/console.css": ("console.css", "text/css; charset=utf-8"),
+    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
+}
+"""Path -> file of this package, and its type."""
+
+
+class MapQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of which stream."""
+
+    stream_id: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class Prices(Struct, frozen=True):
+    """What requests cost, in a currency: of a thousand reads, and of a thousand writes and listings."""
+
+    currency: str
+    per_thousand_reads: float
+    per_thousand_writes: float
+
+
+async def stream_map(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /v1/map`: in a thread, as lists may be long; it loads nothing."""
+    return json_response(await sidecar.in_thread(sidecar.accelerator.stream_map, asked.query.stream_id))
+
+
+async def prices(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - the form of operations
+    """`GET /v1/prices`."""
+    settings = sidecar.settings
+    return json_response(Prices(settings.currency, settings.per_thousand_reads, settings.per_thousand_writes))
+
+
+OPERATIONS: Final = (
+    Operation(
+        "GET", "/v1/map", "map", "What memory knows of a stream's objects.", stream_map, query=MapQuery, reply=StreamMap
+    ),
+    Operation("GET", "/v1/prices", "prices", "What requests cost, as this sidecar was told.", prices, reply=Prices),
+)
+
+
+def page_routes() -> list[Route]:
+    """The routes of the page and its files."""
+    return [_file_route(path, name, media_type) for path, (name, media_type) in FILES.items()]
+
+
+def _file_route(path: str, name: str, media_type: str) -> Route:
+    content = resources.files("accel.server").joinpath("page", name).read_bytes()
+
+    async def answer(_: Request) -> Response:
+        return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
+
+    return Route(path, answer, methods=["GET"])

@@ -1,0 +1,79 @@
+"""What the console asks besides: the map of a stream, prices, and its files; no browser is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any
+
+import accel
+from accel.server import Sidecar
+from accel.server.guard import App
+from loaders.format import RecordBatch
+from loaders.store import MemoryStore
+from tests.accel.server.asking import NODE, STREAM, ask, filled, serving
+
+PAGE = Path(accel.__file__).parent / "server" / "page"
+
+
+def test_the_page_has_no_inline_code_and_loads_its_own_files_only() -> None:
+    text = (PAGE / "index.html").read_text()
+    assert set(re.findall(r'(?:src|href)="([^"]*)"', text)) == {"/console.js", "/console.css", "data:,"}
+    assert re.search(r"\son\w+=|style=|<style|<script(?![^>]*src=)", text) is None
+    script = (PAGE / "console.js").read_text()
+    assert set(re.findall(r"https?://[^\"' ]+", script)) == {"http://www.w3.org/2000/svg"}
+    assert re.search(r"innerHTML|eval\(|new Function|localStorage", script) is None
+
+
+def run(work: Any, store: MemoryStore, **settings: Any) -> None:
+    async def main() -> None:
+        async with serving(store, **settings) as (app, sidecar):
+            await work(app, sidecar)
+
+    asyncio.run(main())
+
+
+def test_the_page_is_given_without_a_token_and_what_it_asks_is_not() -> None:
+    async def work(app: App, _: Sidecar) -> None:
+        for path in ("/", "/console.css", "/console.js"):
+            reply = await ask(app, path)
+            assert (reply.status, "script-src 'self'" in reply.headers["content-security-policy"]) == (200, True)
+        assert (await ask(app, "/v1/map?stream_id=1")).status == 401
+        assert (await ask(app, "/v1/prices")).status == 401
+
+    run(work, filled(1), host="0.0.0.0")  # noqa: S104 - no port is opened
+
+
+def test_a_map_tells_what_is_known_and_asks_the_store_nothing() -> None:
+    async def work(app: App, sidecar: Sidecar) -> None:
+        await ask(app, f"/v1/objects?stream_id={STREAM}&start=250&end=500")
+        sidecar.store.reset()
+        told = (await ask(app, f"/v1/map?stream_id={STREAM}")).json
+        assert sidecar.store.snapshot().total.requests == 0
+        [node] = told["nodes"]
+        assert (node["node_id"], node["listed"], node["owned"], node["holes"]) == (NODE, 10, [[0, -1]], [])
+        assert [row[0] for row in node["known"]] == [at for at, mark in enumerate(node["marks"]) if mark == "k"]
+        assert all((start, end) == (100 * at, 100 * at + 100) for at, _, start, end in node["known"])
+        missing = await ask(app, "/v1/map?stream_id=7")
+        assert (missing.status, missing.json["type"]) == (404, "urn:accel:UnknownStream")
+        assert (await ask(app, "/v1/prices")).json["per_thousand_reads"] == 2.5
+
+    run(work, filled(), per_thousand_reads=2.5)
+
+
+def test_a_map_shows_what_is_excluded_and_proven_holes() -> None:
+    store = filled(1)
+    with accel.ObjectCatalog.open(store) as catalog, catalog.open_node(NODE) as writer:
+        writer.open_streams([STREAM, STREAM + 1])
+        writer.upload({STREAM + 1: [RecordBatch(STREAM + 1, 1, 0, 10, b"other")]})
+        writer.upload({STREAM: [RecordBatch(STREAM, 1, 100, 10, b"next")]})
+
+    async def work(app: App, _: Sidecar) -> None:
+        await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&end=110")
+        [node] = (await ask(app, f"/v1/map?stream_id={STREAM}")).json["nodes"]
+        assert node["marks"][0] == node["marks"][2] == "k"
+        assert node["marks"][1] in {"x", "."}
+        assert node["holes"] == []
+
+    run(work, store)
