@@ -58,7 +58,6 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.streams.rules.events import WRITER_ID_SIZE_BYTES
-from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
 from accel.streams.writer_numbers import Held, Progress, WriterHeld, progress_of
 from accel.system import Components
@@ -627,10 +626,24 @@ class SharedSegments:
     def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
         """How far a writer has come, wherever its segments are; see `ObjectSegments.progress_of`.
 
+        Waits for an owner that does not tell until its lease must be over: it may be what this process was before.
+
         Raises:
             OwnerUnreachable, ForwardInDoubt: an owner that lives does not tell.
+            CommitRefused: others took segments from each other for so long.
             What `find` and `ObjectSegments.held_at` raise.
         """
+        system = self.host.system
+        deadline = system.timer() + self.owners.settings.lease_seconds + self.settings.pause_seconds
+        while True:
+            try:
+                return self._progress_of(stream, segments, writer_id)
+            except (OwnerUnreachable, ForwardInDoubt, CommitRefused):
+                if system.timer() >= deadline:
+                    raise
+            system.sleep(self.settings.pause_seconds)
+
+    def _progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
         owners, trouble = self.find(stream, segments.ids.tolist(), are_numbered=True)
         if trouble is not None:
             raise trouble
