@@ -143,6 +143,8 @@ COMMANDS = {
     "object": LazyCommand("accel.cli.objects:object_group", "Look into objects, and verify them."),
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
     "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Make, list and delete scopes, which hold streams."),
+    "serve": LazyCommand("accel.cli.serving:serve", "Serve lookups over HTTP, for brokers in any language."),
+    "stats": LazyCommand("accel.cli.serving:stats", "Show what a running sidecar counts."),
     "stream": LazyCommand("accel.cli.stream:stream_group", "Make streams, ask for their history, and change them."),
     "table": LazyCommand("accel.cli.tables:table_group", "Look into the versioned tables of a bucket."),
     "txn": LazyCommand(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -164,6 +167,14 @@ def test_a_source_that_fails_shows_until_it_answers_again() -> None:
         assert scraped(collector)["accel_image_refresh_failures_total"] == 1
         one.get_objects(STREAM, 5)
         assert scraped(collector)["accel_image_source_failing"] == 0
+
+
+def test_every_metric_stands_in_the_operations_page_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    with settled(line_store(2), line_image([0, 1])) as one:
+        collected = AccelCollector(one, CountingStore(MemoryStore(), Clock())).collect()
+        told = {family.name + "_total" * (family.type == "counter") for family in collected}
+    assert told == set(re.findall(r"`(accel_[a-z_]+)`", page))
 
 
 def test_no_label_is_an_id_or_a_key() -> None:

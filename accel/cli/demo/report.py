@@ -188,7 +188,7 @@ def demo(*, objects: Path | None, nodes_objects: int, seed: int, output: Output)
     rng = random.Random(seed)  # noqa: S311 - a demo that can be repeated, no secrets
     produced = None if objects is None else read_production_objects(objects)  # a wrong folder is told at once
     runs: list[NodeRun] = []
-    with _embedded_buckets(output) as bucket, ExitStack() as opened:
+    with embedded_buckets(output) as bucket, ExitStack() as opened:
         with _stage(output, "writing the example node of the issue to it, and a catalog of it"):
             node = opened.enter_context(issue_node(bucket("issue"), rng))
         runs += _run_all(output, [node], seed)
@@ -227,7 +227,7 @@ def _stage(output: Output, what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _embedded_buckets(output: Output) -> Iterator[Callable[[str], S3Store]]:
+def embedded_buckets(output: Output) -> Iterator[Callable[[str], S3Store]]:
     """An S3 server, and a function that creates an empty bucket on it."""
     with ExitStack() as stack:
         stack.enter_context(_environment(_OF_ITS_OWN))
