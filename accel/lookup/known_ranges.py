@@ -316,22 +316,29 @@ class OpenedTally:
     Attributes:
         loaded: by position, whether the index knew the object when it was asked last.
         filtered: by position, whether a filter or the list's sketch excluded it then.
-        with_filter: positions that were opened, and whose filter had said that they may hold the stream.
-        filters_wrong: how many of these lacked it.
+        with_filter: positions that were asked for, and whose filter had said that they may hold the stream.
+        filters_passed: how many of these have come.
+        filters_wrong: how many of those lacked it.
     """
 
-    __slots__ = ("filtered", "filters_wrong", "loaded", "with_filter")
+    __slots__ = ("filtered", "filters_passed", "filters_wrong", "loaded", "with_filter")
 
     def __init__(self) -> None:
         self.loaded: Flags | None = None
         self.filtered: Flags | None = None
         self.with_filter: set[int] = set()
-        self.filters_wrong = 0
+        self.filters_passed = self.filters_wrong = 0
 
     def note(self, loaded: Flags, filtered: Flags, excluded: Flags | None) -> None:
         """This is known now, by position."""
         self.loaded = loaded
         self.filtered = filtered if excluded is None else filtered | excluded
+
+    def count(self, position: int, *, lacks: bool) -> None:
+        """An object has come, and lacks the stream or holds it."""
+        if position in self.with_filter:
+            self.filters_passed += 1
+            self.filters_wrong += lacks
 
     def spared(self, was_asked: Flags | None, settled: Flags | None) -> Spared:
         """What a filter spared, and what the bounds of the question did; the index spared all others. O(list).
@@ -345,7 +352,7 @@ class OpenedTally:
         left = ~self.loaded if was_asked is None else ~(self.loaded | was_asked)
         beyond = left & ~self.filtered if settled is None else left & ~(self.filtered | settled)
         by_filter, by_bounds = int(np.count_nonzero(left & self.filtered)), int(np.count_nonzero(beyond))
-        return Spared(0, by_filter, by_bounds, len(self.with_filter), self.filters_wrong)
+        return Spared(0, by_filter, by_bounds, self.filters_passed, self.filters_wrong)
 
 
 def spared_by(visits: Iterable[Spared], unopened: int) -> Spared:

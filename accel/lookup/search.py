@@ -607,7 +607,7 @@ class NodeVisit:
             self.pending.discard(position)
             if isinstance(reply, ObjectRanges):
                 held = self.seen[position] = reply.range_of(self.stream.stream_id)
-                self.tally.filters_wrong += held is None and position in self.tally.with_filter
+                self.tally.count(position, lacks=held is None)
             elif not isinstance(reply, KeyMissing | AccessDenied):
                 self.failed[position] = reply
             elif not tolerate_gone:

@@ -213,7 +213,11 @@ async def find_many(sidecar: Sidecar, asked: Asked) -> Response:
     if len(batch.lookups) > most:
         found = f"expected at most {most} lookups in a batch, found {len(batch.lookups)}"
         raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
-    _check_limit(sidecar, sum(each.limit for each in batch.lookups) // max(1, len(batch.lookups)))
+    limits = [each.limit for each in batch.lookups]
+    _check_limit(sidecar, max(limits, default=0))
+    if sum(limits) > sidecar.settings.batch_objects_max:
+        found = f"expected limits of at most {sidecar.settings.batch_objects_max} together, found {sum(limits)}"
+        raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
     requests = [Request(each.stream_id, each.start, each.end, each.limit) for each in batch.lookups]
     outcomes = await sidecar.accelerator.get_objects_many(requests, deadline_seconds=batch.deadline_seconds)
     told = [

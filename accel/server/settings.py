@@ -32,6 +32,7 @@ class SidecarSettings:
         requests_max: requests below /v1 under way at one time; more are answered with 429.
         body_bytes_max: of a request.
         batch_max: lookups of one batch.
+        batch_objects_max: the limits of all lookups of a batch together.
         objects_max: the limit of one lookup.
         records_bytes_max: payload of one answer with records.
         request_seconds: how long a request may take; then it is answered with 504.
@@ -53,6 +54,7 @@ class SidecarSettings:
     requests_max: int = 256
     body_bytes_max: int = 4 * MIB
     batch_max: int = 10_000
+    batch_objects_max: int = 100_000
     objects_max: int = 10_000
     records_bytes_max: int = 64 * MIB
     request_seconds: float = 30.0

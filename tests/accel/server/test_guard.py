@@ -104,12 +104,14 @@ def test_bodies_and_batches_are_bounded_and_of_one_type() -> None:
     async def work(app: App, _: Sidecar) -> None:
         assert (await post(app, "/v1/objects:batch", {"lookups": [lookup] * 3})).status == 400
         assert (await post(app, "/v1/objects:batch", {"lookups": [lookup] * 100})).status == 413
+        assert (await post(app, "/v1/objects:batch", {"lookups": [lookup | {"limit": 6}] * 2})).status == 400
+        assert (await post(app, "/v1/objects:batch", {"lookups": [lookup, lookup | {"limit": 9}]})).status == 400
         assert (await post(app, "/v1/objects:batch", {"lookups": [lookup], "unknown": 1})).status == 400
         typed = {"content-type": "text/plain"}
         assert (await ask(app, "/v1/objects:batch", "POST", b"{}", typed)).status == 415
         assert (await post(app, "/v1/objects:batch", {"lookups": [lookup]})).status == 200
 
-    run(work, batch_max=2, body_bytes_max=1000)
+    run(work, batch_max=2, batch_objects_max=10, objects_max=8, body_bytes_max=1000)
 
 
 class HeldStore(MemoryStore):
