@@ -146,14 +146,14 @@ class Told(NamedTuple):
 
     Args:
         what: "ready", "progress", "done" or "failed".
-        count: writers: events that are durable, from the first one on; readers: given in all.
+        reached: writers: events that are durable, from the first one on; readers: given in all; the scaler: the epoch.
         requests: to the store since it told last.
         waits_ms: how long events took to become durable, since it told last.
         text: what failed; or what was done.
     """
 
     what: str
-    count: int = 0
+    reached: int = 0
     requests: int = 0
     waits_ms: Sequence[float] = ()
     text: str = ""
@@ -178,10 +178,10 @@ class Process:
         self.streams = accel.connect(self.store, settings=settings, **options)
         self.told = told
 
-    def tell(self, what: str, count: int = 0, waits_ms: Sequence[float] = (), text: str = "") -> None:
+    def tell(self, what: str, reached: int = 0, waits_ms: Sequence[float] = (), text: str = "") -> None:
         """Tell how far it is."""
         requests = sum(each.requests for each in self.store.reset().by_operation.values())
-        self.told.send(Told(what, count, requests, waits_ms, text))
+        self.told.send(Told(what, reached, requests, waits_ms, text))
 
 
 def _until_owners_are_there(act: Callable[[], object]) -> None:
@@ -606,11 +606,11 @@ class Service:
         self.report.requests[child.kind] += told.requests
         self.report.durable_ms += told.waits_ms
         if child.kind == "writer":
-            self._durable[child.number] = max(told.count, self._durable[child.number])
+            self._durable[child.number] = max(told.reached, self._durable[child.number])
         if told.what == "ready":
             child.is_ready, child.node_id = True, int(told.text or -1)
         elif told.what == "done" and child.kind == "scaler":
-            child.is_busy, self.report.epochs = False, told.count
+            child.is_busy, self.report.epochs = False, told.reached
         elif told.what == "done":
             child.is_done = True
 
