@@ -1,6 +1,6 @@
 """Makes the picture of the console that docs/sidecar.md shows: `python -m tests.docs.console_picture`.
 
-It takes Chromium, as the tests of the console do. The figures in it are those of a sidecar over a small store in memory.
+It takes Chromium, as the tests of the console do. Its figures are those of a sidecar over a small store in memory.
 """
 
 from __future__ import annotations

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import accel
+from accel.lookup.stream_map import _without
 from accel.server import Sidecar
 from accel.server.guard import App
 from loaders.format import RecordBatch
 from loaders.store import MemoryStore
+from tests.accel.lookup.cluster import STREAM as LINE_STREAM
+from tests.accel.lookup.cluster import line_image, line_store, settled
 from tests.accel.server.asking import NODE, STREAM, ask, filled, serving
 
 PAGE = Path(accel.__file__).parent / "server" / "page"
@@ -62,7 +65,7 @@ def test_a_map_tells_what_is_known_and_asks_the_store_nothing() -> None:
     run(work, filled(), per_thousand_reads=2.5)
 
 
-def test_a_map_shows_what_is_excluded_and_proven_holes() -> None:
+def test_a_map_shows_what_is_excluded_and_what_is_open_still() -> None:
     store = filled(1)
     with accel.ObjectCatalog.open(store) as catalog, catalog.open_node(NODE) as writer:
         writer.open_streams([STREAM, STREAM + 1])
@@ -70,10 +73,24 @@ def test_a_map_shows_what_is_excluded_and_proven_holes() -> None:
         writer.upload({STREAM: [RecordBatch(STREAM, 1, 100, 10, b"next")]})
 
     async def work(app: App, _: Sidecar) -> None:
+        [before] = (await ask(app, f"/v1/map?stream_id={STREAM}")).json["nodes"]
+        assert (before["marks"], before["known"]) == ("?x?", [])
         await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&end=110")
         [node] = (await ask(app, f"/v1/map?stream_id={STREAM}")).json["nodes"]
-        assert node["marks"][0] == node["marks"][2] == "k"
-        assert node["marks"][1] in {"x", "."}
-        assert node["holes"] == []
+        assert (node["marks"], [row[2:] for row in node["known"]]) == ("kxk", [[0, 100], [100, 110]])
 
     run(work, store)
+
+
+def test_a_hole_is_on_the_map_once_it_is_proven() -> None:
+    with settled(line_store(4), line_image([0, 1, 3])) as one:
+        assert one.stream_map(LINE_STREAM).nodes[0].holes == []
+        one.get_objects(LINE_STREAM, 5, 35, limit=9)
+        [node] = one.stream_map(LINE_STREAM).nodes
+    assert (node.marks, node.holes) == ("kkk", [(20, 30)])
+
+
+def test_what_stream_objects_hold_is_no_hole() -> None:
+    assert list(_without((20, 30), [(0, 5), (22, 25), (25, 26), (29, 40)])) == [(20, 22), (26, 29)]
+    assert list(_without((20, 30), [(10, 30)])) == []
+    assert list(_without((30, 20), [])) == []
