@@ -32,7 +32,7 @@ test-s3: $(STAMP)  ## run what takes a real S3 server: the one you name, or Ceph
 	$(BIN)/python -m tests.servers -n auto
 
 test-browser: $(STAMP)  ## run the tests of the console in Chromium (installs it as root, with apt-get)
-	@command -v chromium >/dev/null || { test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; }; }
+	@command -v chromium >/dev/null || { test "$$(id -u)" != 0 || { { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } || echo "chromium could not be installed"; }; }
 	$(BIN)/python -m pytest tests/accel/server/test_console.py
 
 soak: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
