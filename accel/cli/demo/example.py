@@ -75,5 +75,4 @@ def example(*, serve: bool, output: Output) -> None:
         output.note(
             f"in another terminal: export these, then accel explain --stream {STREAM_ID} --start 1000 --end 1600"
         )
-        click.get_text_stream("stdout").flush()
         ended.wait()
