@@ -48,9 +48,10 @@ from accel.units import parse_size, parse_time, size_text, time_text
 from loaders.errors import StoreError, redacted
 from loaders.layout import ACCEL_PREFIX, ObjectLayout
 from loaders.plan import policy_of
-from loaders.store import SCHEMES, STORE_URLS, CountingStore, ObjectStore, S3Settings, open_store
+from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
 from loaders.store.base import LIST_PAGE_KEYS_MAX
 from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
+from loaders.store.open import SCHEMES, STORE_URLS
 
 Answer = TypeVar("Answer")
 

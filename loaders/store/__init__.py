@@ -1,8 +1,8 @@
 """The store seam: S3 and what stands in for it, behind one small protocol.
 
 `base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `FileStore` (a folder), `S3Store`
-(boto3) and `ObstoreStore` (obstore) hold objects; `PrefixedStore` and `CountingStore` go around another store, and so do the
-faulty, slow and crashing ones of `accel.testing`. One suite of tests holds all of them to the same promises.
+(boto3) and `ObstoreStore` (obstore) hold objects; `PrefixedStore` and `CountingStore` go around another store, and so
+do the faulty, slow and crashing ones of `accel.testing`. One suite of tests holds all of them to the same promises.
 
 Some are imported when they are first asked for: boto3 takes a while to load, obstore is an extra, and a folder
 is locked by what not every platform has.
@@ -30,7 +30,7 @@ from loaders.store.base import (
 )
 from loaders.store.decorated import CountingStore, OperationCount, PrefixedStore, StoreCounts
 from loaders.store.memory import MemoryStore
-from loaders.store.open import SCHEMES, STORE_URLS, S3Settings, open_store
+from loaders.store.open import S3Settings, open_store
 
 if TYPE_CHECKING:
     from loaders.store.file import FileStore
@@ -59,8 +59,6 @@ __all__ = [
     "PrefixedStore",
     "S3Settings",
     "S3Store",
-    "SCHEMES",
-    "STORE_URLS",
     "StoreCounts",
     "open_store",
 ]

@@ -3,13 +3,13 @@
     open_store("file:///tmp/accel")
 
 It keeps S3's promises among all threads and processes of one machine. An object is one file (`file_names` says which),
-with a header of 96 bytes before the body: ``accel-object 1 <ETag> <bytes of the body>``, padded with spaces and ended by a line
-feed. ETags are those of S3: the MD5 of the bytes, and of a multipart object that of its parts' MD5s.
+with a header of 96 bytes before the body: ``accel-object 1 <ETag> <bytes of the body>``, padded with spaces and ended
+by a line feed. ETags are those of S3: the MD5 of the bytes, and of a multipart object that of its parts' MD5s.
 
 A write goes to a file in `%new` first. Then the folder that is to hold it is locked (`flock` of the folder itself), the
 condition is compared with the header that is there, and the new file is renamed over the old one. A reader opens the
-one or the other, whole. The lock is held for the comparison, the rename and, with `durable`, for the folder's `fsync`; the kernel
-releases it when a process dies, so that a killed writer leaves at most a file in `%new`, which a writer deletes a day later.
+one or the other, whole. The lock is held for the comparison, the rename and, with `durable`, the folder's `fsync`; the
+kernel releases it when a process dies: a killed writer leaves at most a file in `%new`, which is deleted a day later.
 A folder that became empty is deleted; a writer that had locked it begins again, as nothing can be renamed into it.
 
 What is asked of the file system: `flock`, atomic renames and case-sensitive names. Those of Linux (ext4, xfs, btrfs,
@@ -82,8 +82,8 @@ class FileStore(PagedListing):
     Args:
         folder: its absolute path; it is made by the first write.
         sleep: waits while another writer holds a folder's lock, seconds.
-        durable: whether a write returns only when it would survive a loss of power (`fsync` of the file and its folder). Without,
-            it survives the end of the process only.
+        durable: whether a write returns only when it would survive a loss of power (`fsync` of the file and its
+            folder). Without, it survives the end of the process only.
     """
 
     can_copy_parts = True
@@ -132,7 +132,7 @@ class FileStore(PagedListing):
             return found.read(0, found.size_bytes)
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
-        """See `ObjectStore.put`. Never WriteConflict: every race is decided."""
+        """See `ObjectStore.put`. WriteConflict only where others delete the key's folder over and over."""
         check_key("put", key)
         etag = _md5(body).hexdigest()
         with _errors("put", key):
@@ -185,9 +185,7 @@ class FileStore(PagedListing):
         # What is complete of the prefix is a folder: its neighbours need not be looked at.
         base, slash, _ = prefix.rpartition("/")
         names = place_of(base + slash)[0] if slash else []
-        yield from _walk(
-            self.folder.joinpath(*names), (base + slash).encode(), prefix.encode(), start_after.encode()
-        )
+        yield from _walk(self.folder.joinpath(*names), (base + slash).encode(), prefix.encode(), start_after.encode())
 
     def _write(
         self, key: str, content: Iterable[Body], size_bytes: int, etag: str, condition: Condition = ALWAYS
@@ -209,18 +207,21 @@ class FileStore(PagedListing):
     def _commit(self, key: str, new: Path, condition: Condition) -> None:
         names, name = place_of(key)
         path = self.folder.joinpath(*names)
-        for attempt in range(COMMITS_MAX):
-            self._make(path)
+        for _ in range(COMMITS_MAX):
             try:
+                self._make(path)
                 with self._locked(path) as folder:
                     _check(condition, key, name, folder)
                     os.rename(new, name, dst_dir_fd=folder)
                     self._settle(folder)
             except FileNotFoundError:
-                if attempt + 1 == COMMITS_MAX or not new.exists():
+                if not new.exists():
                     raise
+                self._sleep(LOCK_POLL_SECONDS)  # a folder on the way was deleted meanwhile, as it was empty
             else:
                 return
+        detail = f"its folder was deleted {COMMITS_MAX} times while it was to be written in"
+        raise store_error("put", key, detail, code="OperationAborted", status=409)
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[int]:
@@ -282,7 +283,7 @@ class FileStore(PagedListing):
         return []
 
 
-def _restored(folder: Path, sleep: Callable[[float], object], durable: bool) -> FileStore:  # noqa: FBT001 - of a pickle
+def _restored(folder: Path, sleep: Callable[[float], object], durable: bool) -> FileStore:
     return FileStore(folder, sleep=sleep, durable=durable)
 
 
@@ -383,7 +384,9 @@ class _FileUpload:
             raise store_error("complete", self.key, "an upload has at least one part", code="MalformedXML", status=400)
         for number, size_bytes in enumerate(sizes[:-1], start=1):
             if size_bytes < PART_SIZE_BYTES_MIN:
-                detail = f"part {number} of {len(sizes)} has {size_bytes} bytes; all but the last need {PART_SIZE_BYTES_MIN}"
+                detail = (
+                    f"part {number} of {len(sizes)} has {size_bytes} bytes; all but the last need {PART_SIZE_BYTES_MIN}"
+                )
                 raise store_error("complete", self.key, detail, code="EntityTooSmall", status=400)
 
 

@@ -1,7 +1,7 @@
 """How keys are named as files: pure functions between the parts of a key and the names in a folder.
 
 A key is divided at its slashes; each part but the last is a folder, the last one is a file. So `accel/format` is the
-file `accel/format%object`. The bytes of a part's UTF-8 form other than ASCII letters, digits and `-_.~!@,=+:;` are written
+file `accel/format%object`. Bytes of a part's UTF-8 form other than ASCII letters, digits and `-_.~!@,=+:;` are written
 as `%XX`. What is no part of a key has a `%` that no two hexadecimal digits follow:
 
     | name            | is                                                                                          |

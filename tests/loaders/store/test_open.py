@@ -72,7 +72,8 @@ def test_a_folder_is_a_store_that_survives(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["file://", "file:///", "file://host/folder", "file://folder", "file:///a/../b", "file:///a?b", "file:///a#b"]
+    "url",
+    ["file://", "file:///", "file://host/folder", "file://folder", "file:///a/../b", "file:///a?b", "file:///a#b"],
 )
 def test_a_folder_is_named_by_its_whole_path(url: str) -> None:
     with pytest.raises(ValueError, match="expected file:///"):
