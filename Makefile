@@ -20,6 +20,8 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)  ## run the main job on an embedded S3 and print what each policy costs
 	$(BIN)/accel demo --objects tests/data/stream_set_objects
+	@echo
+	@echo "The same over HTTP: $(BIN)/accel serve --demo"
 
 test: $(STAMP)  ## run every test and the conformance cases
 	$(BIN)/python -m pytest -n auto --ignore tests/spark_jobs

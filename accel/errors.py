@@ -291,8 +291,8 @@ class ForwardInDoubt(CatalogError):
 
     retryable = True
     advice = (
-        "flush again: while the same owner lives it tells what it has taken, and takes nothing twice; if it has died,"
-        " read the end of the segment to learn which of the events are there"
+        "flush again: events whose futures are open are sent again, and none is taken twice, by whatever owner. An"
+        " event whose future failed was given up while its owner lived: read the end of the segment, or use writer_id"
     )
 
     def __init__(self, node_id: int, address: str, segment: str) -> None:

@@ -96,4 +96,4 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     loaded = modules_loaded_by(code)
     assert loaded.isdisjoint(HEAVY - {"click"} | {"numpy", "msgspec", "accel.rendering", "accel.image"})
     cli = {name for name in loaded if name.startswith(("accel.cli.", "spark_jobs.cli."))}
-    assert cli == {"accel.cli.main", "accel.cli.groups"}
+    assert cli == {"accel.cli.main", "accel.cli.groups", "accel.cli.config_file"}

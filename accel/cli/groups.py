@@ -8,9 +8,9 @@ loads neither numpy nor boto3 nor a table of anything; a test compares them with
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import click
 
@@ -38,6 +38,43 @@ class LazyCommand(NamedTuple):
 OUTPUT_FORMS = click.Choice(["text", "json"])
 
 OUTPUT_META = "accel.output"
+
+CONFIG_META = "accel.config"
+
+
+class ValuesByCommand(Protocol):
+    """Values of options that a file gives; under `CONFIG_META` of the context, if there is one."""
+
+    def values_for(self, words: tuple[str, ...]) -> Mapping[str, Any]:
+        """By key, for the command that these words name."""
+
+
+def options_of(command: click.Command) -> Iterator[click.Option]:
+    """The options of a command that a variable or a file may give."""
+    for param in command.params:
+        if isinstance(param, click.Option) and param.allow_from_autoenv:
+            yield param
+
+
+def key_of(option: click.Option) -> str:
+    """How a file names an option: as its longest flag."""
+    return max(option.opts, key=len).lstrip("-")
+
+
+def defaults_of(config: ValuesByCommand, words: tuple[str, ...], command: click.Command) -> dict[str, Any]:
+    """What a file says for a command, as click's ``default_map``; for groups of other packages with all below."""
+    values = config.values_for(words)
+    found = {str(each.name): values[key_of(each)] for each in options_of(command) if key_of(each) in values}
+    if isinstance(command, click.Group) and not isinstance(command, CommandGroup):
+        for name, below in command.commands.items():
+            found[name] = defaults_of(config, (*words, name), below)
+    return found
+
+
+def words_of(ctx: click.Context) -> tuple[str, ...]:
+    """The words that name the command of a context, without the program's."""
+    above = () if ctx.parent is None else words_of(ctx.parent)
+    return above if ctx.parent is None else (*above, str(ctx.info_name))
 
 
 class CommandGroup(click.Group):
@@ -73,6 +110,16 @@ class CommandGroup(click.Group):
         if cmd_name in self.lazy and cmd_name not in self.commands:
             self.add_command(self.lazy[cmd_name].load(), cmd_name)
         return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, and hand down to it what the file of settings says."""
+        name, command, rest = super().resolve_command(ctx, args)
+        config: ValuesByCommand | None = ctx.meta.get(CONFIG_META)
+        if config is not None and command is not None and name is not None:
+            ctx.default_map = {name: defaults_of(config, (*words_of(ctx), name), command)}
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands; loads none of its own."""

@@ -30,6 +30,7 @@ from typing import Any, TextIO
 
 import click
 
+from accel.cli.config_file import check_names, config_of, config_option, origin
 from accel.cli.groups import CommandGroup, LazyCommand
 from accel.errors import AccelError
 from loaders.errors import redacted
@@ -48,7 +49,7 @@ Examples:
   accel object verify s3://bucket --all --image image.json --data
 
 The store is named as s3://bucket/prefix in any place, by --store, or by ACCEL_STORE. --output stands in any place.
-Options can come from the environment: ACCEL_STORE, ACCEL_IMAGE, ACCEL_OUTPUT, ... Flags win.
+Options can come from the environment (ACCEL_STORE, ACCEL_IMAGE, ...), or from a file: see accel config show. Flags win.
 Credentials, region and endpoint are found as every AWS tool finds them."""
 
 
@@ -75,22 +76,23 @@ class AccelGroup(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, once it is clear how errors are to be told."""
-        ctx.meta[_JSON] = _wants_json(args)
+        ctx.meta[_ARGS] = list(args)
         with _errors_told(ctx):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and tell its errors."""
+        """Run the command, if the names of all settings are known, and tell its errors."""
         with _errors_told(ctx):
+            if not {*ctx.meta[_ARGS]} & {*ctx.help_option_names}:
+                check_names(self, ctx, os.environ)
             return super().invoke(ctx)
 
 
-_JSON = "accel.json"
+_ARGS = "accel.args"
 
 
 @contextmanager
 def _errors_told(ctx: click.Context) -> Iterator[None]:
-    is_json = bool(ctx.meta[_JSON])
     try:
         yield
     except BrokenPipeError:
@@ -98,23 +100,27 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
     except (AccelError, OSError) as error:
         from accel.rendering import show_error  # noqa: PLC0415 - a list of commands is printed without it
 
-        show_error(error, is_json=is_json)
+        show_error(error, is_json=_wants_json(ctx))
         ctx.exit(EXIT_FAILURE)
     except click.ClickException as error:
         from accel.rendering import show_error, shown_text  # noqa: PLC0415 - likewise
 
-        if not is_json:
+        if isinstance(error, click.BadParameter) and error.ctx and (place := origin(error.ctx, error.param)):
+            vars(error).update(message=f"{error.message.rstrip('.')}, from {place}")
+        if not _wants_json(ctx):
             vars(error).update(message=shown_text(redacted(error.message)))  # click prints it by itself
             raise
         show_error(error, is_json=True)
         ctx.exit(error.exit_code)
 
 
-def _wants_json(args: Sequence[str]) -> bool:
+def _wants_json(ctx: click.Context) -> bool:
     # Looked up by hand: a command line that cannot be parsed has to be refused in JSON, too.
+    args: Sequence[str] = ctx.meta[_ARGS]
     choices = [after for before, after in pairwise(args) if before == "--output"]
     choices += [argument.removeprefix("--output=") for argument in args if argument.startswith("--output=")]
-    return (choices or [os.environ.get("ACCEL_OUTPUT", "")])[-1] == "json"
+    unflagged = os.environ.get("ACCEL_OUTPUT") or config_of(ctx).common.get("output", "")
+    return (choices or [str(unflagged)])[-1] == "json"
 
 
 def _never_fail_to_print(stream: TextIO) -> None:
@@ -132,22 +138,28 @@ def _version() -> str:
 
 COMMANDS = {
     "catalog": LazyCommand("accel.cli.catalog:catalog_group", "Make the object catalog of a bucket, and look at it."),
+    "config": LazyCommand("accel.cli.config:config_group", "See where the values of options come from."),
     "controller": LazyCommand(
         "accel.cli.controller:controller_group", "For brokers that keep their metadata in a controller of their own."
     ),
     "demo": LazyCommand("accel.cli.demo.report:demo", "Run the main job on an embedded S3, and compare policies."),
+    "doctor": LazyCommand("accel.cli.doctor:doctor", "Try what a bucket needs: each line is ok, or says what to do."),
     "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and tell its story."),
     "get-objects": LazyCommand(
         "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."
     ),
+    "hints": LazyCommand("accel.cli.hints:hints_group", "See which filter packs and index snapshots lie in a bucket."),
     "object": LazyCommand("accel.cli.objects:object_group", "Look into objects, and verify them."),
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
     "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Make, list and delete scopes, which hold streams."),
+    "serve": LazyCommand("accel.cli.serving:serve", "Serve lookups over HTTP, for brokers in any language."),
+    "stats": LazyCommand("accel.cli.serving:stats", "Show what a running sidecar counts."),
     "stream": LazyCommand("accel.cli.stream:stream_group", "Make streams, ask for their history, and change them."),
     "table": LazyCommand("accel.cli.tables:table_group", "Look into the versioned tables of a bucket."),
     "txn": LazyCommand(
         "accel.cli.stream.transactions:transaction_group", "Begin transactions of a stream, look at them, end them."
     ),
+    "warm": LazyCommand("accel.cli.hints:warm", "Warm up as a broker does, and report what that costs and brings."),
 }
 """Our own commands; what they say of themselves is the same."""
 
@@ -162,6 +174,8 @@ COMMANDS = {
 def main() -> None:
     """Find which S3 objects hold a stream's offsets, and look into them."""
 
+
+main.params.insert(0, config_option())
 
 GROUP = "accel.commands"
 

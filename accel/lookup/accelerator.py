@@ -22,6 +22,7 @@ from accel.lookup.answer import Answer, Request, check_seconds
 from accel.lookup.engine import Engine
 from accel.lookup.following import Asked
 from accel.lookup.lookup import Asking
+from accel.lookup.places import BytePlace, places_of
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import (
     ANSWER_SECONDS,
@@ -161,6 +162,41 @@ class AcceleratorBase:
             ImageTooOld: there is none that may be served from.
         """
         return self._engine.images.current().version
+
+    def version_at_hand(self) -> ImageVersion | None:
+        """The version of the image at hand; None where none may be served from. Does not block.
+
+        Where the image is due to be asked for again, that is started, as by a lookup.
+
+        Raises:
+            ImageTooOld, CatalogWentBack: a source that does not poll has none that may be served from.
+        """
+        image = self._engine.images.at_hand()
+        return None if image is None else image.version
+
+    @property
+    def is_source_failing(self) -> bool:
+        """Whether the last question to the source of images failed."""
+        return self._engines().images.is_failing
+
+    def object_key(self, object_id: int) -> str:
+        """Where an object lies in the store."""
+        return self._engine.layout.object_key(object_id)
+
+    def places(self, answer: Answer, *, max_bytes: int = BYTES_MAX) -> list[BytePlace]:
+        """At which bytes of its objects an answer's offsets lie, for who fetches them himself; blocks.
+
+        One request for each object whose block index is not in memory, side by side.
+
+        Args:
+            answer: of a lookup of this accelerator.
+            max_bytes: of payload; the block that reaches it is the last one.
+
+        Raises:
+            StoreError, CorruptObject: an object could not be opened.
+        """
+        engine = self._engine
+        return places_of(engine.loader, answer, max_bytes, engine.settings.read_ahead_size_bytes)
 
     def add_hints(self, node_id: int, stream_id: int, entries: Iterable[tuple[int, int, int]]) -> None:
         """Tell of (start, end, object id) entries of a stream, each true of the object that it names.

@@ -82,7 +82,7 @@ class Spared(Struct, frozen=True):
         by_index: what they hold was known, from the index or a snapshot.
         by_filter: a filter, or the list's sketch, excluded them.
         by_bounds: nothing was known of them, and the answer did not depend on it.
-        filters_passed: objects that were opened, and whose filter had said that they may hold the stream.
+        filters_passed: objects that came in time, and whose filter had said that they may hold the stream.
         filters_wrong: of these, those that lacked it: false positives.
     """
 

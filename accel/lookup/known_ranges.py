@@ -316,36 +316,41 @@ class OpenedTally:
     Attributes:
         loaded: by position, whether the index knew the object when it was asked last.
         filtered: by position, whether a filter or the list's sketch excluded it then.
-        with_filter: positions that were opened, and whose filter had said that they may hold the stream.
-        filters_wrong: how many of these lacked it.
+        holders: positions that were known to hold the stream then.
+        with_filter: positions that were asked for, and whose filter had said that they may hold the stream.
     """
 
-    __slots__ = ("filtered", "filters_wrong", "loaded", "with_filter")
+    __slots__ = ("filtered", "holders", "loaded", "with_filter")
 
     def __init__(self) -> None:
         self.loaded: Flags | None = None
         self.filtered: Flags | None = None
+        self.holders: Column = np.empty(0, dtype=np.int64)
         self.with_filter: set[int] = set()
-        self.filters_wrong = 0
 
-    def note(self, loaded: Flags, filtered: Flags, excluded: Flags | None) -> None:
-        """This is known now, by position."""
+    def note(self, loaded: Flags, filtered: Flags, excluded: Flags | None, holders: Column) -> None:
+        """This is known now."""
         self.loaded = loaded
         self.filtered = filtered if excluded is None else filtered | excluded
+        self.holders = holders
 
-    def spared(self, was_asked: Flags | None, settled: Flags | None) -> Spared:
+    def spared(self, was_asked: Flags | None, settled: Flags | None, seen: Mapping[int, StreamRange | None]) -> Spared:
         """What a filter spared, and what the bounds of the question did; the index spared all others. O(list).
 
         Args:
             was_asked: by position, whether the object was opened; None = none was.
             settled: by position, whether a snapshot told all of it; None = none was asked.
+            seen: position -> what an object that came holds of the stream, None for nothing. What the index took in
+                sooner than it came here counts as well.
         """
         if self.loaded is None or self.filtered is None:
             return NONE_SPARED
         left = ~self.loaded if was_asked is None else ~(self.loaded | was_asked)
         beyond = left & ~self.filtered if settled is None else left & ~(self.filtered | settled)
         by_filter, by_bounds = int(np.count_nonzero(left & self.filtered)), int(np.count_nonzero(beyond))
-        return Spared(0, by_filter, by_bounds, len(self.with_filter), self.filters_wrong)
+        came = {position for position in self.with_filter if position in seen or self.loaded[position]}
+        holders = {*self.holders.tolist(), *(position for position, held in seen.items() if held is not None)}
+        return Spared(0, by_filter, by_bounds, len(came), len(came - holders))
 
 
 def spared_by(visits: Iterable[Spared], unopened: int) -> Spared:

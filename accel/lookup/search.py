@@ -585,7 +585,6 @@ class NodeVisit:
         facts = index_cache.facts(self.node, self.stream.stream_id)
         unknown = ~(facts.loaded | facts.filtered)
         excluded = self.node.excludes(self.stream.stream_id)
-        self.tally.note(facts.loaded, facts.filtered, excluded)
         if excluded is not None:
             unknown &= ~excluded
         hinted = None
@@ -593,6 +592,7 @@ class NodeVisit:
             unknown &= ~self.snapshot_facts.settled
             hinted = self.snapshot_facts.rows
         ranges = join_ranges(columns_of(facts.view, self.node), unknown, self.seen, hinted=hinted)
+        self.tally.note(facts.loaded, facts.filtered, excluded, ranges.positions)
         if self.trace is not None:
             self.trace.record_known(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)
         return ranges
@@ -606,8 +606,7 @@ class NodeVisit:
         for position, reply in replies.items():
             self.pending.discard(position)
             if isinstance(reply, ObjectRanges):
-                held = self.seen[position] = reply.range_of(self.stream.stream_id)
-                self.tally.filters_wrong += held is None and position in self.tally.with_filter
+                self.seen[position] = reply.range_of(self.stream.stream_id)
             elif not isinstance(reply, KeyMissing | AccessDenied):
                 self.failed[position] = reply
             elif not tolerate_gone:
@@ -623,7 +622,7 @@ class NodeVisit:
     def spared(self) -> Spared:
         """What spared the opening of objects, as far as it was not the index. O(list)."""
         settled = None if self.snapshot_facts is None else self.snapshot_facts.settled
-        return self.tally.spared(self.was_asked, settled)
+        return self.tally.spared(self.was_asked, settled, self.seen)
 
     # -- what is under way ---------------------------------------------------------------------------------------------
 

@@ -21,15 +21,13 @@ in constant time, and a MessagePack body:
 
     request   scope, stream, segment_id     the segment, by the history
               owner_token                   of the registration that is meant: another process refuses it
-              writer_id, number             16 bytes, and the number of the first event: 0 for the first one that this
-                                            writer sends to this segment, and one more for each that follows; an event
-                                            that was refused gets another number when it is sent again
-              is_repeat                     whether some of it was sent before
-              payloads                      of the events
+              writer_id                     16 bytes
+              numbers, positions            of each event: ascending, and where its key lies; see `writer_numbers`
+              settled                       all events of the writer below this number are durable
+              payloads                      of the events; none = it asks what the segment has of the writer
     reply     status                        see `Status`
-              next_number                   events of this writer below it are durable; -1: nothing is known of it
-              placed_number, placed_offset  that event stands at that offset, and behind it, without a gap, those that
-                                            follow up to `next_number`; -1: not known
+              offsets                       where each event stands; -1: it was durable before, and nobody keeps where
+              held, settled                 what the segment has of the writer: `writer_numbers.WriterHeld`
 
 A second route, ``<address>/accel/carry-out`` with a `CarryOutRequest`, asks an owner to do its part of the workflow
 that has a stream, at once: so a scale of segments of several owners ends whichever process asked for it.
@@ -37,10 +35,11 @@ that has a stream, at once: so a scale of segments of several owners ends whiche
 Only addresses that the client is given are asked, whatever stands in the table of owners, and no redirect is followed.
 Size, number of events, time, and requests at one time are bounded on both sides.
 
-**Once.** The owner keeps the next number of each writer and segment, and leaves out what it has appended already; so a
-request whose reply was lost is sent again. It keeps that in memory, for as long as its registration lasts: a process
-that comes after it knows nothing of it, and says so. What was on its way to an owner that died is then in doubt
-(`ForwardInDoubt`): the writer does not send it again by itself, as that may bring it twice. The segment tells.
+**Once.** A writer that forwards numbers its events, by an id of its own if it was given none. The numbers stand beside
+the events, so an owner leaves out what is durable already, whoever appended it. A request whose reply was lost is sent
+again; when its owner has died, it goes to the next owner, which knows the numbers from the segment. A copy that comes
+late is left out likewise. An owner that lives and does not answer for `wait_seconds` leaves events in doubt
+(`ForwardInDoubt`).
 
 Source: docs/decisions/0039-segments-have-owners.md.
 """
@@ -49,11 +48,11 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -65,18 +64,16 @@ from accel.errors import (
     MissingExtra,
     OperationNotAllowed,
     OwnerUnreachable,
-    StreamsReleased,
 )
 from accel.history.rules.values import segment_text
 from accel.history.store import StreamStore
 from accel.history.store.hosts import StreamName
-from accel.streams.acknowledgements import EventPlace, WriteFuture
+from accel.streams.acknowledgements import EventPlace
 from accel.streams.group_commit import EventSource
-from accel.streams.open_segments import SegmentSealed, offsets_of
+from accel.streams.open_segments import SegmentSealed
 from accel.streams.owners import (
     CARRY_OUT_PATH,
     DEFAULT_FORWARDING,
-    NOTHING_KNOWN,
     PATH,
     AppendReply,
     AppendRequest,
@@ -89,7 +86,7 @@ from accel.streams.owners import (
 from accel.streams.rules.routing import Events, first_events
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
-from accel.streams.writer_numbers import REPEATED
+from accel.streams.writer_numbers import REPEATED, EventLostError, NumberedEvents
 from accel.system import Components
 from loaders.lifetime import Lifetime
 
@@ -110,30 +107,6 @@ logger = logging.getLogger(__name__)
 
 
 # The owner's side
-
-
-class _Place(NamedTuple):
-    name: tuple[str, str]
-    segment_id: int
-    writer_id: bytes
-
-
-@dataclass(slots=True)
-class _Progress:
-    """Of one writer and segment: `appended` and `durable` are the numbers of the next event.
-
-    `futures` tell of what is in between, each with the number behind it; `placed` has the number and the offset of the
-    first event that the last of them told of. Events below `refused_to` are past: a request
-    that has some of them is a copy of the one that was answered by `refusal`.
-    """
-
-    appended: int
-    durable: int
-    is_busy: bool = True
-    futures: list[tuple[WriteFuture, int]] = field(default_factory=list)
-    placed: tuple[int, int] = (NOTHING_KNOWN, NOTHING_KNOWN)
-    refused_to: int = 0
-    refusal: AppendReply | None = None
 
 
 class SegmentService:
@@ -159,29 +132,31 @@ class SegmentService:
         self._host, self._owner_token = host, owner_token
         self.settings = settings
         self._lock = Lock()
-        self._writers: OrderedDict[_Place, _Progress] = OrderedDict()
         self._under_way = 0
-        self._has_forgotten = False
 
     def take(self, request: AppendRequest) -> AppendReply:
-        """Append events, and make them durable; those that were appended before are left out.
+        """Append events, and make them durable; those that were appended before are left out. None: tell what is held.
 
         Raises:
-            What `ObjectSegments.append` and `flush` raise, but for a segment that is sealed or another node's: whether
-                they are durable the next request tells.
+            ValueError: numbers or positions that events cannot have.
+            What `ObjectSegments.append_numbered` and `flush` raise, but for a segment that is sealed or another node's:
+                whether the events are durable the next request tells.
         """
         self._lifetime.check()
         if request.owner_token != self._owner_token:
             return AppendReply(Status.OTHER_OWNER)
-        place = _Place((request.scope, request.stream), request.segment_id, request.writer_id)
-        progress = self._begin(place, request)
-        if isinstance(progress, AppendReply):
-            return progress
+        with self._lock:
+            if self._under_way >= self.settings.requests_max:
+                return AppendReply(Status.BUSY)
+            self._under_way += 1
         try:
-            return self._taken(place, request, progress)
+            return self._taken(request)
+        except SegmentSealed:
+            return AppendReply(Status.SEALED)
+        except CommitRefused:  # before it was appended; or after it, and then it will never be durable by this node
+            return AppendReply(Status.ELSEWHERE)
         finally:
             with self._lock:
-                progress.is_busy = False
                 self._under_way -= 1
 
     def carry_out(self, request: CarryOutRequest) -> AppendReply:
@@ -199,65 +174,16 @@ class SegmentService:
             return AppendReply(Status.BUSY)
         return AppendReply(Status.DURABLE)
 
-    def _taken(self, place: _Place, request: AppendRequest, progress: _Progress) -> AppendReply:
-        status = self._append(place, request, progress)
-        try:
-            if progress.futures:
-                self._host.flush()
-            while progress.futures:
-                first = progress.futures[0][0].result(self.settings.timeout_seconds)
-                if first is not None:
-                    progress.placed = (progress.durable, first.offset)
-                progress.durable = progress.futures.pop(0)[1]
-        except StreamsReleased:  # what was appended will never be durable
-            status = Status.ELSEWHERE
-            progress.futures.clear()
-        reply = AppendReply(status, progress.durable, *progress.placed)
-        if status is not Status.DURABLE:
-            # The writer gives other numbers to what was refused: copies of this request get the same reply, for ever.
-            progress.refused_to, progress.refusal = request.number + len(request.payloads), reply
-            progress.appended = progress.durable = progress.refused_to
-        return reply
-
-    def _begin(self, place: _Place, request: AppendRequest) -> _Progress | AppendReply:
-        with self._lock:
-            known = self._writers.get(place)
-            if known is None and request.is_repeat:
-                return AppendReply(Status.OTHER_OWNER if self._has_forgotten else Status.UNKNOWN)
-            if self._under_way >= self.settings.requests_max or (known is not None and known.is_busy):
-                return AppendReply(Status.BUSY, NOTHING_KNOWN if known is None else known.durable)
-            if known is not None and known.refusal is not None and request.number < known.refused_to:
-                return known.refusal
-            if known is not None and request.number > known.appended:  # those between went to another owner meanwhile
-                known.appended = known.durable = request.number
-            if known is None:
-                known = self._writers[place] = _Progress(request.number, request.number)
-                self._forget_idle()
-            known.is_busy = True
-            self._writers.move_to_end(place)
-            self._under_way += 1
-            return known
-
-    def _append(self, place: _Place, request: AppendRequest, progress: _Progress) -> Status:
-        new = request.payloads[progress.appended - request.number :]
-        if new:
-            try:
-                future = self._host.append(place.name, place.segment_id, new)
-            except SegmentSealed:
-                return Status.SEALED
-            except CommitRefused:
-                return Status.ELSEWHERE
-            progress.appended += len(new)
-            progress.futures.append((future, progress.appended))
-        return Status.DURABLE
-
-    def _forget_idle(self) -> None:
-        while len(self._writers) > self.settings.writers_max:
-            idle = next((place for place, progress in self._writers.items() if not progress.is_busy), None)
-            if idle is None:
-                return
-            del self._writers[idle]
-            self._has_forgotten = True
+    def _taken(self, request: AppendRequest) -> AppendReply:
+        name = request.scope, request.stream
+        if not request.payloads:
+            held = self._host.held_by(name, request.segment_id, request.writer_id)
+            return AppendReply(Status.DURABLE, held=list(held.held), settled=held.settled)
+        numbered = NumberedEvents(request.writer_id, request.numbers, request.positions, request.settled)
+        futures = self._host.append_numbered(name, request.segment_id, request.payloads, numbered)
+        self._host.flush()
+        places = [future.result(self.settings.timeout_seconds) for future in futures]
+        return AppendReply(Status.DURABLE, [REPEATED if place is None else place.offset for place in places])
 
 
 def forwarding_app(service: SegmentService, secret: str) -> Starlette:
@@ -349,7 +275,7 @@ def _endpoint(
             return Response(status_code=413)
         try:
             reply = await run_in_threadpool(act, body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, ValueError) as error:
             return Response(str(error), status_code=400)
         if reply is None:
             return Response(status_code=413)
@@ -371,27 +297,19 @@ async def _bounded_body(request: Request, most: int) -> bytes | None:
 
 
 @dataclass(slots=True, eq=False)
-class _Sent:
-    """Events that an owner was asked to take, and that no reply has told of."""
-
-    request: AppendRequest
-    events: Events
-
-
-@dataclass(slots=True, eq=False)
 class _Lane:
     """What goes to the owner of one segment, a request at a time.
 
     Attributes:
         runs: events that were not sent.
-        sent: those that were.
+        sent: those that were, and of which no reply has told.
         is_busy: whether a thread works on it.
     """
 
     owner: Owner
     segment_id: int
     runs: deque[Events] = field(default_factory=deque)
-    sent: _Sent | None = None
+    sent: Events | None = None
     is_busy: bool = False
 
     @property
@@ -416,16 +334,23 @@ class Forwarding:
         shared: has the client.
         name: scope and stream.
         source: the writer, for those who flush.
+        numbered: the numbers of events.
         give_back: see `GiveBack`.
     """
 
-    def __init__(self, shared: SharedSegments, name: StreamName, source: EventSource, give_back: GiveBack) -> None:
+    def __init__(
+        self,
+        shared: SharedSegments,
+        name: StreamName,
+        source: EventSource,
+        numbered: Callable[[Events], NumberedEvents],
+        give_back: GiveBack,
+    ) -> None:
         self._shared, self._name, self._source, self._give_back = shared, name, source, give_back
+        self._numbered = numbered
         self._commits, self._system = shared.host.commits, shared.host.system
-        self._writer_id = self._system.nonce()
         self._lock = Lock()  # guards what follows
         self._lanes: dict[int, _Lane] = {}
-        self._numbers: dict[int, int] = {}  # of the next event of each segment that is forwarded; they never go back
         self._since: dict[int, float] = {}  # when each segment's events began to wait in vain
         self._stopped = Event()
 
@@ -456,8 +381,6 @@ class Forwarding:
                 return False
             for segment_id in others:
                 del self._lanes[segment_id]
-            for segment_id in [each for each in self._numbers if each not in but]:
-                del self._numbers[segment_id]
                 self._since.pop(segment_id, None)
             return True
 
@@ -522,98 +445,83 @@ class Forwarding:
             OwnerUnreachable, ForwardInDoubt: no reply, and its lease lasts.
             AccelError: the table of owners could not say.
         """
-        sent = self._next(lane)
-        client = self._shared.client
-        if sent is None or client is None:
+        events, client = self._next(lane), self._shared.client
+        if events is None or client is None:
             return False
-        if sent.events.size_bytes > self._shared.settings.body_bytes_max - HEAD_SIZE_BYTES:
-            self._fail_sent(lane, sent, FormatLimit(self._too_large(sent.events.size_bytes)))
+        try:
+            request = self._request(lane, events)
+        except EventLostError as lost:
+            self._fail_sent(lane, events, lost.error)
             return True
         try:
-            reply = client.append(lane.owner, sent.request)
+            reply = client.append(lane.owner, request)
             if reply.status is Status.OTHER_OWNER:
                 raise self._unreachable(lane, "another process there")
         except (OwnerUnreachable, ForwardInDoubt) as error:
-            return self._heed(lane, sent, error)
-        return self._taken(lane, sent, reply)
-
-    def _next(self, lane: _Lane) -> _Sent | None:
-        settings = self._shared.settings
-        with self._lock:
-            if lane.sent is None and lane.runs:
-                events = first_events(lane.runs, settings.events_max, settings.body_bytes_max // 2)
-                number = self._numbers.get(lane.segment_id, 0)
-                token = lane.owner.token
-                request = AppendRequest(
-                    *self._name, lane.segment_id, token, self._writer_id, number, False, events.payloads
-                )
-                lane.sent = _Sent(request, events)
-            return lane.sent
-
-    def _taken(self, lane: _Lane, sent: _Sent, reply: AppendReply) -> bool:
-        request, events = sent.request, sent.events
-        if reply.status is Status.BUSY:  # perhaps with a copy of this one
+            return self._heed(lane, error)
+        if reply.status is Status.BUSY:
             self._check_waited(lane, self._unreachable(lane, "it busy"))
-            with self._lock:
-                sent.request = msgspec.structs.replace(request, is_repeat=True)
             return False
-        count = min(max(0, reply.next_number - request.number), len(events.payloads))
-        done, rest = events.chosen(range(count)), events.chosen(range(count, len(events.payloads)))
-        with self._lock:
-            self._pass_numbers(sent)
-            lane.sent = None
-            if rest.payloads:
-                lane.runs.appendleft(rest)
-            if count:
-                self._since.pop(lane.segment_id, None)
-        offsets = self._offsets(request.number, done.payloads, reply)
-        places = (EventPlace(lane.segment_id, offset) for offset in offsets)
-        self._commits.conclude(zip(done.futures, places, strict=True), done.size_bytes)
-        if reply.status is not Status.DURABLE:
+        if reply.status is Status.DURABLE and len(reply.offsets) == len(events.payloads):
+            self._conclude(lane, events, reply.offsets)
+        else:
             self._end(lane)
         return True
 
-    def _offsets(self, number: int, payloads: Sequence[bytes], reply: AppendReply) -> Sequence[int]:
-        """Where events stand; those before the one that the reply places are durable since an earlier request."""
-        if not payloads or reply.placed_offset < 0 or not 0 <= reply.placed_number - number < len(payloads):
-            return [REPEATED] * len(payloads)
-        unknown = reply.placed_number - number
-        known = offsets_of(reply.placed_offset, payloads[unknown:], self._shared.host.unit(self._name))
-        return [*[REPEATED] * unknown, *known]
+    def _next(self, lane: _Lane) -> Events | None:
+        settings = self._shared.settings
+        with self._lock:
+            if lane.sent is None and lane.runs:
+                lane.sent = first_events(lane.runs, settings.events_max, settings.body_bytes_max // 2)
+            return lane.sent
 
-    def _heed(self, lane: _Lane, sent: _Sent, error: OwnerUnreachable | ForwardInDoubt) -> bool:
+    def _request(self, lane: _Lane, events: Events) -> AppendRequest:
+        """What is sent of events.
+
+        Raises:
+            EventLostError: none of them may be sent.
+        """
+        most = self._shared.settings.body_bytes_max - HEAD_SIZE_BYTES
+        if len(events.payloads[0]) > most:
+            segment = f"{segment_text(lane.segment_id)}, which another owner has"
+            found = len(events.payloads[0])
+            raise EventLostError(FormatLimit(f"expected an event of at most {most} bytes for {segment}, found {found}"))
+        said = self._numbered(events)
+        return AppendRequest(
+            *self._name,
+            lane.segment_id,
+            lane.owner.token,
+            said.writer_id,
+            list(said.numbers),
+            list(said.positions),
+            said.settled,
+            events.payloads,
+        )
+
+    def _conclude(self, lane: _Lane, events: Events, offsets: Sequence[int]) -> None:
+        with self._lock:
+            lane.sent = None
+            self._since.pop(lane.segment_id, None)
+        places = (EventPlace(lane.segment_id, offset) for offset in offsets)
+        self._commits.conclude(zip(events.futures, places, strict=True), events.size_bytes)
+
+    def _heed(self, lane: _Lane, error: OwnerUnreachable | ForwardInDoubt) -> bool:
         """No reply: the error again, if the owner is to be asked again; else its segment is looked up anew."""
-        is_doubtful = isinstance(error, ForwardInDoubt)
-        if is_doubtful:
-            with self._lock:
-                sent.request = msgspec.structs.replace(sent.request, is_repeat=True)
         now = self._shared.owners.find(lane.owner.node_id)
         if now is not None and now.token == lane.owner.token and not now.is_expired(self._shared.owners.now_ms()):
             self._check_waited(lane, error)
             raise error
-        if is_doubtful:
-            self._fail_sent(lane, sent, error)
         self._end(lane)
         return True
 
-    def _fail_sent(self, lane: _Lane, sent: _Sent, error: AccelError) -> None:
+    def _fail_sent(self, lane: _Lane, events: Events, error: BaseException) -> None:
         with self._lock:
-            self._pass_numbers(sent)
             lane.sent = None
-        self._commits.fail(sent.events.futures, error, sent.events.size_bytes)
-
-    def _pass_numbers(self, sent: _Sent) -> None:
-        """What was sent and is not durable gets other numbers if it is sent again."""
-        end = sent.request.number + len(sent.events.payloads)
-        self._numbers[sent.request.segment_id] = max(end, self._numbers.get(sent.request.segment_id, 0))
+        self._commits.fail(events.futures, error, events.size_bytes)
 
     def _unreachable(self, lane: _Lane, found: str) -> OwnerUnreachable:
         segment = f"{segment_text(lane.segment_id)} of {'/'.join(self._name)}"
         return OwnerUnreachable(lane.owner.node_id, lane.owner.address, segment, found)
-
-    def _too_large(self, size_bytes: int) -> str:
-        most = self._shared.settings.body_bytes_max - HEAD_SIZE_BYTES
-        return f"expected an event of at most {most} bytes for a segment of another owner, found {size_bytes}"
 
     def _check_waited(self, lane: _Lane, error: AccelError) -> None:
         """Fail what waits for a segment, if it has waited for too long."""
@@ -636,10 +544,7 @@ class Forwarding:
         lane = self._lanes.pop(segment_id, None)
         if lane is None:
             return []
-        if lane.sent is None:
-            return list(lane.runs)
-        self._pass_numbers(lane.sent)
-        return [lane.sent.events, *lane.runs]
+        return [*([] if lane.sent is None else [lane.sent]), *lane.runs]
 
     def _fail_lane(self, segment_id: int, error: BaseException) -> None:
         with self._lock:

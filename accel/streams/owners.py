@@ -57,7 +57,9 @@ from accel.errors import (
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
+from accel.streams.rules.events import WRITER_ID_SIZE_BYTES
 from accel.streams.settings import ForwardingSettings
+from accel.streams.writer_numbers import Held, Progress, WriterHeld, progress_of
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
 from loaders.lifetime import Lifetime, Threads
@@ -357,9 +359,9 @@ class Registration:
 
 PATH: Final = "/accel/append"
 CARRY_OUT_PATH: Final = "/accel/carry-out"
-WRITER_ID_SIZE_BYTES: Final = 16
-NOTHING_KNOWN: Final = -1
-REPLY_SIZE_BYTES_MAX: Final = 1 << 16
+HTTP_OK: Final = 200
+HTTP_SERVER_ERROR: Final = 500
+REPLY_SIZE_BYTES_MAX: Final = 1 << 18
 DEFAULT_FORWARDING: Final = ForwardingSettings()
 
 
@@ -370,17 +372,15 @@ class Status(IntEnum):
         DURABLE: all of it is durable.
         SEALED: the segment takes no more.
         ELSEWHERE: another node has the segment.
-        BUSY: an earlier request of this writer is under way, or too many are; nothing of this one was taken.
-        UNKNOWN: a repeated request of a writer of which nothing was ever taken here.
-        OTHER_OWNER: another registration was meant, or what is known of this writer was forgotten.
+        BUSY: too many requests are under way; nothing of this one was taken.
+        OTHER_OWNER: another registration was meant.
     """
 
     DURABLE = 0
     SEALED = 1
     ELSEWHERE = 2
     BUSY = 3
-    UNKNOWN = 4
-    OTHER_OWNER = 5
+    OTHER_OWNER = 4
 
 
 class AppendRequest(msgspec.Struct, frozen=True):
@@ -391,9 +391,10 @@ class AppendRequest(msgspec.Struct, frozen=True):
     segment_id: int
     owner_token: bytes
     writer_id: Annotated[bytes, Meta(min_length=WRITER_ID_SIZE_BYTES, max_length=WRITER_ID_SIZE_BYTES)]
-    number: Annotated[int, Meta(ge=0)]
-    is_repeat: bool
-    payloads: Annotated[list[bytes], Meta(min_length=1)]
+    numbers: list[Annotated[int, Meta(ge=0)]]
+    positions: list[float]
+    settled: Annotated[int, Meta(ge=0)]
+    payloads: list[bytes]
 
 
 class CarryOutRequest(msgspec.Struct, frozen=True):
@@ -408,9 +409,9 @@ class AppendReply(msgspec.Struct, frozen=True):
     """What became of it; the module has the fields."""
 
     status: Status
-    next_number: int = NOTHING_KNOWN
-    placed_number: int = NOTHING_KNOWN
-    placed_offset: int = NOTHING_KNOWN
+    offsets: list[int] = msgspec.field(default_factory=list)
+    held: list[Held] = msgspec.field(default_factory=list)
+    settled: int = 0
 
 
 def checked_secret(secret: str) -> bytes:
@@ -485,35 +486,31 @@ class ForwardingClient:
         return owner.address in self._addresses
 
     def append(self, owner: Owner, request: AppendRequest) -> AppendReply:
-        """Send events to an owner; again if the reply is lost.
+        """Send events to an owner; again if the reply is lost, as it leaves out what it has.
 
         Raises:
             OwnerUnreachable: it is not there, does not know the secret, or refuses the request; nothing was taken.
             ForwardInDoubt: no reply came: whether they were taken is not known.
         """
-        was_sent = request.is_repeat
+        was_sent = False
         headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
+        body = msgspec.msgpack.encode(request)
         error: Exception | None = None
         for _ in range(self.settings.attempts):
-            body = msgspec.msgpack.encode(msgspec.structs.replace(request, is_repeat=was_sent))
             try:
                 status, told = self._post(owner.address + PATH, body, headers, self.settings.timeout_seconds)
+                if status == HTTP_OK:
+                    return msgspec.msgpack.decode(told, type=AppendReply)
             except ConnectionRefusedError as refused:
                 error = refused
                 break
-            except (OSError, HTTPException) as lost:
+            except (OSError, HTTPException, msgspec.MsgspecError) as lost:
                 error, was_sent = lost, True
                 continue
-            reply = msgspec.msgpack.decode(told, type=AppendReply) if status == 200 else None
-            if reply is not None and reply.status is Status.UNKNOWN:
-                was_sent = False  # nothing of it had arrived; if it arrives now, the owner leaves it out
-            elif reply is not None and not (reply.status is Status.OTHER_OWNER and was_sent):
-                return reply
-            else:
-                error = OSError(f"HTTP status {status}: {told[:200]!r}")
-                was_sent = was_sent or status >= 500
-                if status < 500:
-                    break
+            error = OSError(f"HTTP status {status}: {told[:200]!r}")
+            was_sent = was_sent or status >= HTTP_SERVER_ERROR
+            if status < HTTP_SERVER_ERROR:
+                break
         segment = f"{segment_text(request.segment_id)} of {request.scope}/{request.stream}"
         if was_sent:
             raise ForwardInDoubt(owner.node_id, owner.address, segment) from error
@@ -534,7 +531,7 @@ class ForwardingClient:
             status, told = self._post(owner.address + CARRY_OUT_PATH, body, headers, self.settings.timeout_seconds)
         except (OSError, HTTPException) as error:
             raise OwnerUnreachable(owner.node_id, owner.address, where, str(error)) from error
-        if status != 200:
+        if status != HTTP_OK:
             raise OwnerUnreachable(owner.node_id, owner.address, where, f"HTTP status {status}: {told[:200]!r}")
         return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
 
@@ -625,6 +622,32 @@ class SharedSegments:
             else:
                 trouble = self._unreachable(node_id, owner, f"{some_ids(theirs)} of {'/'.join(stream)}")
         return found, trouble
+
+    def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
+        """How far a writer has come, wherever its segments are; see `ObjectSegments.progress_of`.
+
+        Raises:
+            OwnerUnreachable, ForwardInDoubt: an owner that lives does not tell.
+            What `find` and `ObjectSegments.held_at` raise.
+        """
+        owners, trouble = self.find(stream, segments.ids.tolist(), are_numbered=True)
+        if trouble is not None:
+            raise trouble
+        known = []
+        for segment in segments:
+            owner = owners.get(segment.id)
+            held = None if owner is None else self._held_by(stream, segment.id, owner, writer_id)
+            if held is None:
+                held = self.host.held_at(stream, segment.id, writer_id)
+            known.append((segment.key_start, segment.key_end, held))
+        return progress_of(known)
+
+    def _held_by(self, stream: StreamName, segment_id: int, owner: Owner, writer_id: bytes) -> WriterHeld | None:
+        """What the owner of a segment says that it has; None if it has the segment no more."""
+        if self.client is None:
+            return None
+        reply = self.client.append(owner, AppendRequest(*stream, segment_id, owner.token, writer_id, [], [], 0, []))
+        return WriterHeld(tuple(reply.held), reply.settled) if reply.status is Status.DURABLE else None
 
     # For workflows
 

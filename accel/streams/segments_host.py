@@ -323,14 +323,18 @@ class ObjectSegments:
         """
         known = []
         for segment in segments:
-            try:
-                held = self.held_by(stream, segment.id, writer_id)
-            except SegmentSealed:
-                sealed = self._segments.tables.new()
-                self._segments.tables.load(stream, segment.id, sealed)
-                held = sealed.held_by(writer_id)
+            held = self.held_at(stream, segment.id, writer_id)
             known.append((segment.key_start, segment.key_end, held))
         return progress_of(known)
+
+    def held_at(self, stream: StreamName, segment_id: int, writer_id: bytes) -> WriterHeld:
+        """As `held_by`, also of a segment that is sealed."""
+        try:
+            return self.held_by(stream, segment_id, writer_id)
+        except SegmentSealed:
+            sealed = self._segments.tables.new()
+            self._segments.tables.load(stream, segment_id, sealed)
+            return sealed.held_by(writer_id)
 
     def held_by(self, stream: StreamName, segment_id: int, writer_id: bytes) -> WriterHeld:
         """Which events of a writer are durable in a segment that this node writes.

@@ -139,7 +139,6 @@ class ForwardingSettings:
         body_bytes_max: of one request; 8 MiB. A larger event cannot be forwarded.
         timeout_seconds: how long a request may take.
         requests_max: that an owner works on at one time; the next one is answered with BUSY.
-        writers_max: writers and segments whose numbers an owner keeps; those that were idle the longest are forgotten.
         attempts: how often a request whose reply is lost is sent before those who flush are told.
         connections_max: requests that a process has under way to others at one time, one for each segment.
         wait_seconds: how long events wait for an owner that lives and does not answer, before they fail; and how long a
@@ -154,7 +153,6 @@ class ForwardingSettings:
     body_bytes_max: int = 8 * MIB
     timeout_seconds: float = 30.0
     requests_max: int = 64
-    writers_max: int = 10_000
     attempts: int = 3
     connections_max: int = 16
     wait_seconds: float = 60.0

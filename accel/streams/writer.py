@@ -63,7 +63,7 @@ from accel.streams.rules.routing import (
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
 from accel.streams.uploads import TransactionName
-from accel.streams.writer_numbers import NumberedEvents, WriterNumbering
+from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
 from accel.system import Components
 from loaders.errors import DataConflict
 from loaders.lifetime import Lifetime
@@ -122,7 +122,9 @@ class StreamWriter:
         self._name = scope, name
         self._commits = own.commits
         self._shared = shared
-        self._forwarding = Forwarding(shared, self._name, self, self._give_back) if shared is not None else None
+        self._forwarding: Forwarding | None = None
+        if shared is not None and shared.client is not None:
+            self._forwarding = Forwarding(shared, self._name, self, self._numbers_of, self._give_back)
         self._lock = Lock()  # guards what follows; never held over a request
         self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
         self._transactions = OpenTransactions(settings.transactions_bytes_max)
@@ -137,11 +139,14 @@ class StreamWriter:
         self.pause_seconds = settings.pause_seconds
         self.troubles, self.trouble = 0, None
         self.writer_id = writer_id
+        self._are_numbered = writer_id is not None or self._forwarding is not None
         self._numbering: WriterNumbering | None = None
         segments = stream.active_segments()
         self._adopt(segments)
         if writer_id is not None:
-            self._numbering = WriterNumbering(writer_id.bytes, own.progress_of(self._name, segments, writer_id.bytes))
+            self._numbering = WriterNumbering(writer_id.bytes, host.progress_of(self._name, segments, writer_id.bytes))
+        elif self._are_numbered:  # for owners that leave out what they have
+            self._numbering = WriterNumbering(self._system.nonce(), Progress(), is_resumable=False)
         self._commits.know(self)
 
     trouble: BaseException | None
@@ -439,7 +444,7 @@ class StreamWriter:
         try:
             source = self if self._shared is not None else None
             self._host.append_open(self._name, segment_id, run, self._numbered_events(run), source)
-        except _LostError as lost:
+        except EventLostError as lost:
             self._commits.fail(run.futures, lost.error, run.size_bytes)
         except SegmentSealed:
             with self._lock:
@@ -487,11 +492,12 @@ class StreamWriter:
         trouble: AccelError | None = None
         if not to_open:
             pass
-        elif self._shared is None or self._forwarding is None:
+        elif self._shared is None:
             self._open_segments(to_open)
         else:
-            owners, trouble = self._shared.find(self._name, to_open, are_numbered=self.writer_id is not None)
-            self._forwarding.open(owners)
+            owners, trouble = self._shared.find(self._name, to_open, are_numbered=self._are_numbered)
+            if self._forwarding is not None:
+                self._forwarding.open(owners)
             to_open = [each for each in to_open if each not in owners]
         left = [*sealed, *(each for each in to_open if not self._host.takes_appends(self._name, each))]
         with self._lock:
@@ -553,31 +559,38 @@ class StreamWriter:
             yield
 
     def _open_segments(self, ids: Collection[int]) -> None:
-        is_shared, are_numbered = self._shared is not None, self.writer_id is not None
-        self._host.open_segments(self._name, ids, are_numbered=are_numbered, is_shared=is_shared)
+        is_shared = self._shared is not None
+        self._host.open_segments(self._name, ids, are_numbered=self._are_numbered, is_shared=is_shared)
 
     def _numbered(self) -> WriterNumbering:
-        if self._numbering is None:
+        if self._numbering is None or self.writer_id is None:
             raise InvalidArgument("expected a writer with an id, found one without: writer_id=...")
         return self._numbering
+
+    def _numbers_of(self, run: Events) -> NumberedEvents:
+        """The numbers of events that are to be sent; errors as `_numbered_events`."""
+        numbered = self._numbered_events(run)
+        if numbered is None:
+            raise AssertionError("a writer that forwards numbers its events")
+        return numbered
 
     def _numbered_events(self, run: Events) -> NumberedEvents | None:
         """The numbers of events that are to be appended.
 
         Raises:
-            _LostError: an event before them will never be durable.
+            EventLostError: an event before them will never be durable.
         """
         with self._lock:
             if self._numbering is None:
                 return None
             self._note_lost()
             if self._numbering.error is not None:
-                raise _LostError(self._numbering.error)
+                raise EventLostError(self._numbering.error)
             return self._numbering.events(run.numbers, run.positions)
 
     def _note_lost(self) -> None:
         """Within the lock: whether an event of a writer with an id is lost, for good."""
-        if self._numbering is not None and self._numbering.error is None:
+        if self._numbering is not None and self._numbering.is_resumable and self._numbering.error is None:
             errors = (point.error for point in (*self._open_points, self._point))
             self._numbering.error = next((error for error in errors if error is not None), None)
 
@@ -586,7 +599,8 @@ class StreamWriter:
         if self._numbering is None and number is None:
             return None
         self._note_lost()
-        return self._numbered().take(count, number)
+        numbering = self._numbering if number is None else None
+        return (numbering or self._numbered()).take(count, number)
 
     def _adopt(self, segments: Segments) -> None:
         if self._shared is None or self._shared.client is None:  # else others may want to have some of them, too
@@ -708,18 +722,6 @@ class StreamWriter:
             raise OperationNotAllowed(f"expected {expected}; waited {self.settings.wait_seconds} s for it: try again")
         self._system.sleep(self.settings.pause_seconds)
         return waited + 1
-
-
-class _LostError(Exception):
-    """An event of a writer with an id will never be durable, so none that was written after it may be.
-
-    Args:
-        error: what has become of it.
-    """
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.error = error
 
 
 def _check_number(transaction: UUID | None, number: int | None) -> None:

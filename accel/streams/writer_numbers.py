@@ -181,21 +181,35 @@ def progress_of(parts: Iterable[tuple[float, float, WriterHeld]]) -> Progress:
     return Progress(max(settled, covered + 1), max(settled, highest + 1))
 
 
+class EventLostError(Exception):
+    """An event will never be durable; of a writer with an id none that was written after it may be.
+
+    Args:
+        error: what has become of it.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class WriterNumbering:
     """Numbers the events of one writer. Threads: one at a time.
 
     Args:
         writer_id: 16 bytes, not all of them 0.
         progress: how far the writer had come before.
+        is_resumable: whether the writer comes again after its process has ended. Then an event that is lost ends all.
 
     Attributes:
         next_number: of the next event that is written without one.
         error: why an event is not durable, and never will be: then no later one may come before it.
     """
 
-    def __init__(self, writer_id: bytes, progress: Progress) -> None:
+    def __init__(self, writer_id: bytes, progress: Progress, *, is_resumable: bool = True) -> None:
         check_writer_id(writer_id)
         self.writer_id, self._progress = writer_id, progress
+        self.is_resumable = is_resumable
         self.next_number = progress.unused
         self.error: BaseException | None = None
         self._is_begun = False
@@ -239,7 +253,9 @@ class WriterNumbering:
     def events(self, numbers: Sequence[int], positions: Sequence[float]) -> NumberedEvents:
         """What is said of events that are to be appended. O(events that became durable since)."""
         waiting = self._on_their_way
-        while waiting and waiting[0][1].done() and not isinstance(waiting[0][1].outcome, BaseException):
+        while waiting and waiting[0][1].done():
+            if self.is_resumable and isinstance(waiting[0][1].outcome, BaseException):
+                break
             waiting.popleft()
         return NumberedEvents(self.writer_id, numbers, positions, waiting[0][0] if waiting else numbers[0])
 

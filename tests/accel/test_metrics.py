@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,8 +20,9 @@ from accel.testing import Fault, FaultStore
 from bloom import StreamFilter
 from loaders.counting import Histogram
 from loaders.store import CountingStore, Fetched, MemoryStore
-from tests.accel.lookup.cluster import NODE, STREAM, line_image, line_store, put, settled
+from tests.accel.lookup.cluster import NODE, STARTED_SECONDS, STREAM, line_image, line_store, put, settled
 from tests.accel.lookup.driving import Clock
+from tests.accel.lookup.hinting import put_real_hints
 from tests.examples import examples
 
 
@@ -69,7 +73,7 @@ def test_a_filter_that_says_maybe_of_an_object_without_the_stream_is_a_false_pos
     store = MemoryStore()
     for each in range(4):  # the stream is in the last one alone; the filters of 1 and 2 say that it may be there
         put(store, each, [(1, each, each + 1), *([(STREAM, 0, 10)] if each == 3 else [])])
-    with settled(CountingStore(store), line_image([0, 1, 2, 3])) as one:
+    with settled(CountingStore(store), line_image([0, 1, 2, 3]), parallel_loads=1) as one:  # they come in order
         told = {0: [1], 1: [1, STREAM], 2: [1, STREAM], 3: [1, STREAM]}
         one._engine.index_cache.add_filters(NODE, ((each, filter_of(ids)) for each, ids in told.items()))
         answer = one.get_objects(STREAM, 0)
@@ -164,6 +168,34 @@ def test_a_source_that_fails_shows_until_it_answers_again() -> None:
         assert scraped(collector)["accel_image_refresh_failures_total"] == 1
         one.get_objects(STREAM, 5)
         assert scraped(collector)["accel_image_source_failing"] == 0
+
+
+def test_hints_are_as_old_as_their_build() -> None:
+    store = MemoryStore()
+    listed = [
+        {"object_id": each, "order_id": each, "size": put(store, each, [(STREAM, each, each + 1)])} for each in (0, 1)
+    ]
+    stream = {
+        "stream_id": STREAM,
+        "start_offset": 0,
+        "ranges": [{"range_index": 0, "start": 0, "end": 2, "node_id": NODE}],
+    }
+    image = MetadataImage.from_dict({"streams": [stream], "nodes": [{"node_id": NODE, "stream_set_objects": listed}]})
+    put_real_hints(store, image, generation=(STARTED_SECONDS - 120) * 1000)
+    with settled(CountingStore(store), image) as one:
+        assert scraped(AccelCollector(one))["accel_hint_age_seconds"] == 0
+        one.warm()
+        told = scraped(AccelCollector(one))
+    assert told["accel_hint_age_seconds"] == 120
+    assert told['accel_hint_covered_objects{kind="pack"}'] == told['accel_hint_listed_objects{kind="pack"}'] == 2
+
+
+def test_every_metric_stands_in_the_operations_page_and_no_other() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    with settled(line_store(2), line_image([0, 1])) as one:
+        collected = AccelCollector(one, CountingStore(MemoryStore(), Clock())).collect()
+        told = {family.name + "_total" * (family.type == "counter") for family in collected}
+    assert told == set(re.findall(r"`(accel_[a-z_]+)`", page))
 
 
 def test_no_label_is_an_id_or_a_key() -> None:

@@ -90,6 +90,39 @@ def test_pybloom_live_reads_ours() -> None:
     assert all(stream_id in peer for stream_id in stream_ids.tolist())
 
 
+@given(st.sets(STREAM_IDS, max_size=60), st.integers(0, 50), st.sets(STREAM_IDS, max_size=20))
+def test_a_filter_goes_to_pybloom_live_and_back_with_equal_bits(held: set[int], room: int, asked: set[int]) -> None:
+    ours = StreamFilter.build(sorted_ids(held), len(held) + room + 1)
+    theirs = ours.to_pybloom()
+    assert stored(theirs) == ours.to_bytes()
+    assert theirs.bitarray.tobytes() == ours.bits
+    assert (theirs.capacity, theirs.error_rate, theirs.count) == (ours.geometry.capacity, 0.01, ours.count)
+    assert [number in theirs for number in held | asked] == [number in ours for number in held | asked]
+    assert (
+        StreamFilter.from_pybloom(theirs)
+        == ours
+        == StreamFilter.from_pybloom(pybloom_filter(list(held), len(held) + room + 1))
+    )
+
+
+def test_a_filter_from_pybloom_live_does_not_change_with_it() -> None:
+    theirs = pybloom_filter([1, 2], 100)
+    ours = StreamFilter.from_pybloom(theirs)
+    theirs.add(3)
+    assert ours == StreamFilter.from_pybloom(pybloom_filter([1, 2], 100))
+
+
+def test_a_filter_of_pybloom_live_that_needs_another_hash_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected"):
+        StreamFilter.from_pybloom(pybloom_live.BloomFilter(100, 0.0001))
+
+
+@given(st.sets(STREAM_IDS, max_size=20))
+def test_wide_filters_go_to_pybloom_live_and_back(held: set[int]) -> None:
+    ours = StreamFilter.build(sorted_ids(held), WIDE.capacity)
+    assert StreamFilter.from_pybloom(ours.to_pybloom()) == ours
+
+
 WIDE = Geometry(24_000)
 
 

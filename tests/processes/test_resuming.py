@@ -12,10 +12,12 @@ import pytest
 
 import accel
 from loaders.store import S3Store
+from tests.processes.children import CHILD_SECONDS
 from tests.servers.stores import store_on_s3
 
 PRODUCER = UUID("6c8f9d7e-0000-4000-8000-00000000beef")
 KEYS = 3
+KILLED_AT = 100
 
 LIFE = """
     import sys
@@ -46,17 +48,16 @@ def store(request: pytest.FixtureRequest) -> Iterator[S3Store]:
 
 
 def test_a_process_that_is_killed_goes_on_where_it_was(store: S3Store) -> None:
-    count = 400
+    count = 250
     address = [store.bucket, str(store.settings.endpoint_url)]
     command = [sys.executable, "-c", textwrap.dedent(LIFE), *address, str(PRODUCER), str(count)]
-    for least in (100, 250):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.strip() == "all" or int(line) >= least:
-                    break
-            process.kill()
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - our own
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.strip() == "all" or int(line) >= KILLED_AT:
+                break
+        process.kill()
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=CHILD_SECONDS)  # noqa: S603 - our own
     assert done.stdout.splitlines()[-1] == "all"
     with accel.connect(store) as connection, connection.reader("shop", "orders") as reader:
         found = [int(event.payload) for batch in iter(reader.next_batch, None) for event in batch]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
@@ -199,7 +199,9 @@ def demo(*, url: str | None, objects: Path | None, nodes_objects: int, seed: int
     produced = None if objects is None else read_production_objects(objects)  # a wrong folder is told at once
     runs: list[NodeRun] = []
     where = "on the embedded S3" if url is None else f"in {redacted(url)}"
-    with _embedded_buckets(output) if url is None else _kept(url, output) as bucket, ExitStack() as opened:
+    buckets: AbstractContextManager[Callable[[str], ObjectStore]]
+    buckets = embedded_buckets(output) if url is None else _kept(url, output)
+    with buckets as bucket, ExitStack() as opened:
         with _stage(output, "writing the example node of the issue to it, and a catalog of it"):
             node = opened.enter_context(issue_node(bucket("issue"), rng, where))
         runs += _run_all(output, [node], seed)
@@ -257,7 +259,7 @@ def _kept(url: str, output: Output) -> Iterator[Callable[[str], ObjectStore]]:
 
 
 @contextmanager
-def _embedded_buckets(output: Output) -> Iterator[Callable[[str], ObjectStore]]:
+def embedded_buckets(output: Output) -> Iterator[Callable[[str], S3Store]]:
     """An S3 server, and a function that creates an empty bucket on it."""
     with ExitStack() as stack:
         stack.enter_context(_environment(_OF_ITS_OWN))

@@ -318,6 +318,7 @@ def first_events(runs: deque[Events], events_max: int, bytes_max: int) -> Events
         part.positions += taken.positions
         part.payloads += taken.payloads
         part.futures += taken.futures
+        part.numbers += taken.numbers
         part.size_bytes += taken.size_bytes
         if fitting < len(run.payloads):
             runs[0] = run.chosen(range(fitting, len(run.payloads)))

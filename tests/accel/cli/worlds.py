@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,10 @@ OTHER_STREAM_ID = 7
 LAYOUT = ObjectLayout(namespace="cluster")
 PRODUCTION = Path(__file__).parents[2] / "data" / "stream_set_objects"
 
-NO_ENVIRONMENT = dict.fromkeys(("ACCEL_STORE", "ACCEL_IMAGE", "ACCEL_OUTPUT", "NO_COLOR", "FORCE_COLOR"))
+NO_ENVIRONMENT: dict[str, str | None] = {
+    **dict.fromkeys(("ACCEL_STORE", "ACCEL_IMAGE", "ACCEL_OUTPUT", "NO_COLOR", "FORCE_COLOR")),
+    "ACCEL_CONFIG": os.devnull,
+}
 
 
 @dataclass

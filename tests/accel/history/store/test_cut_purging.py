@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -103,7 +103,8 @@ class Later(Executor):
 
     def submit(self, fn: Callable[..., Answer], /, *args: Any, **kwargs: Any) -> Future[Answer]:
         future: Future[Answer] = Future()
-        if not isinstance(getattr(fn, "__self__", None), RetentionWorkflow):
+        work = fn.args[0] if isinstance(fn, partial) else fn  # work comes with its context around it
+        if not isinstance(getattr(work, "__self__", None), RetentionWorkflow):
             future.set_result(fn(*args, **kwargs))
         elif self.is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")

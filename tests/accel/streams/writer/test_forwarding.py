@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -32,6 +33,7 @@ from accel.streams.owners import (
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.writer import StreamWriter
+from accel.streams.writer_numbers import REPEATED, Held
 from accel.testing import Fault, FaultStore
 from loaders.store import ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
@@ -222,8 +224,9 @@ def test_a_reply_that_is_lost_brings_nothing_twice(world: World, peers: tuple[Pe
     assert all_once(world, range(4))
 
 
-def test_what_an_owner_that_died_may_have_taken_is_in_doubt_and_not_sent_again(
-    world: World, peers: tuple[Peer, Peer]
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_what_an_owner_that_died_may_have_taken_comes_once(
+    world: World, peers: tuple[Peer, Peer], is_taken: bool
 ) -> None:
     first, second = peers
 
@@ -231,17 +234,36 @@ def test_what_an_owner_that_died_may_have_taken_is_in_doubt_and_not_sent_again(
         first.network.services.clear()
         raise ConnectionResetError
 
-    first.network.after = die
+    setattr(first.network, "after" if is_taken else "before", die)
+    with first.writer() as writer:
+        write(writer, range(2))
+        for _ in range(2):
+            with pytest.raises((ForwardInDoubt, OwnerUnreachable), match="node 5"):
+                writer.flush()
+        second.die()
+        world.seconds += 16
+        write(writer, range(2, 3))
+    assert first.process.host.node_of(NAME, 2) == 4
+    assert all_once(world, range(3))
+
+
+def test_an_owner_that_lives_and_does_not_answer_leaves_events_in_doubt(peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+
+    def lose(_: str) -> None:
+        raise TimeoutError
+
+    first.network.after = lose
     writer = first.writer()
-    write(writer, range(2))
+    futures = writer.write_many([(b"e", f"key-{at}") for at in range(6)])
     for _ in range(2):
         with pytest.raises(ForwardInDoubt, match="node 5"):
             writer.flush()
-    world.seconds += 16
-    with pytest.raises(ForwardInDoubt, match="node 5"):
-        writer.flush()
-    second.die()
-    assert [sorted(set(numbers)) == numbers for numbers in of_keys(world).values()]
+        first.world.seconds += 6
+        for peer in (first, second):
+            peer.registration.renew()
+    errors = {type(future.exception()) for future in futures if future.done()}
+    assert errors == {ForwardInDoubt}
 
 
 def test_a_scale_at_the_owner_is_followed(world: World, peers: tuple[Peer, Peer]) -> None:
@@ -416,14 +438,6 @@ def test_each_event_has_a_future_that_tells_its_place_wherever_it_went(network: 
     world.create(segments=4, unit=unit)
     first, second = (Peer(world, node_id, network) for node_id in NODES)
     second.process.host.open_segments(NAME, ids_of("1@0", "2@0"))
-    left = [1]
-
-    def lose(_: str) -> None:
-        if left[0]:
-            left[0] -= 1
-            raise TimeoutError
-
-    network.after = lose
     payloads = [b"%d" % at * (at + 1) for at in range(12)]
     with first.writer() as writer:
         futures = writer.write_many([(payload, f"key-{at}") for at, payload in enumerate(payloads)])
@@ -562,47 +576,48 @@ def test_under_asyncio_events_are_forwarded(world: World, network: Network) -> N
 
 
 def request_of(peer: Peer, number: int, *payloads: bytes, **other: Any) -> AppendRequest:
+    numbers = list(range(number, number + len(payloads)))
     token = peer.registration.owner.token
-    made = AppendRequest(*NAME, 2, token, bytes(16), number, is_repeat=False, payloads=list(payloads))
+    made = AppendRequest(*NAME, 2, token, b"w" * 16, numbers, [0.6] * len(payloads), 0, list(payloads))
     return msgspec.structs.replace(made, **other)
 
 
 def test_a_service_leaves_out_what_it_has_and_tells_other_owners(world: World, peers: tuple[Peer, Peer]) -> None:
     _, second = peers
     take = second.service.take
-    assert take(request_of(second, 0, b"a", is_repeat=True)) == AppendReply(Status.UNKNOWN)
     assert take(request_of(second, 0, b"a", owner_token=b"other")) == AppendReply(Status.OTHER_OWNER)
-    assert take(request_of(second, 0, b"a", b"b")) == AppendReply(Status.DURABLE, 2, 0, 0)
-    assert take(request_of(second, 1, b"b", b"c", is_repeat=True)) == AppendReply(Status.DURABLE, 3, 2, 2)
-    assert take(request_of(second, 0, b"a")) == AppendReply(Status.DURABLE, 3, 2, 2)
-    assert take(request_of(second, 0, b"a", segment_id=0)).status is Status.ELSEWHERE
+    assert take(request_of(second, 0, b"a", b"b")) == AppendReply(Status.DURABLE, [0, 1])
+    assert take(request_of(second, 1, b"b", b"c")) == AppendReply(Status.DURABLE, [REPEATED, 2])
+    assert take(request_of(second, 0, b"a")) == AppendReply(Status.DURABLE, [REPEATED])
+    assert take(request_of(second, 0, b"a", segment_id=0)) == AppendReply(Status.ELSEWHERE)
+    assert take(request_of(second, 0)) == AppendReply(Status.DURABLE, held=[Held(0.0, 1.0, 2)])
     assert world.payloads() == [b"a", b"b", b"c"]
 
 
-def test_a_service_forgets_the_idle_and_says_so(peers: tuple[Peer, Peer]) -> None:
-    _, second = peers
-    settings = ForwardingSettings(writers_max=1)
-    service = SegmentService(second.process.host, second.registration.owner.token, settings=settings)
-    service.take(request_of(second, 0, b"a"))
-    service.take(request_of(second, 0, b"b", writer_id=b"1" * 16))
-    assert service.take(request_of(second, 0, b"a", is_repeat=True)) == AppendReply(Status.OTHER_OWNER)
-
-
-def test_a_copy_that_comes_after_a_refusal_is_left_out(world: World, peers: tuple[Peer, Peer]) -> None:
+def test_a_copy_that_comes_late_is_left_out_whoever_has_the_segment_by_then(
+    world: World, peers: tuple[Peer, Peer]
+) -> None:
     first, second = peers
     second.service.take(request_of(second, 0, b"a"))
     first.process.host.take_over(NAME, {2: 5})
     late = request_of(second, 1, b"b")
-    for _ in range(2):  # its reply may be lost
-        assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1, 0, 0)
+    assert second.service.take(late).status is Status.ELSEWHERE
+    assert first.service.take(request_of(first, 1, b"b", b"c")) == AppendReply(Status.DURABLE, [1, 2])
     second.process.host.take_over(NAME, {2: 4})
-    assert second.service.take(late) == AppendReply(Status.ELSEWHERE, 1, 0, 0)
-    first.process.host.take_over(NAME, {2: 5})
-    second.die()
-    again = world.start(node_id=5)
-    again.host.take_over(NAME, {2: 4})
-    again.die()
-    assert world.payloads() == [b"a"]
+    assert second.service.take(late) == AppendReply(Status.DURABLE, [REPEATED])
+    assert world.payloads() == [b"a", b"b", b"c"]
+
+
+def test_a_writer_with_an_id_resumes_wherever_its_segments_are(world: World, peers: tuple[Peer, Peer]) -> None:
+    first, second = peers
+    producer = UUID(int=7)
+    for peer, start in ((first, 0), (second, 1), (first, 2)):
+        writer = StreamWriter(*peer.shared(first.network.client()), settings=QUICK, writer_id=producer)
+        assert writer.resume() <= start * 6
+        for number in range(max(0, start * 6 - 3), start * 6 + 6):
+            writer.write(f"e/{number % 6}/{number // 6}".encode(), f"key-{number % 6}", number=number)
+        writer.flush()
+    assert all_once(world, range(3))
 
 
 def ask(app: Any, body: bytes, secret: str = SECRET, method: str = "POST", path: str = PATH) -> tuple[int, bytes]:
@@ -641,12 +656,12 @@ def test_the_route_takes_events_of_those_who_have_the_secret(world: World, peers
     assert ask(app, body, "")[0] == 401
     assert ask(app, body, method="GET")[0] == 405
     assert ask(app, b"nonsense")[0] == 400
-    assert ask(app, msgspec.msgpack.encode(request_of(second, 0)))[0] == 400
+    assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"a", b"b", numbers=[3])))[0] == 400
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, *[b"x"] * 4)))[0] == 413
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"x" * 6_000)))[0] == 413
     assert world.payloads() == []
     status, told = ask(app, body)
-    assert (status, msgspec.msgpack.decode(told, type=AppendReply)) == (200, AppendReply(Status.DURABLE, 1, 0, 0))
+    assert (status, msgspec.msgpack.decode(told, type=AppendReply)) == (200, AppendReply(Status.DURABLE, [0]))
     assert world.payloads() == [b"a"]
 
 

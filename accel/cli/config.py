@@ -1,0 +1,125 @@
+"""`accel config`: which value each option has, and where it comes from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+import click
+from click.core import ParameterSource
+
+from accel.cli.config_file import COMMON, ConfigFile, commands_of, config_of, origin
+from accel.cli.groups import CommandGroup, defaults_of, key_of, options_of
+from accel.cli.options import command, output_options
+from accel.rendering import Column, Output, Shown, table_of, word
+from loaders.errors import redacted
+
+HIDDEN = "(hidden)"
+_SECRET_WORDS = ("token", "secret", "password", "credential")
+_DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class SettingShown:
+    """An option, its value, and where that comes from.
+
+    Args:
+        command: the words that name the command; empty for an option that most commands have.
+        key: as in a file; with two dashes before it the flag.
+        value: as text, None if it has none; without passwords.
+        source: the variable's name, the file's, or ``default``.
+    """
+
+    command: str
+    key: str
+    value: str | None
+    source: str
+
+
+@click.group("config", cls=CommandGroup)
+def config_group() -> None:
+    """See where the values of options come from."""
+
+
+@command(
+    "Show the values of options, and the source of each.",
+    "accel config show",
+    "accel config show get-objects",
+    "accel --config accel.toml config show --output json",
+    name="show",
+    group=config_group,
+)
+@click.argument("words", metavar="[COMMAND]...", nargs=-1)
+@output_options
+def show(*, words: tuple[str, ...], output: Output) -> None:
+    """Show what options are worth when no flag gives them: a variable wins over the file, which wins over the default.
+
+    With a command: all options of it. Without: those of most commands, and of each command what is set for it alone.
+    """
+    root = click.get_current_context().find_root()
+    config = config_of(root)
+    chosen = [
+        (each, path) for each, path in commands_of(cast("click.Group", root.command)) if path[: len(words)] == words
+    ]
+    if not chosen:
+        raise click.UsageError(f"expected a command, found {' '.join(words)!r}.")
+    rows = [row for each, path in chosen for row in settings_of(root, each, path, config)]
+    if not words:
+        rows = _summary(rows)
+    data = {"file": config.path, "settings": [asdict(row) for row in rows]}
+    columns: list[Column[SettingShown]] = [
+        *([word("command", lambda row: row.command)] if any(row.command for row in rows) else []),
+        word("option", lambda row: row.key),
+        Column("value", lambda row: "" if row.value is None else row.value, "left", no_wrap=False, overflow="fold"),
+        Column("source", lambda row: row.source, "left", no_wrap=False, overflow="fold"),
+    ]
+    output.show(Shown(data, (f"file: {config.path or 'none'}", table_of(rows, *columns))))
+
+
+def settings_of(
+    root: click.Context, shown: click.Command, path: tuple[str, ...], config: ConfigFile
+) -> Iterator[SettingShown]:
+    """The options of one command as click resolves them, without those that are given only by flags."""
+    defaults = defaults_of(config, path, shown)
+    prefix = "_".join((str(root.auto_envvar_prefix), *path)).upper().replace("-", "_")
+    ctx = click.Context(shown, info_name=path[-1], default_map=defaults, auto_envvar_prefix=prefix)
+    ctx.resilient_parsing = True  # a value that a command refuses is shown all the same
+    with ctx.scope(cleanup=False):
+        shown.parse_args(ctx, [])
+    for option in options_of(shown):
+        name, source = str(option.name), ctx.get_parameter_source(str(option.name))
+        value, place = ctx.params.get(name), _DEFAULT
+        if isinstance(option.default, str):
+            value = option.default  # as a person writes it: a size, not its bytes
+        if source is ParameterSource.ENVIRONMENT:
+            place = origin(ctx, option) or str(option.envvar)
+            value = os.environ[place]
+        elif source is ParameterSource.DEFAULT_MAP:
+            place, value = str(config.path), defaults[name]
+        yield SettingShown(" ".join(path), key_of(option), _text(option, value), place)
+
+
+def _text(option: click.Option, value: Any) -> str | None:
+    if value is None or callable(value):
+        return None
+    if option.hide_input or any(each in key_of(option) for each in _SECRET_WORDS):
+        return HIDDEN
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return redacted(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+
+
+def _summary(rows: list[SettingShown]) -> list[SettingShown]:
+    """The options of most commands once, and what is set for one command and is another value than that."""
+    found: dict[tuple[str, str], SettingShown] = {}
+    for row in rows:
+        if row.key in COMMON:
+            found.setdefault(("", row.key), SettingShown("", row.key, row.value, row.source))
+    for row in rows:
+        common = found.get(("", row.key))
+        same = common is not None and (common.value, common.source) == (row.value, row.source)
+        if row.source != _DEFAULT and not same:
+            found[row.command, row.key] = row
+    return sorted(found.values(), key=lambda row: (row.command, row.key))

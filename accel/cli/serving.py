@@ -1,0 +1,223 @@
+"""`accel serve` and `accel stats`: a sidecar over a bucket, and what a running one counts."""
+
+from __future__ import annotations
+
+import os
+import random
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+from accel.cli.options import POLICY, StoreChoice, command, option, output_options, store_options
+from accel.errors import InvalidArgument, MissingExtra, StoreUnavailable
+from accel.image_source import ImageSource, PolledImages, read_image
+from accel.rendering import Column, Output, Shown, table_of
+from accel.server import SidecarSettings
+from accel.server.settings import DEFAULT_PORT
+from accel.settings import Settings
+from accel.system import SYSTEM
+from accel.units import count_text, size_text, time_text
+from loaders.errors import redacted
+from loaders.store import CountingStore, ObjectStore
+
+IMAGE_POLL_SECONDS: Final = 2.5
+TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
+STATS_SECONDS: Final = 10.0
+STATS_SIZE_BYTES_MAX: Final = 4 << 20
+
+
+@command(
+    "Serve lookups over HTTP, for brokers in any language.",
+    "accel serve s3://bucket/prefix",
+    "accel serve s3://bucket/prefix --host 0.0.0.0 --token-file /run/secrets/accel --tls-cert a.pem --tls-key a.key",
+    "accel serve --demo",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="The port.")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"The token that clients need to write, and from elsewhere to read; else {TOKEN_VARIABLE}.",
+)
+@click.option("--open", "is_open", is_flag=True, help="Clients of other machines may read without a token.")
+@click.option(
+    "--allowed-host", multiple=True, metavar="NAME", help="A name of this machine besides localhost; repeated."
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="A certificate, for TLS.")
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
+@click.option("--warm", is_flag=True, help="Load hints before the sidecar is ready.")
+@click.option("--demo", "is_demo", is_flag=True, help="Serve an embedded store with example objects; needs no account.")
+@option("--policy", type=POLICY, default="spread", show_default=True, help="Which objects to open next.")
+@option("--image", metavar="FILE_OR_URL", help="The metadata image, read again as it changes; else the catalog's.")
+@store_options
+def serve(
+    *,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    is_open: bool,
+    allowed_host: tuple[str, ...],
+    store: StoreChoice,
+    output: Output,
+    **others: Any,
+) -> None:
+    """Serve lookups, records, histories and metrics of a bucket over HTTP, until it is told to end.
+
+    On loopback anybody may read. Other addresses need a token or --open; what writes needs a token in any case.
+    """
+    settings = SidecarSettings(
+        host=host, port=port, token=_token(token_file), is_open=is_open, allowed_hosts=frozenset(allowed_host)
+    )
+    with ExitStack() as stack:
+        if others["is_demo"]:
+            opened = CountingStore(stack.enter_context(_example_store(output)), SYSTEM.timer)
+        else:
+            opened = CountingStore(store.open(), SYSTEM.timer)
+        _serve(opened, settings, _source(others["image"], store), others, output)
+
+
+def _serve(
+    store: CountingStore,
+    settings: SidecarSettings,
+    images: Callable[[], ImageSource] | None,
+    others: Mapping[str, Any],
+    output: Output,
+) -> None:
+    try:
+        from accel.server.app import sidecar_app  # noqa: PLC0415 - the extra `server` brings what it takes
+        from accel.server.serving import Tls, log_to_stderr, make_server  # noqa: PLC0415 - likewise
+        from accel.server.sidecar import Sidecar  # noqa: PLC0415 - likewise
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"accel serve needs the extra `server`: pip install 'accel-streams[server]' ({error})"
+        ) from error
+    if (others["tls_cert"] is None) != (others["tls_key"] is None):
+        raise click.UsageError("Expected '--tls-cert' and '--tls-key' together.")
+    tls = None if others["tls_cert"] is None else Tls(others["tls_cert"], others["tls_key"])
+    lookups = Settings(policy=others["policy"])
+    sidecar = Sidecar(store, settings, images=images, lookups=lookups, warm=others["warm"])
+    log_to_stderr()
+    server = make_server(sidecar_app(sidecar), settings, tls)
+    scheme = "http" if tls is None else "https"
+    address = f"{scheme}://{settings.host if ':' not in settings.host else f'[{settings.host}]'}:{settings.port}"
+    output.note(f"serving on {address}; {address}/openapi.json describes it, Ctrl-C ends it")
+    if others["is_demo"]:
+        output.note(f"try: curl '{address}/v1/objects?stream_id=420000&start=1000&end=1600'")
+    server.run()
+
+
+def _token(token_file: Path | None) -> str | None:
+    if token_file is None:
+        return os.environ.get(TOKEN_VARIABLE) or None
+    token = token_file.read_text().strip()
+    if not token:
+        raise InvalidArgument(f"expected a token in {token_file}, found nothing")
+    return token
+
+
+def _source(image: str | None, store: StoreChoice) -> Callable[[], ImageSource] | None:
+    if image is None:
+        return None
+
+    def make() -> ImageSource:
+        return PolledImages(
+            lambda: read_image(image, store.settings),
+            timer=SYSTEM.timer,
+            sleep=SYSTEM.sleep,
+            wait=SYSTEM.wait,
+            poll_seconds=IMAGE_POLL_SECONDS,
+        )
+
+    return make
+
+
+@contextmanager
+def _example_store(output: Output) -> Iterator[ObjectStore]:
+    """An S3 server in this process, with the example node of the issue in a catalog, and a stream with a history."""
+    from accel.cli.demo.nodes import issue_node  # noqa: PLC0415 - only the demo needs it
+    from accel.cli.demo.report import embedded_buckets  # noqa: PLC0415 - likewise
+    from accel.streams.connection import connect  # noqa: PLC0415 - likewise
+
+    with embedded_buckets(output) as bucket:
+        store = bucket("served")
+        with issue_node(store, random.Random(1)):  # noqa: S311 - the same objects each time, no secrets
+            pass
+        with connect(store) as streams:
+            streams.create_scope("shop")
+            streams.create_stream("shop", "orders")
+            with streams.writer("shop", "orders") as writer:
+                for number in range(100):
+                    writer.write(b"order %d" % number, key=f"customer {number % 7}")
+        yield store
+
+
+@command("Show what a running sidecar counts.", "accel stats", "accel stats http://127.0.0.1:8480 --output json")
+@click.argument("address", default=f"http://127.0.0.1:{DEFAULT_PORT}")
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help=f"Its token; else {TOKEN_VARIABLE}.",
+)
+@output_options
+def stats(*, address: str, token_file: Path | None, output: Output) -> None:
+    """Show what a running sidecar counts: lookups, what they opened and skipped, caches, requests to its store."""
+    if urlsplit(address).scheme not in {"http", "https"}:
+        raise click.BadParameter(f"expected http:// or https:// and a sidecar's address, found {redacted(address)!r}")
+    told = _asked(address.rstrip("/") + "/v1/stats", _token(token_file))
+    output.show(Shown(told, _lines(told)))
+
+
+def _asked(url: str, token: str | None) -> dict[str, Any]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    try:
+        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, as checked
+        with urllib.request.urlopen(request, timeout=STATS_SECONDS) as reply:  # noqa: S310 - likewise
+            told: dict[str, Any] = msgspec.json.decode(reply.read(STATS_SIZE_BYTES_MAX), type=dict)
+    except HTTPError as error:
+        with error:
+            detail = error.read(2000).decode("utf-8", "replace")
+        raise StoreUnavailable("get", redacted(url), f"the sidecar answered {error.code}: {detail}") from error
+    except (URLError, OSError) as error:
+        raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
+    except msgspec.DecodeError as error:
+        raise StoreUnavailable("get", redacted(url), f"expected the stats of a sidecar, found {error}") from error
+    return told
+
+
+def _lines(told: Mapping[str, Any]) -> Iterator[Any]:
+    lookups = told["lookups"]
+    share = lookups["warm"] / lookups["lookups"] if lookups["lookups"] else 0.0
+    age = time_text(told["image_unconfirmed_seconds"])
+    yield f"{told['state']}; image version {told['image_version']}, known to be the newest {age} ago"
+    yield f"{count_text(lookups['lookups'], 'lookup')}, {share:.1%} from memory, {lookups['failed']} failed"
+    opened, listed = lookups["objects_opened"], lookups["objects_listed"]
+    skipped = ", ".join(f"{lookups[f'skipped_by_{by}']} by {by}" for by in ("index", "filter", "bounds"))
+    yield f"{count_text(opened, 'object')} opened of {listed} listed; skipped: {skipped}"
+    yield f"memory {size_text(told['memory_bytes'])} of {size_text(told['memory_bytes_max'])}"
+    yield ""
+    caches: tuple[Column[tuple[str, dict[str, int]]], ...] = (
+        Column("cache", lambda row: row[0], "left"),
+        Column("entries", lambda row: row[1]["entries"]),
+        Column("size", lambda row: size_text(row[1]["size_bytes"])),
+        Column("bound", lambda row: size_text(row[1]["size_bytes_max"])),
+        Column("hits", lambda row: row[1]["hits"]),
+        Column("evicted", lambda row: row[1]["evicted"]),
+    )
+    yield table_of(list(told["caches"].items()), *caches)
+    yield ""
+    requests: tuple[Column[tuple[str, dict[str, int]]], ...] = (
+        Column("request", lambda row: row[0], "left"),
+        Column("count", lambda row: row[1]["requests"]),
+        Column("failed", lambda row: row[1]["failures"]),
+        Column("received", lambda row: size_text(row[1]["received_bytes"])),
+    )
+    yield table_of(list(told["store"].items()), *requests)

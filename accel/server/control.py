@@ -1,0 +1,124 @@
+"""What a sidecar is told, and what it tells of itself: own uploads, refreshes, counts, health, metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from accel.image import ObjectRef, version_number
+from accel.server.operations import Asked, Operation, json_response
+from accel.server.problems import Refused
+from accel.server.sidecar import Sidecar
+
+Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Size = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+
+
+class Committed(Struct, frozen=True, forbid_unknown_fields=True):
+    """An object that the broker wrote itself and committed: nobody needs to open it.
+
+    `ranges` has [stream id, start, end) rows of all that it holds, each without a hole inside. What is said here is
+    believed: it must be true.
+    """
+
+    node_id: Id
+    object_id: Id
+    ranges: list[tuple[Id, Id, Id]]
+    size_bytes: Size = -1
+    index_size_bytes: Size = -1
+    attributes: Size = -1
+
+
+class Taken(Struct, frozen=True):
+    """How many ranges were taken in."""
+
+    ranges: int
+
+
+class Refreshed(Struct, frozen=True):
+    """Whether there was a newer image, and which one is at hand now."""
+
+    is_newer: bool
+    image_version: int
+
+
+class Health(Struct, frozen=True):
+    """The process answers."""
+
+    status: str
+
+
+class Ready(Struct, frozen=True):
+    """starting, ready, degraded or stale, and why; see `accel.server.sidecar`."""
+
+    state: str
+    reasons: list[str]
+
+
+async def committed(sidecar: Sidecar, asked: Asked) -> Response:
+    """`POST /v1/objects:committed`."""
+    told: Committed = asked.body
+    ref = ObjectRef(told.object_id, told.size_bytes, told.index_size_bytes, told.attributes)
+    try:
+        await sidecar.in_thread(sidecar.accelerator.object_committed, told.node_id, ref, told.ranges)
+    except ValueError as error:
+        raise Refused("InvalidRequest", 400, "The request makes no sense.", f"ranges: {error}") from error
+    return json_response(Taken(len(told.ranges)))
+
+
+async def refresh(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - the form of operations
+    """`POST /v1/refresh`: asks the source of images now."""
+    accelerator = sidecar.accelerator
+    is_newer = await accelerator.refresh()
+    return json_response(Refreshed(is_newer, version_number(accelerator.image_version)))
+
+
+async def stats(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
+    """`GET /v1/stats`: in a thread, as hints are summed over lists."""
+    accelerator = sidecar.accelerator
+    told = (await sidecar.in_thread(accelerator.stats)).to_dict()
+    counts = sidecar.store.snapshot()
+    told["store"] = dict(counts.by_operation)
+    told["state"] = sidecar.readiness().state.value
+    return json_response(told)
+
+
+async def healthy(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
+    """`GET /healthz`."""
+    return json_response(Health("ok"))
+
+
+async def ready(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
+    """`GET /readyz`: 200 if lookups are answered, from memory alone if need be, else 503."""
+    readiness = sidecar.readiness()
+    status = 200 if readiness.serves else 503
+    reasons = readiness.reasons if sidecar.settings.is_loopback else []
+    return json_response(Ready(readiness.state.value, reasons), status=status)
+
+
+async def metrics(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
+    """`GET /metrics`: in a thread."""
+    body = await sidecar.in_thread(generate_latest, sidecar.registry)
+    return Response(body, media_type=CONTENT_TYPE_LATEST)
+
+
+OPERATIONS: Final = (
+    Operation(
+        "POST",
+        "/v1/objects:committed",
+        "objects_committed",
+        "Tell of an object that the broker wrote itself, so that nobody needs to open it.",
+        committed,
+        body=Committed,
+        reply=Taken,
+        writes=True,
+    ),
+    Operation("POST", "/v1/refresh", "refresh", "Ask for the newest image now.", refresh, reply=Refreshed, writes=True),
+    Operation("GET", "/v1/stats", "stats", "What is counted; docs/operations.md has the names.", stats),
+    Operation("GET", "/healthz", "healthz", "Whether the process answers.", healthy, reply=Health),
+    Operation("GET", "/readyz", "readyz", "Whether lookups are answered, and how well.", ready, reply=Ready),
+    Operation("GET", "/metrics", "metrics", "Metrics for Prometheus.", metrics, media_type="text/plain"),
+)

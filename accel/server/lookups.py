@@ -1,0 +1,336 @@
+"""Lookups over HTTP: objects, many at once, their story, records, and the places of their bytes.
+
+A lookup that memory answers does no I/O and changes no thread: the accelerator gives its answer at once, and what is
+left is to write JSON. Others wait on the event loop for loads, which run in the accelerator's threads. An answer is
+true of one image, whose version is its ETag: a client that sends it back is told 304 for as long as that image is the
+newest at hand. An answer that ends at a hole, or is partial, has none, as asking again may bring more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from hashlib import blake2b
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+from starlette.responses import Response, StreamingResponse
+
+from accel.errors import AccelError
+from accel.image import OPEN_END, ImageVersion, VersionVector, version_number
+from accel.lookup.answer import Answer, Ending, Request
+from accel.lookup.async_accelerator import AsyncReading
+from accel.server.operations import BINARY, Asked, Operation, json_response
+from accel.server.problems import Problem, Refused, problem_of
+from accel.server.sidecar import Sidecar
+from loaders.format import RecordBatch
+
+Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+End = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
+Limit = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0, le=3600)]
+
+
+class ObjectsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a lookup is asked; offsets [start, end), an end of -1 is open."""
+
+    stream_id: Whole
+    start: Whole
+    end: End = OPEN_END
+    limit: Limit = 4
+    deadline_seconds: Seconds | None = None
+    max_fill_rounds: Whole | None = None
+
+
+class FoundPlace(Struct, frozen=True):
+    """An object that holds offsets [start, end) of the stream, and its key in the bucket, below the sidecar's prefix.
+
+    `node_id` is the node in whose list it stands; null for an object of one stream. `size_bytes` is -1 if not known.
+    """
+
+    object_id: int
+    key: str
+    start: int
+    end: int
+    kind: str
+    node_id: int | None
+    size_bytes: int
+
+
+class Objects(Struct, frozen=True):
+    """Objects in offset order, each starting where the one before it ends.
+
+    `ending` says why there are no more: limit, end, hole (this image has no more in a row) or partial (a bound of the
+    caller's); ask again from `resume_offset`. `rounds` and `objects_opened` are what it cost; 0 and 0 if memory knew.
+    """
+
+    stream_id: int
+    image_version: int
+    ending: str
+    resume_offset: int
+    objects: list[FoundPlace]
+    rounds: int
+    objects_opened: int
+
+
+class BatchLookup(Struct, frozen=True, forbid_unknown_fields=True):
+    """One lookup of a batch."""
+
+    stream_id: Whole
+    start: Whole
+    end: End = OPEN_END
+    limit: Limit = 4
+
+
+class Batch(Struct, frozen=True, forbid_unknown_fields=True):
+    """Many lookups, whose loads share rounds."""
+
+    lookups: list[BatchLookup]
+    deadline_seconds: Seconds | None = None
+
+
+class Outcome(Struct, frozen=True, omit_defaults=True):
+    """What came of one lookup of a batch: an answer, or a problem."""
+
+    answer: Objects | None = None
+    problem: Problem | None = None
+
+
+class BatchReply(Struct, frozen=True):
+    """For each lookup of a batch, in its order, what came of it: one never fails the others."""
+
+    outcomes: list[Outcome]
+
+
+class RecordsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Which record batches; `max_bytes` bounds their payload."""
+
+    stream_id: Whole
+    start: Whole
+    end: End = OPEN_END
+    max_bytes: Annotated[int, Meta(ge=1)] = 1 << 20
+
+
+class Place(Struct, frozen=True):
+    """Bytes [start_byte, end_byte) of an object, which hold blocks of offsets [start, end) of the stream."""
+
+    object_id: int
+    key: str
+    start_byte: int
+    end_byte: int
+    start: int
+    end: int
+
+
+class Places(Struct, frozen=True):
+    """Where the bytes of a range lie, for a client with its own access to the bucket; ask again from `next_offset`."""
+
+    stream_id: int
+    image_version: int
+    next_offset: int
+    ending: str
+    places: list[Place]
+
+
+PLACES_OBJECTS: Final = 64
+"""So many objects are looked at for one answer with places."""
+
+STREAMED_BYTES: Final = 1 << 18
+"""Batches are sent together until they make so many bytes."""
+
+
+class _Etags:
+    """The ETag of the version that was asked for last. One event loop."""
+
+    def __init__(self) -> None:
+        self._version: ImageVersion | None = None
+        self._etag = ""
+
+    def of(self, version: ImageVersion) -> str:
+        """The ETag of an image of this version; O(keys) for a new one, else O(1)."""
+        if version is not self._version:
+            text = str(version)
+            if isinstance(version, VersionVector):
+                text = f"{version.generation} {sorted(version.items())}"
+            self._version, self._etag = version, f'"{blake2b(text.encode(), digest_size=12).hexdigest()}"'
+        return self._etag
+
+
+_etags = _Etags()
+
+
+def _unchanged(sidecar: Sidecar, asked: Asked) -> Response | None:
+    given = asked.headers.get("if-none-match")
+    if given is None:
+        return None
+    version = sidecar.accelerator.version_at_hand()
+    if version is None or given.removeprefix("W/") != (etag := _etags.of(version)):
+        return None
+    return Response(status_code=304, headers={"etag": etag})
+
+
+def _told(sidecar: Sidecar, answer: Answer) -> Objects:
+    key_of = sidecar.key_of
+    found = [
+        FoundPlace(ref.object_id, key_of(ref.object_id), start, end, kind._value_, node_id, ref.size_bytes)
+        for kind, ref, start, end, node_id in answer.objects
+    ]
+    version = version_number(answer.image_version)
+    ending, stream_id = answer.ending.value, answer.request.stream_id
+    return Objects(stream_id, version, ending, answer.resume_offset, found, answer.rounds, answer.objects_opened)
+
+
+def _check_limit(sidecar: Sidecar, limit: int) -> None:
+    most = sidecar.settings.objects_max
+    if limit > most:
+        raise Refused(
+            "InvalidRequest", 400, "The request makes no sense.", f"expected a limit of at most {most}, found {limit}"
+        )
+
+
+async def find_objects(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /v1/objects`."""
+    if (unchanged := _unchanged(sidecar, asked)) is not None:
+        return unchanged
+    query: ObjectsQuery = asked.query
+    _check_limit(sidecar, query.limit)
+    answer = await sidecar.accelerator.get_objects(
+        query.stream_id,
+        query.start,
+        query.end,
+        query.limit,
+        deadline_seconds=query.deadline_seconds,
+        max_fill_rounds=query.max_fill_rounds,
+    )
+    is_final = answer.ending in (Ending.LIMIT, Ending.END)
+    headers = {"etag": _etags.of(answer.image_version)} if is_final else None
+    return json_response(_told(sidecar, answer), headers=headers)
+
+
+async def find_many(sidecar: Sidecar, asked: Asked) -> Response:
+    """`POST /v1/objects:batch`."""
+    batch: Batch = asked.body
+    most = sidecar.settings.batch_max
+    if len(batch.lookups) > most:
+        found = f"expected at most {most} lookups in a batch, found {len(batch.lookups)}"
+        raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
+    limits = [each.limit for each in batch.lookups]
+    _check_limit(sidecar, max(limits, default=0))
+    if sum(limits) > sidecar.settings.batch_objects_max:
+        found = f"expected limits of at most {sidecar.settings.batch_objects_max} together, found {sum(limits)}"
+        raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
+    requests = [Request(each.stream_id, each.start, each.end, each.limit) for each in batch.lookups]
+    outcomes = await sidecar.accelerator.get_objects_many(requests, deadline_seconds=batch.deadline_seconds)
+    told = [
+        Outcome(None, problem_of(each)) if isinstance(each, AccelError) else Outcome(_told(sidecar, each))
+        for each in outcomes
+    ]
+    return json_response(BatchReply(told))
+
+
+async def explain(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /v1/explain`."""
+    query: ObjectsQuery = asked.query
+    _check_limit(sidecar, query.limit)
+    explanation = await sidecar.accelerator.explain(
+        query.stream_id,
+        query.start,
+        query.end,
+        query.limit,
+        deadline_seconds=query.deadline_seconds,
+        max_fill_rounds=query.max_fill_rounds,
+    )
+    return json_response(explanation.to_dict())
+
+
+async def read_records(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /v1/records`: the first batch is read before the answer begins, so that an error is still a problem."""
+    query = _checked_records(sidecar, asked)
+    reading = sidecar.accelerator.read(query.stream_id, query.start, query.end, max_bytes=query.max_bytes)
+    try:
+        first = await anext(reading, None)
+    except BaseException:
+        reading.close()
+        raise
+    if first is None:
+        reading.close()
+        return Response(b"", media_type=BINARY)
+    return StreamingResponse(_streamed(reading, first), media_type=BINARY)
+
+
+async def _streamed(reading: AsyncReading, first: RecordBatch) -> AsyncIterator[bytes]:
+    async with reading:
+        parts, size_bytes = [first.encode()], len(first.payload)
+        async for batch in reading:
+            parts.append(batch.encode())
+            size_bytes += len(batch.payload)
+            if size_bytes >= STREAMED_BYTES:
+                yield b"".join(parts)
+                parts, size_bytes = [], 0
+        yield b"".join(parts)
+
+
+async def find_places(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /v1/records/places`: the lookup on the event loop, the opening of what it found in a thread."""
+    query = _checked_records(sidecar, asked)
+    accelerator = sidecar.accelerator
+    answer = await accelerator.get_objects(query.stream_id, query.start, query.end, PLACES_OBJECTS)
+    found = await sidecar.in_thread(accelerator.places, answer, max_bytes=query.max_bytes)
+    key_of = sidecar.key_of
+    places = [
+        Place(each.object_id, key_of(each.object_id), each.start_byte, each.end_byte, each.start, each.end)
+        for each in found
+    ]
+    reached = max((each.end for each in places), default=query.start)
+    ending = answer.ending.value if reached >= answer.resume_offset else Ending.LIMIT.value
+    return json_response(Places(query.stream_id, version_number(answer.image_version), reached, ending, places))
+
+
+def _checked_records(sidecar: Sidecar, asked: Asked) -> RecordsQuery:
+    query: RecordsQuery = asked.query
+    most = sidecar.settings.records_bytes_max
+    if query.max_bytes > most:
+        found = f"expected max_bytes of at most {most}, found {query.max_bytes}"
+        raise Refused("InvalidRequest", 400, "The request makes no sense.", found)
+    return query
+
+
+OPERATIONS: Final = (
+    Operation(
+        "GET",
+        "/v1/objects",
+        "objects",
+        "Which objects hold offsets of a stream, in order and without a gap.",
+        find_objects,
+        query=ObjectsQuery,
+        reply=Objects,
+        is_conditional=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/objects:batch",
+        "objects_batch",
+        "The same for many streams; their loads share rounds.",
+        find_many,
+        body=Batch,
+        reply=BatchReply,
+    ),
+    Operation("GET", "/v1/explain", "explain", "A lookup, really made, with its trace.", explain, query=ObjectsQuery),
+    Operation(
+        "GET",
+        "/v1/records",
+        "records",
+        "Record batches in their stored form, one after another (docs/formats.md).",
+        read_records,
+        query=RecordsQuery,
+        media_type=BINARY,
+    ),
+    Operation(
+        "GET",
+        "/v1/records/places",
+        "places",
+        "The byte ranges of a range of offsets, to be fetched by the client itself.",
+        find_places,
+        query=RecordsQuery,
+        reply=Places,
+    ),
+)

@@ -1,0 +1,88 @@
+"""The bounds of a sidecar, and who may ask it what: frozen, printable without its secret, comparable."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import Final
+
+from accel.errors import InvalidArgument
+from accel.streams.owners import checked_secret
+from loaders.settings import MIB, check_settings
+
+DEFAULT_PORT: Final = 8480
+
+LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""What a browser or a client on the same machine calls it, in the header Host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SidecarSettings:
+    """Bounds and access of one sidecar. Threads: immutable.
+
+    Args:
+        host: the address that it listens on; only this machine by default.
+        port: the port; 8480.
+        token: what clients must have to write, and on any address but loopback to read; at least 16 characters. None =
+            nothing may be written. It is not printed.
+        is_open: other addresses than loopback may read without a token.
+        allowed_hosts: names besides those of loopback that the header Host may have; anything is allowed where clients
+            need a token.
+        connections_max: connections at one time; more are answered with 503.
+        requests_max: requests below /v1 under way at one time; more are answered with 429.
+        body_bytes_max: of a request.
+        batch_max: lookups of one batch.
+        batch_objects_max: the limits of all lookups of a batch together.
+        objects_max: the limit of one lookup.
+        records_bytes_max: payload of one answer with records.
+        request_seconds: how long a request may take; then it is answered with 504.
+        history_threads: questions about histories, and openings for places, at one time.
+        drain_seconds: how long requests may go on once the process is told to end.
+        open_retry_seconds: after which opening the store is tried again; at most ten times as long later on.
+
+    Raises:
+        ValueError: a number of 0 or below.
+        InvalidArgument: a short token; or an address besides loopback without a token, and not said to be open.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    token: str | None = field(default=None, repr=False)
+    is_open: bool = False
+    allowed_hosts: frozenset[str] = frozenset()
+    connections_max: int = 1024
+    requests_max: int = 256
+    body_bytes_max: int = 4 * MIB
+    batch_max: int = 10_000
+    batch_objects_max: int = 100_000
+    objects_max: int = 10_000
+    records_bytes_max: int = 64 * MIB
+    request_seconds: float = 30.0
+    history_threads: int = 16
+    drain_seconds: float = 10.0
+    open_retry_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"port": 0})
+        if self.token is not None:
+            checked_secret(self.token)
+        if not self.is_loopback and self.token is None and not self.is_open:
+            raise InvalidArgument(
+                f"expected a token for clients of {self.host}, as it is not loopback, found none; "
+                "give one (--token-file, ACCEL_TOKEN), or say that anybody may read (--open)"
+            )
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        if self.host in LOOPBACK_NAMES:
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def reads_need_token(self) -> bool:
+        """Whether clients need the token to read, too."""
+        return not self.is_loopback and not self.is_open

@@ -1,0 +1,320 @@
+"""Histories over HTTP: what a stream consists of now, and consisted of at a time; how cuts lie; how far a group is.
+
+All of them ask tables of the bucket, in threads of the sidecar. Segments are written number@epoch, cuts are objects of
+offsets by segment, times are milliseconds since 1970, offsets have the stream's own unit (docs/history.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Annotated, Any, Final, TypeVar
+
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from accel.errors import NotInHistory
+from accel.history.rules.epochs import EpochRecord, EpochSummary
+from accel.history.rules.segments import SegmentRecord
+from accel.history.rules.values import read_id, segment_text
+from accel.history.store import Stream
+from accel.server.operations import Asked, Operation, json_response
+from accel.server.sidecar import Sidecar
+from accel.streams.groups import ReaderGroup
+
+T = TypeVar("T")
+
+Moment = Annotated[int, Meta(ge=0, lt=10**14)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+
+EPOCHS_MAX: Final = 1_000
+"""Epochs, scopes or streams of one answer."""
+
+
+class SegmentsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Without a time: the segments of now."""
+
+    at_ms: Moment | None = None
+
+
+class SegmentQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """One segment, as number@epoch."""
+
+    segment: Name
+
+
+class EpochsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The epochs from one time to another; at most `limit`, the first ones."""
+
+    from_ms: Moment = 0
+    to_ms: Moment = 10**14 - 1
+    limit: Annotated[int, Meta(ge=1, le=EPOCHS_MAX)] = 100
+
+
+class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """At most so many names."""
+
+    limit: Annotated[int, Meta(ge=1, le=EPOCHS_MAX)] = 100
+
+
+class LagQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a reader group."""
+
+    group: Name
+
+
+class Segment(Struct, frozen=True):
+    """A segment and its keys; `offset` is where it begins at the time that was asked for."""
+
+    segment: str
+    key_start: float
+    key_end: float
+    creation_time_ms: int
+    offset: int | None = None
+
+
+class Segments(Struct, frozen=True):
+    """The segments of an epoch, or of a time."""
+
+    segments: list[Segment]
+    epoch: int | None = None
+    at_ms: int | None = None
+
+
+class Epoch(Struct, frozen=True):
+    """An epoch: when it began, how many splits and merges led to it, and its segments."""
+
+    epoch: int
+    time_ms: int
+    splits: int
+    merges: int
+    segments: list[Segment]
+
+
+class Epochs(Struct, frozen=True):
+    """Epochs in order; `more` says whether there are others after them."""
+
+    epochs: list[Epoch]
+    more: bool
+
+
+class Neighbours(Struct, frozen=True):
+    """Segments that follow one (or that it follows), each with all that it follows (or that follow it)."""
+
+    segment: str
+    neighbours: dict[str, list[str]]
+
+
+class TwoCuts(Struct, frozen=True, forbid_unknown_fields=True):
+    """Two cuts to compare: offsets by segment."""
+
+    cut: dict[str, int]
+    other: dict[str, int]
+
+
+class CutOrder(Struct, frozen=True):
+    """How the first cut lies to the other one: Before, EqualOrAfter or Overlaps."""
+
+    order: str
+
+
+class CutSpan(Struct, frozen=True, forbid_unknown_fields=True):
+    """What lies between two cuts; an empty one is the stream's beginning, or its end."""
+
+    start: dict[str, int] = {}
+    end: dict[str, int] = {}
+
+
+class Between(Struct, frozen=True):
+    """Segments between two cuts, and how much of the stream lies there."""
+
+    segments: list[str]
+    size: int
+    unit: str
+
+
+class Head(Struct, frozen=True):
+    """The cut that the stream begins with, and whether something before it is still being deleted."""
+
+    cut: dict[str, int]
+    is_deleting: bool
+
+
+class Lag(Struct, frozen=True):
+    """How far a group is behind the end, in milliseconds, by its slowest reader; and its readers."""
+
+    group: str
+    lag_ms: int
+    readers: dict[str, int]
+
+
+class Names(Struct, frozen=True):
+    """Names in order; `more` says whether there are others."""
+
+    names: list[str]
+    more: bool
+
+
+async def _ask(sidecar: Sidecar, asked: Asked, question: Callable[[Stream], T]) -> T:
+    def work() -> T:
+        stream = sidecar.connection.stream_store.stream(asked.path["scope"], asked.path["stream"])
+        return question(stream)
+
+    return await sidecar.in_thread(work)
+
+
+def _segment(row: SegmentRecord, offset: int | None = None) -> Segment:
+    return Segment(str(row), row.key_start, row.key_end, row.creation_time_ms, offset)
+
+
+def _cut(cut: Mapping[str, int]) -> dict[int, int]:
+    return {read_id(name): offset for name, offset in cut.items()}
+
+
+def _named(cut: Mapping[int, int]) -> dict[str, int]:
+    return {segment_text(segment_id): offset for segment_id, offset in cut.items()}
+
+
+def _epoch(epoch: EpochRecord | EpochSummary, time_ms: int) -> Epoch:
+    return Epoch(epoch.epoch, time_ms, epoch.splits, epoch.merges, [_segment(row) for row in epoch.segments])
+
+
+async def segments(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET .../segments`: of now, or of a time."""
+    at_ms = asked.query.at_ms
+
+    def question(stream: Stream) -> Segments:
+        if at_ms is None:
+            current = stream.current_epoch()
+            return Segments([_segment(row) for row in current.segments], epoch=current.epoch)
+        offsets = stream.segments_at(at_ms)
+        rows = stream.cuts.span(offsets).segments
+        return Segments([_segment(row, offsets[row.id]) for row in rows], at_ms=at_ms)
+
+    return json_response(await _ask(sidecar, asked, question))
+
+
+async def epochs(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET .../epochs`."""
+    query: EpochsQuery = asked.query
+
+    def question(stream: Stream) -> Epochs:
+        found = list(islice(stream.epochs.scales(query.from_ms, query.to_ms), query.limit + 1))
+        return Epochs([_epoch(each, each.time_ms) for each in found[: query.limit]], len(found) > query.limit)
+
+    return json_response(await _ask(sidecar, asked, question))
+
+
+async def successors(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET .../successors`."""
+    return await _neighbours(sidecar, asked, lambda stream, segment: stream.epochs.successors(segment))
+
+
+async def predecessors(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET .../predecessors`."""
+    return await _neighbours(sidecar, asked, lambda stream, segment: stream.epochs.predecessors(segment))
+
+
+async def _neighbours(
+    sidecar: Sidecar, asked: Asked, read: Callable[[Stream, int], Mapping[int, list[int]]]
+) -> Response:
+    segment = read_id(asked.query.segment)
+
+    def question(stream: Stream) -> Neighbours:
+        rows = read(stream, segment)
+        named = {segment_text(each): [segment_text(other) for other in others] for each, others in rows.items()}
+        return Neighbours(segment_text(segment), named)
+
+    return json_response(await _ask(sidecar, asked, question))
+
+
+async def head(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET .../head`."""
+
+    def question(stream: Stream) -> Head:
+        return Head(_named(stream.head()), bool(stream.truncation().updating))
+
+    return json_response(await _ask(sidecar, asked, question))
+
+
+async def compare_cuts(sidecar: Sidecar, asked: Asked) -> Response:
+    """`POST .../cuts:compare`."""
+    one, other = _cut(asked.body.cut), _cut(asked.body.other)
+    order = await _ask(sidecar, asked, lambda stream: stream.cuts.compare(one, other))
+    return json_response(CutOrder(order.value))
+
+
+async def between_cuts(sidecar: Sidecar, asked: Asked) -> Response:
+    """`POST .../cuts:between`."""
+    start, end = _cut(asked.body.start), _cut(asked.body.end)
+
+    def question(stream: Stream) -> Between:
+        begin = start or stream.truncation().cut
+        ids = stream.cuts.segments_between(begin, end).tolist()
+        unit = stream.configuration().offset_unit.value
+        return Between([segment_text(each) for each in ids], stream.cuts.size_between(begin, end), unit)
+
+    return json_response(await _ask(sidecar, asked, question))
+
+
+async def lag(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET .../lag`."""
+    group = asked.query.group
+    scope, stream = asked.path["scope"], asked.path["stream"]
+
+    def work() -> Lag:
+        opened = sidecar.connection.stream_store.stream(scope, stream)
+        if group not in ReaderGroup.names(opened):  # to open one that is not there would make it
+            raise NotInHistory(f"expected a reader group of {opened.name}, found none named {group!r}")
+        state = ReaderGroup.open(opened, group).state()
+        readers = {each.name: each.lag for each in state.readers}
+        return Lag(group, max(readers.values(), default=0), readers)
+
+    return json_response(await sidecar.in_thread(work))
+
+
+async def scopes(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /v1/scopes`."""
+    most = asked.query.limit
+    found = await sidecar.in_thread(lambda: list(islice(sidecar.connection.stream_store.scopes(), most + 1)))
+    return json_response(Names(found[:most], len(found) > most))
+
+
+async def streams(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET /v1/scopes/{scope}/streams`."""
+    most, scope = asked.query.limit, asked.path["scope"]
+    found = await sidecar.in_thread(lambda: list(islice(sidecar.connection.stream_store.streams(scope), most + 1)))
+    return json_response(Names(found[:most], len(found) > most))
+
+
+def _of_stream(
+    method: str, path: str, summary: str, answer: Any, *, reply: type[Struct], query: Any = None, body: Any = None
+) -> Operation:
+    name = path.replace(":", "_")
+    full = f"/v1/streams/{{scope}}/{{stream}}/{path}"
+    return Operation(method, full, f"stream_{name}", summary, answer, query=query, body=body, reply=reply)
+
+
+OPERATIONS: Final = (
+    Operation("GET", "/v1/scopes", "scopes", "The scopes.", scopes, query=PageQuery, reply=Names),
+    Operation(
+        "GET", "/v1/scopes/{scope}/streams", "streams", "The streams of a scope.", streams, query=PageQuery, reply=Names
+    ),
+    _of_stream(
+        "GET",
+        "segments",
+        "The segments of now, or of a time, each with its offset then.",
+        segments,
+        query=SegmentsQuery,
+        reply=Segments,
+    ),
+    _of_stream("GET", "epochs", "The epochs from one time to another.", epochs, query=EpochsQuery, reply=Epochs),
+    _of_stream("GET", "successors", "The segments that follow one.", successors, query=SegmentQuery, reply=Neighbours),
+    _of_stream(
+        "GET", "predecessors", "The segments that one follows.", predecessors, query=SegmentQuery, reply=Neighbours
+    ),
+    _of_stream("GET", "head", "The cut that the stream begins with.", head, reply=Head),
+    _of_stream("GET", "lag", "How far a reader group is behind.", lag, query=LagQuery, reply=Lag),
+    _of_stream("POST", "cuts:compare", "How a cut lies to another one.", compare_cuts, body=TwoCuts, reply=CutOrder),
+    _of_stream("POST", "cuts:between", "What lies between two cuts.", between_cuts, body=CutSpan, reply=Between),
+)

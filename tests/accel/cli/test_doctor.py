@@ -1,0 +1,188 @@
+"""`accel doctor`: what is broken on purpose is named, with what to do; what works is ok; nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from accel.catalog import ObjectCatalog
+from accel.cli import doctor as doctor_module
+from accel.cli.doctor import EXTRAS, Finding, State, examined, installed, java
+from accel.system import SYSTEM
+from accel.testing.stores import Fault, FaultStore
+from loaders.errors import (
+    AccessDenied,
+    BucketMissing,
+    CredentialsMissing,
+    EndpointUnreachable,
+    StoreError,
+)
+from loaders.layout import FORMAT_KEY
+from loaders.store import MemoryStore, ObjectStore, S3Settings, S3Store, open_store
+from loaders.store.base import ALWAYS, Body, Condition
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
+from loaders.tables import FormatRecord
+from tests.accel.cli.worlds import run
+from tests.servers.fixtures import Endpoint
+
+CHECKS = ["endpoint", "list", "get", "catalog", "put", "conditional put", "clock", "delete"]
+
+
+class Broken(DecoratedStore):
+    """A store of which some operations fail.
+
+    Args:
+        store: does the others.
+        error: what they raise.
+        operations: which; all by default.
+    """
+
+    def __init__(self, store: ObjectStore, error: type[StoreError], *operations: str) -> None:
+        super().__init__(store)
+        self._error = error
+        self._operations = operations
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if not self._operations or call.operation in self._operations:
+            raise self._error(call.operation, call.key, "broken on purpose")
+        return send()
+
+
+class Careless(DecoratedStore):
+    """A store that ignores conditions."""
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:  # noqa: ARG002 - that is the fault
+        return super().put(key, body)
+
+
+class Keeping(DecoratedStore):
+    """A store whose deletes are lost."""
+
+    def delete(self, key: str) -> None:
+        """Nothing."""
+
+
+def found(store: ObjectStore, *, is_read_only: bool = False, clock_ahead_seconds: float = 0) -> dict[str, Finding]:
+    """The findings by what was looked at."""
+    system = replace(SYSTEM, clock=lambda: SYSTEM.clock() + clock_ahead_seconds)
+    return {each.check: each for each in examined(store, system, is_read_only=is_read_only)}
+
+
+def states(findings: dict[str, Finding]) -> dict[str, str]:
+    """What came of each."""
+    return {name: each.state.name for name, each in findings.items()}
+
+
+@pytest.fixture
+def store() -> ObjectStore:
+    """A store with a catalog."""
+    memory = MemoryStore(clock=SYSTEM.clock)
+    ObjectCatalog.init(memory, FormatRecord(namespace="shop"))
+    return memory
+
+
+def test_all_is_well_and_nothing_is_left(store: ObjectStore) -> None:
+    before = [each.key for each in store.list("")]
+    findings = found(store)
+    assert states(findings) == dict.fromkeys(CHECKS, "OK")
+    assert findings["catalog"].found == "of namespace 'shop'"
+    assert not any(each.advice for each in findings.values())
+    assert [each.key for each in store.list("")] == before
+
+
+def test_readers_are_not_asked_to_write(store: ObjectStore) -> None:
+    readable = Broken(store, AccessDenied, "put", "delete", "delete_many")
+    assert states(found(readable, is_read_only=True)) == dict.fromkeys(CHECKS[:4], "OK")
+
+
+@pytest.mark.parametrize(
+    ("error", "at"), [(CredentialsMissing, "credentials"), (EndpointUnreachable, "endpoint"), (BucketMissing, "bucket")]
+)
+def test_what_comes_first_is_named_and_the_rest_skipped(error: type[StoreError], at: str, store: ObjectStore) -> None:
+    findings = found(Broken(store, error))
+    assert (findings[at].state, findings[at].advice) == (State.FAILED, error.advice)
+    assert set(states(findings).values()) == {"FAILED", "SKIPPED"}
+    assert set(states(found(Broken(store, error), is_read_only=True))) == {at, "list", "get", "catalog"}
+
+
+@pytest.mark.parametrize(
+    ("operation", "failed", "permission"),
+    [
+        ("list", ["list"], "s3:ListBucket"),
+        ("get", ["get", "catalog", "put", "delete"], "s3:GetObject"),
+        ("put", ["put"], "s3:PutObject"),
+        ("delete", ["delete"], "s3:DeleteObject"),
+    ],
+)
+def test_a_missing_permission_is_named(operation: str, failed: list[str], permission: str, store: ObjectStore) -> None:
+    findings = found(Broken(store, AccessDenied, operation))
+    faulty = [name for name, each in findings.items() if each.state is State.FAILED]
+    assert faulty[0] == failed[0]
+    assert set(faulty) <= set(failed)
+    assert permission in findings[failed[0]].advice
+
+
+def test_an_endpoint_that_ignores_conditions_is_told(store: ObjectStore) -> None:
+    finding = found(Careless(store))["conditional put"]
+    assert finding.state is State.FAILED
+    assert "ignores If-None-Match" in finding.found
+    assert "If-None-Match and If-Match" in finding.advice
+
+
+@pytest.mark.parametrize(("ahead", "words"), [(3600, "ahead of the store's"), (-3600, "behind the store's")])
+def test_a_wrong_clock_is_told(ahead: float, words: str, store: ObjectStore) -> None:
+    finding = found(store, clock_ahead_seconds=ahead)["clock"]
+    assert (finding.state, words in finding.found) == (State.FAILED, True)
+    assert "NTP" in finding.advice
+
+
+def test_a_delete_that_does_nothing_is_told(store: ObjectStore) -> None:
+    assert "still there" in found(Keeping(store))["delete"].found
+
+
+def test_a_damaged_catalog_is_told(store: ObjectStore) -> None:
+    store.put(FORMAT_KEY, b"nonsense")
+    assert found(store)["catalog"].state is State.FAILED
+    assert found(MemoryStore())["catalog"].state is State.ABSENT
+
+
+def test_a_lost_reply_leaves_no_probe_behind() -> None:
+    memory = MemoryStore()
+    faulty = FaultStore(memory, operations={"put"})
+    faulty.schedule(Fault.LOST_REPLY)
+    assert found(faulty)["put"].state is State.FAILED
+    assert [*memory.list("")] == []
+
+
+def test_extras_and_java_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [each.check for each in installed()] == [f"extra {name}" for name in EXTRAS]
+    monkeypatch.setattr(doctor_module, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", "")
+    assert {each.state for each in installed()} == {State.ABSENT}
+    assert "pip install 'accel-streams[obstore]'" in next(each for each in installed() if "obstore" in each.check).found
+    assert "install Java 17" in java().found
+
+
+def test_the_command_ends_with_3_where_something_failed() -> None:
+    url = f"memory://{uuid4().hex}"
+    good = run("doctor", url, "--output", "json")
+    assert (good.exit_code, json.loads(good.stdout)["ok"]) == (0, True)
+    open_store(url).put(FORMAT_KEY, b"nonsense")
+    bad = run("doctor", url)
+    assert bad.exit_code == 3
+    assert "what to do:\ncatalog: " in bad.stdout
+
+
+def test_a_bucket_on_a_server(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    bucket = f"doctor-{uuid4().hex}"
+    missing = run("doctor", f"s3://{bucket}", "--output", "json")
+    [first, *others] = [each for each in json.loads(missing.stdout)["findings"] if each["state"] != "absent"]
+    assert (missing.exit_code, first["check"], first["state"]) == (3, "bucket", "FAILED")
+    assert others[0]["state"] == "skipped"
+    S3Store(bucket, S3Settings(endpoint_url=moto_endpoint.url)).create_bucket()
+    assert run("doctor", f"s3://{bucket}/a/prefix").exit_code == 0

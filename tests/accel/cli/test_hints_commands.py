@@ -1,0 +1,124 @@
+"""`accel hints show` and `accel warm`: what lies there, how old and good it is, and what a reader gets of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pybloom_live
+import pytest
+
+from accel.cli import hints as hints_module
+from loaders.hints import read_pack_root
+from loaders.layout import HintKind, hint_root_key
+from tests.accel.cli.test_catalog_jobs import NODE, Shop, shop
+from tests.accel.cli.worlds import run
+from tests.spark_jobs.worlds import NAMESPACE, fill
+
+__all__ = ["shop"]
+
+
+def shown(shop: Shop, *args: str, code: int = 0) -> dict[str, Any]:
+    """What `hints show` says, by kind."""
+    result = run("hints", "show", *args, "--store", shop.url, "--output", "json")
+    assert result.exit_code == code, result.output
+    return {each["kind"]: each for each in json.loads(result.stdout)["hints"]}
+
+
+def text(shop: Shop, *args: str) -> str:
+    """The same as text."""
+    return run("hints", "show", *args, "--store", shop.url).stdout
+
+
+def damage(shop: Shop, key: str) -> None:
+    """Turn a bit in the middle of an object."""
+    body = bytearray(shop.store.get(key).body)
+    body[len(body) // 2] ^= 1
+    shop.store.put(key, bytes(body))
+
+
+def test_what_is_missing_is_told_and_is_no_problem(shop: Shop) -> None:
+    found = shown(shop, "--check")
+    assert {kind: each["trouble"] for kind, each in found.items()} == {"packs": "missing", "snapshots": "missing"}
+    assert [each["covered"] for each in found.values()] == [0, 0]
+    assert "they lack 12 of 12 objects" in text(shop)
+
+
+def test_age_size_and_coverage_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.json("build-hints")
+    generation = read_pack_root(shop.store, NAMESPACE, NODE).generation
+    monkeypatch.setattr(hints_module, "SYSTEM", _Clock(generation / 1000 + 90))
+    fill(shop.store, NODE, [[(1, 6, 7)]])
+    pack, snapshot = shown(shop)["packs"], shown(shop)["snapshots"]
+    assert pack["age_seconds"] == pytest.approx(90)
+    assert (pack["entries"], pack["covered"], pack["listed"], pack["unlisted"]) == (6, 6, 7, 0)
+    assert (snapshot["covered"], snapshot["listed"], snapshot["entries"]) == (6, 7, 12)
+    parts = [each for each in shop.store.list("accel/hints/packs/") if not each.key.endswith("root")]
+    assert pack["size_bytes"] == sum(each.size_bytes for each in parts)
+    assert pack["check"] is None
+    assert "they lack 2 of 14 objects" in text(shop)
+    assert "all sound" in text(shop)
+
+
+class _Clock:
+    """A system whose clock stands still."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def clock(self) -> float:
+        return self._now
+
+
+def test_a_check_reads_every_filter_with_pybloom_live(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.json("build-hints")
+    check = shown(shop, "--check", "--node", str(NODE))["packs"]["check"]
+    assert (check["read"], check["unreadable"], check["bad"], check["differing"]) == (6, 0, 0, 0)
+    assert 0 < check["worst_share"] < 0.0125
+    assert 0 < check["false_positive_share"] < 0.0125
+    monkeypatch.setattr(pybloom_live.BloomFilter, "__contains__", lambda *_: True)
+    assert shown(shop, "--check", code=3)["packs"]["check"]["differing"] == 6
+    assert "6 other to pybloom-live" in text(shop, "--check")
+    assert "some are to be built anew: accel catalog build-hints" in text(shop, "--check")
+
+
+def test_damaged_filters_are_found_by_a_check_only(shop: Shop) -> None:
+    shop.json("build-hints")
+    root = read_pack_root(shop.store, NAMESPACE, NODE)
+    damage(shop, root.part_key(0))
+    assert shown(shop)["packs"]["trouble"] is None
+    check = shown(shop, "--check", code=3)["packs"]["check"]
+    assert (check["read"], check["unreadable"]) == (5, 1)
+    shop.store.delete(root.part_key(0))
+    check = shown(shop, "--check", code=3)["packs"]["check"]
+    assert (check["read"], check["unreadable"], check["worst_share"]) == (0, 6, None)
+
+
+@pytest.mark.parametrize("kind", list(HintKind))
+def test_a_damaged_root_is_told_with_its_key(shop: Shop, kind: HintKind) -> None:
+    shop.json("build-hints")
+    damage(shop, hint_root_key(kind, NODE))
+    assert shown(shop, code=3)[kind.value]["trouble"] == "corrupt"
+    assert f"of no use: node {NODE}: hint '{hint_root_key(kind, NODE)}' is corrupt" in text(shop)
+
+
+def test_a_node_that_is_not_there_is_refused(shop: Shop) -> None:
+    for command in (("hints", "show"), ("warm",)):
+        result = run(*command, "--node", "77", "--store", shop.url)
+        assert result.exit_code == 2
+        assert "'--node'" in result.stderr
+        assert "77" in result.stderr
+
+
+def test_warming_up_reports_what_came_into_memory(shop: Shop) -> None:
+    cold = json.loads(run("warm", "--store", shop.url, "--output", "json").stdout)
+    assert (cold["nodes"], cold["snapshots"], cold["packs"], cold["filters"]) == (1, 0, 0, 0)
+    shop.json("build-hints")
+    warm = json.loads(run("warm", "--store", shop.url, "--node", str(NODE), "--output", "json").stdout)
+    assert (warm["nodes"], warm["snapshots"], warm["packs"], warm["filters"]) == (1, 1, 1, 6)
+    assert {(each["kind"], each["state"], each["covered"]) for each in warm["hints"]} == {
+        ("snapshot", "used", 6),
+        ("pack", "used", 6),
+    }
+    result = run("warm", "--store", shop.url)
+    assert "1 node: 1 snapshot, 1 pack, 6 filters in memory; 3 requests" in result.stdout

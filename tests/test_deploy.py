@@ -1,0 +1,328 @@
+"""What `deploy/` holds fits this release: metrics and labels exist, commands parse, policies allow what a role does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import click
+import promql_parser
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from accel import connect
+from accel.cli.main import main
+from accel.server import SidecarSettings
+from accel.system import SYSTEM
+from loaders.layout import ObjectLayout
+from loaders.store import MemoryStore
+from loaders.store import open as open_module
+from tests.accel.cli.test_catalog_maintenance import make_shop
+from tests.accel.cli.worlds import run
+from tests.accel.server.asking import STREAM, ask, filled, serving
+from tests.docs.pages import anchors
+from tests.spark_jobs.worlds import NAMESPACE, fill, make_catalog
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+NODE = 4
+ROLES = ("reader", "broker", "compactor", "collector")
+OWN_LABELS = {"instance", "job", "le"}
+LOCATIONS = (
+    "accel/tables/nodes/4",
+    "accel/time/1/2",
+    "accel/hints/packs/node-4/root",
+    "accel/journal/1",
+    "accel/format",
+)
+
+
+def loaded(path: str) -> Any:
+    return yaml.safe_load((DEPLOY / path).read_text())
+
+
+def manifests() -> list[Any]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes" / "accel.yaml").read_text()))
+
+
+def alerts() -> list[dict[str, Any]]:
+    return [rule for group in loaded("prometheus/alerts.yaml")["groups"] for rule in group["rules"]]
+
+
+def expressions() -> list[str]:
+    """All PromQL, with the variables of Grafana filled in."""
+    dashboard = json.loads((DEPLOY / "grafana" / "accel.json").read_text())
+    drawn = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    assert len(drawn) > 15
+    filled_in = [each.replace("$__rate_interval", "5m").replace("$instance", ".*") for each in drawn]
+    return [*filled_in, *(rule["expr"] for rule in alerts())]
+
+
+@cache
+def told() -> dict[str, set[str]]:
+    """The names that a sidecar tells, each with the values of its labels as name=value."""
+
+    async def work() -> bytes:
+        async with serving(filled(3), timer=lambda: 0.0) as (app, _):
+            await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&end=300")
+            return (await ask(app, "/metrics")).body
+
+    names: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(asyncio.run(work()).decode()):
+        names.setdefault(family.name + "_total" * (family.type == "counter"), set())
+        for sample in family.samples:
+            names.setdefault(sample.name, set()).update(f"{key}={value}" for key, value in sample.labels.items())
+    return names
+
+
+def selectors(expression: str) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    for name, labels in re.findall(r"\b(accel_[a-z_]+)(?:\{([^}]*)\})?", expression):
+        yield name, re.findall(r"(\w+)(=~|!=|=)\"([^\"]*)\"", labels)
+
+
+def test_every_expression_is_promql_over_metrics_and_labels_that_exist() -> None:
+    for expression in expressions():
+        promql_parser.parse(expression)
+        for name, labels in selectors(expression):
+            assert name in told(), expression
+            known = {each.partition("=")[0] for each in told()[name]} | OWN_LABELS
+            assert {label for label, _, _ in labels} <= known, expression
+
+
+def test_states_endings_and_reasons_that_expressions_select_are_told() -> None:
+    bounded = {"state", "ending", "by"}
+    asked = {
+        (name, f"{label}={value}")
+        for expression in expressions()
+        for name, labels in selectors(expression)
+        for label, _, values in labels
+        if label in bounded
+        for value in values.split("|")
+    }
+    assert len(asked) >= 4
+    assert [each for each in asked if each[1] not in told()[each[0]]] == []
+
+
+def test_labels_that_expressions_sum_by_exist() -> None:
+    for expression in expressions():
+        names = [name for name, _ in selectors(expression)]
+        known = {each.partition("=")[0] for name in names for each in told()[name]} | OWN_LABELS
+        for group in re.findall(r"\bby \(([^)]*)\)", expression):
+            assert {each.strip() for each in group.split(",")} - {"outcome", "status", "operation"} <= known, expression
+
+
+def test_alerts_lead_to_sections_of_the_docs() -> None:
+    assert len({rule["alert"] for rule in alerts()}) == len(alerts())
+    for rule in alerts():
+        page, _, anchor = rule["annotations"]["runbook"].partition("#")
+        assert anchor in anchors(ROOT / page), rule["alert"]
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+
+
+def containers() -> Iterator[dict[str, Any]]:
+    for each in manifests():
+        if each["kind"] in {"Deployment", "CronJob"}:
+            spec = each["spec"]["jobTemplate"]["spec"] if each["kind"] == "CronJob" else each["spec"]
+            pod = spec["template"]["spec"]
+            assert pod["securityContext"]["runAsNonRoot"] is True
+            yield from pod["containers"]
+
+
+def commands() -> list[list[str]]:
+    """The arguments of all containers that run `accel`."""
+    composed = [each["command"] for each in loaded("compose/compose.yaml")["services"].values() if "command" in each]
+    return [*(each["args"] for each in containers()), *composed]
+
+
+def test_containers_run_commands_that_exist() -> None:
+    assert len(commands()) == 7
+    for words in commands():
+        command: click.Command = main
+        context, rest = click.Context(main), list(words)
+        while isinstance(command, click.Group):
+            found = command.get_command(context, rest.pop(0))
+            assert found is not None, words
+            command = found
+        parser = command.make_parser(click.Context(command))
+        _, left, _ = parser.parse_args(rest)
+        assert left == [], words
+
+
+def test_sidecars_in_containers_need_a_token_and_probes_ask_open_paths() -> None:
+    for words in commands():
+        if words[0] == "serve":
+            assert {"--host", "--token-file"} <= set(words)
+            assert "--open" not in words
+    sidecar = next(each for each in containers() if each["name"] == "sidecar")
+    probes = {sidecar[probe]["httpGet"]["path"] for probe in ("livenessProbe", "readinessProbe")}
+    assert probes == {"/healthz", "/readyz"}
+    assert sidecar["ports"][0]["containerPort"] == SidecarSettings().port
+
+
+def test_what_manifests_and_compose_name_is_there() -> None:
+    kinds = [each["kind"] for each in manifests()]
+    accounts = {each["metadata"]["name"] for each in manifests() if each["kind"] == "ServiceAccount"}
+    assert accounts == {f"accel-{role}" for role in ROLES if role != "broker"}
+    assert kinds.count("CronJob") == 4
+    services = loaded("compose/compose.yaml")["services"]
+    for each in services.values():
+        assert set(each.get("depends_on", {})) <= services.keys()
+        for volume in each.get("volumes", []):
+            assert (DEPLOY / "compose" / volume.partition(":")[0]).is_file(), volume
+    target = loaded("prometheus/prometheus.yaml")["scrape_configs"][0]["static_configs"][0]["targets"][0]
+    assert target == f"sidecar:{SidecarSettings().port}"
+    assert target.partition(":")[0] in services
+
+
+def test_the_dockerfile_copies_what_the_build_needs_and_runs_as_nobody_special() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    copied = [
+        word for line in lines if line.startswith("COPY ") and "--from" not in line for word in line.split()[1:-1]
+    ]
+    assert [each for each in copied if not (ROOT / each).exists()] == []
+    assert {"pyproject.toml", "README.md", "LICENSE", "accel", "bloom", "range_index", "loaders", "spark_jobs"} <= set(
+        copied
+    )
+    assert "USER 10001" in lines
+
+
+class Request(NamedTuple):
+    action: str
+    key: str
+
+
+class RecordedStore(MemoryStore):
+    """Writes down which right each request needs. Threads: any; a list takes appends of all."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=lambda: SYSTEM.clock() - 864_000)  # nothing in it is young
+        self.requests: list[Request] = []
+
+    def _note(self, action: str, key: str) -> None:
+        self.requests.append(Request(action, key))
+
+    def get(self, key: str, **options: Any) -> Any:
+        self._note("s3:GetObject", key)
+        return super().get(key, **options)
+
+    def get_range(self, key: str, start: int, end: int) -> Any:
+        self._note("s3:GetObject", key)
+        return super().get_range(key, start, end)
+
+    def get_tail(self, key: str, length: int) -> Any:
+        self._note("s3:GetObject", key)
+        return super().get_tail(key, length)
+
+    def get_if_changed(self, key: str, etag: str, **options: Any) -> Any:
+        self._note("s3:GetObject", key)
+        return super().get_if_changed(key, etag, **options)
+
+    def put(self, key: str, body: Any, **options: Any) -> str:
+        self._note("s3:PutObject", key)
+        return super().put(key, body, **options)
+
+    def delete(self, key: str) -> None:
+        self._note("s3:DeleteObject", key)
+        super().delete(key)
+
+    def delete_many(self, keys: Any) -> Any:
+        taken = list(keys)
+        for key in taken:
+            self._note("s3:DeleteObject", key)
+        return super().delete_many(taken)
+
+    def list_page(self, prefix: str, *args: Any, **options: Any) -> Any:
+        self._note("s3:ListBucket", "")
+        return super().list_page(prefix, *args, **options)
+
+    def start_multipart(self, key: str) -> Any:
+        self._note("s3:PutObject", key)
+        return super().start_multipart(key)
+
+
+def allows(role: str, request: Request, namespace: str) -> bool:
+    policy = json.loads((DEPLOY / "iam" / f"{role}.json").read_text().replace("NAMESPACE", namespace))
+    assert policy["Version"] == "2012-10-17"
+    arn = f"arn:aws:s3:::BUCKET/PREFIX/{request.key}" if request.key else "arn:aws:s3:::BUCKET"
+    return any(
+        request.action in statement["Action"] and any(fnmatchcase(arn, each) for each in statement["Resource"])
+        for statement in policy["Statement"]
+    )
+
+
+def needed_by(store: RecordedStore, *words: str) -> set[Request]:
+    """What a command asks a store for."""
+    name = uuid4().hex
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(open_module._memory_stores, name, store)
+        store.requests.clear()
+        result = run(*words, "--store", f"memory://{name}")
+    assert result.exit_code == 0, result.output
+    return set(store.requests)
+
+
+def refused(role: str, requests: set[Request]) -> list[Request]:
+    return sorted(each for each in requests if not allows(role, each, NAMESPACE))
+
+
+@pytest.fixture
+def catalog_of_six() -> RecordedStore:
+    store = RecordedStore()
+    make_catalog(store)
+    fill(store, NODE, [[(1, at, at + 1), (100 + at, 0, 9)] for at in range(6)])
+    return store
+
+
+def test_roles_may_do_what_their_commands_and_programs_ask_for(catalog_of_six: RecordedStore) -> None:
+    store = catalog_of_six
+    merged = needed_by(store, "catalog", "compact", "--rewrite-all", "--target-objects", "1", "--min-age", "0s")
+    assert refused("compactor", merged) == []
+    assert any(each.action == "s3:PutObject" and NAMESPACE in each.key for each in merged)
+    assert refused("compactor", needed_by(store, "catalog", "build-hints")) == []
+    assert refused("reader", needed_by(store, "catalog", "verify")) == []
+
+
+def test_a_collector_may_delete_what_it_collects() -> None:
+    shop = RecordedStore()
+    make_shop("", shop)
+    collected = needed_by(shop, "catalog", "gc", "--yes")
+    assert [each for each in collected if not allows("collector", each, "shop")] == []
+    assert any(each.action == "s3:DeleteObject" and "/shop/" in each.key for each in collected)
+
+
+def test_a_broker_may_read_write_and_scale_its_streams() -> None:
+    store = RecordedStore()
+    with connect(store, create=True) as connection:
+        namespace = connection.catalog.format.namespace
+        store.requests.clear()
+        connection.create_scope("shop")
+        connection.create_stream("shop", "orders")
+        with connection.writer("shop", "orders") as writer:
+            for number in range(50):
+                writer.write(b"order %d" % number, key=str(number))
+    wanted = set(store.requests)
+    assert [each for each in sorted(wanted) if not allows("broker", each, namespace)] == []
+    assert [each for each in sorted(wanted) if not allows("reader", each, namespace)] != []
+
+
+def test_a_reader_changes_nothing_and_each_role_deletes_no_more_than_it_must() -> None:
+    key = ObjectLayout(namespace=NAMESPACE).object_key(7)
+    for action in ("s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"):
+        assert [each for each in (*LOCATIONS, key) if allows("reader", Request(action, each), NAMESPACE)] == []
+    deletes = {
+        role: {each for each in (*LOCATIONS, key) if allows(role, Request("s3:DeleteObject", each), NAMESPACE)}
+        for role in ROLES
+    }
+    assert key not in deletes["broker"]
+    assert {role for role in ROLES if "accel/hints/packs/node-4/root" in deletes[role]} == {"compactor"}
+    assert {role for role in ROLES if "accel/format" in deletes[role]} == set()
+    other = ObjectLayout(namespace="another").object_key(7)
+    assert [role for role in ROLES if allows(role, Request("s3:GetObject", other), NAMESPACE)] == []
