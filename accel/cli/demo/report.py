@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from msgspec import to_builtins
 from rich import box
 from rich.table import Table
@@ -195,6 +196,8 @@ def demo(*, url: str | None, objects: Path | None, nodes_objects: int, seed: int
     their catalogs stay, each below a new prefix, for other commands to be tried on. Ends with 1 if any policy gave
     another answer than a plain walk over all objects does.
     """
+    if click.get_current_context().get_parameter_source("url") is ParameterSource.DEFAULT_MAP:
+        url = None  # the store of all commands is a real one, which a demo does not write into
     rng = random.Random(seed)  # noqa: S311 - a demo that can be repeated, no secrets
     produced = None if objects is None else read_production_objects(objects)  # a wrong folder is told at once
     runs: list[NodeRun] = []

@@ -83,6 +83,14 @@ def test_what_is_kept_in_a_folder_can_be_asked_again(tmp_path: Path) -> None:
     assert "expected s3://" in run("demo", "--store", "nowhere").stderr
 
 
+def test_the_store_of_all_commands_is_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "accel.toml").write_text(f'store = "file://{tmp_path}/real"\n')
+    result = run("--config", str(tmp_path / "accel.toml"), "demo", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    assert "21 objects on the embedded S3" in result.stdout
+    assert not (tmp_path / "real").exists()
+
+
 def test_the_same_seed_gives_the_same_tables() -> None:
     def tables(seed: int) -> list[NodeRun]:
         with generated_nodes(MemoryStore(), 20, Random(seed)) as nodes:
