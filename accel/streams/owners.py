@@ -626,10 +626,24 @@ class SharedSegments:
     def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
         """How far a writer has come, wherever its segments are; see `ObjectSegments.progress_of`.
 
+        Waits for an owner that does not tell until its lease must be over: it may be what this process was before.
+
         Raises:
             OwnerUnreachable, ForwardInDoubt: an owner that lives does not tell.
+            CommitRefused: others took segments from each other for so long.
             What `find` and `ObjectSegments.held_at` raise.
         """
+        system = self.host.system
+        deadline = system.timer() + self.owners.settings.lease_seconds + self.settings.pause_seconds
+        while True:
+            try:
+                return self._progress_of(stream, segments, writer_id)
+            except (OwnerUnreachable, ForwardInDoubt, CommitRefused):
+                if system.timer() >= deadline:
+                    raise
+            system.sleep(self.settings.pause_seconds)
+
+    def _progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
         owners, trouble = self.find(stream, segments.ids.tolist(), are_numbered=True)
         if trouble is not None:
             raise trouble

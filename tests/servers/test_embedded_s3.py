@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
+from typing import Any
 
 import pytest
+from moto.s3.models import FakeKey
 
 from accel.cli.demo.embedded_s3 import embedded_s3
 from loaders.errors import PreconditionFailed, StoreUnavailable
@@ -45,6 +47,31 @@ def test_a_condition_and_its_write_are_one_step() -> None:
         for _ in range(10):
             etag = store.put("k", b"before")
             assert sum(pool.map(once, repeat(store, 8), range(8), repeat(etag))) == 1
+
+
+@pytest.mark.usefixtures("aws_environment")
+def test_a_read_that_meets_a_write_is_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Moto closes the value that a write replaces, and a listing stumbles over keys that are deleted meanwhile."""
+    troubles: list[Exception] = []
+
+    def value(key: FakeKey) -> bytes:
+        if troubles:
+            raise troubles.pop()
+        return bytes(found.fget(key))
+
+    found: Any = vars(FakeKey)["value"]
+    monkeypatch.setattr(FakeKey, "value", property(value, found.fset))
+    with embedded_s3() as url:
+        store = S3Store("bucket", S3Settings(endpoint_url=url, attempts=1))
+        store.create_bucket()
+        store.put("k", b"x")
+        for trouble in (ValueError("I/O operation on closed file."), KeyError("k")):
+            troubles.append(trouble)
+            assert store.get("k").body == b"x"
+            assert troubles == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_without_moto_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,14 @@
 
 It is moto's server, with one thing added. moto looks at the condition of a write and then writes, and nothing keeps
 another thread from writing in between; here writes go one at a time, so that a condition and its write are one step,
-as on S3.
+as on S3. A read stumbles where a write replaces or deletes what it is about to give; then it is made again while
+nobody writes.
 """
 
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,7 @@ class _OneWriteAtATime:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] in _READS:
-            return self._app(environ, start_response)
+            with suppress(Exception):
+                return self._app(environ, start_response)
         with self._lock:
             return list(self._app(environ, start_response))

@@ -254,7 +254,7 @@ def test_payloads_come_in_the_form_that_is_asked_for(orders: Reading, form: str,
 def test_no_payload_is_null(orders: Reading) -> None:
     found = orders.run("--output", "json", "--payload", "none")
     assert {json.loads(line)["payload"] for line in found.stdout.splitlines()} == {None}
-    assert "0:0" not in orders.run("--payload", "none").stdout
+    assert "0:0" not in orders.run("--payload", "none", "--fields", "segment,offset").stdout
     assert len(orders.run("--payload", "none").stdout.splitlines()[0].split()) == 5  # all but the payload
 
 

@@ -684,3 +684,28 @@ def test_secrets_and_addresses_are_checked() -> None:
     for address in ("ftp://a", "http://", "http://a/path", "a:80", "http://a?b"):
         with pytest.raises(InvalidArgument, match="expected an address"):
             ForwardingClient([address], SECRET)
+
+
+@pytest.mark.parametrize("has_address", [True, False])
+def test_a_producer_that_was_killed_waits_for_the_lease_of_the_process_that_it_was(
+    world: World, peers: tuple[Peer, Peer], has_address: bool
+) -> None:
+    first, second = peers
+    producer = UUID(int=7)
+    writer = StreamWriter(*second.shared(second.network.client()), settings=QUICK, writer_id=producer)
+    for number in range(2):
+        write(writer, range(number, number + 1))
+        writer.flush()
+    second.die()
+    again = Peer(world, 6, second.network)  # by another node id, at the address that the dead one had
+    second.network.services["http://node-5"] = again.service
+    world.on_sleep = first.registration.renew
+    client = again.network.client() if has_address else None
+    if has_address:
+        went_on = StreamWriter(*again.shared(client), settings=QUICK, writer_id=producer)
+        assert 6 <= went_on.resume() <= 12
+        assert again.process.host.node_of(NAME, 2) == 6
+    else:
+        with pytest.raises(OwnerUnreachable, match="node 4"):  # which lives
+            StreamWriter(*again.shared(client), settings=QUICK, writer_id=producer)
+    again.die()
