@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 
 import click
 
@@ -46,6 +48,10 @@ EXTRAS = {
     "demo": ("moto", "accel demo and accel example"),
 }
 """Extra -> a module that it brings, and what it is for."""
+
+
+PACKAGES = ("accel", "bloom", "loaders", "range_index", "spark_jobs")
+"""What the wheel puts at the top, beside other projects' (docs/decisions/0054-the-wheel-has-five-packages.md)."""
 
 
 class State(StrEnum):
@@ -90,7 +96,7 @@ def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
     reader does not need is left out with --read-only.
     """
     with output.progress("trying the store"):
-        findings = [*examined(store.open(), SYSTEM, is_read_only=read_only), *installed(), java()]
+        findings = [*examined(store.open(), SYSTEM, is_read_only=read_only), packages(), *installed(), java()]
     columns: tuple[Column[Finding], ...] = (
         word("check", lambda each: each.check),
         word("", lambda each: each.state.value),
@@ -224,6 +230,30 @@ def _clock(store: ObjectStore, key: str, before: float, after: float) -> Finding
         return Finding("clock", State.OK, f"within {time_text(SKEW_SECONDS_MAX)} of the store's")
     told = f"{time_text(max(ahead, behind))} {'ahead of' if ahead > behind else 'behind'} the store's"
     return Finding("clock", State.FAILED, told, _CLOCK_ADVICE)
+
+
+def packages() -> Finding:
+    """Whether our packages are ours: `bloom` or `loaders` of another project would be imported in their place.
+
+    Of two installed projects with one name the later one has overwritten files of the other; and a folder of this name
+    in the working directory comes first with ``python -m``.
+    """
+    home = _folder("accel")
+    others = {name: _folder(name) for name in PACKAGES}
+    strange = [f"{name} is at {folder or 'no place'}" for name, folder in others.items() if folder != home]
+    owners = metadata.packages_distributions()
+    shared = [
+        f"{name} is of {' and '.join(each)}" for name in PACKAGES if len(each := sorted({*owners.get(name, ())})) > 1
+    ]
+    if strange or shared:
+        found = f"expected all packages at {home}, of one project; found: {'; '.join(strange + shared)}"
+        return Finding("packages", State.FAILED, found, "install accel-streams into an environment of its own")
+    return Finding("packages", State.OK, f"all at {home}")
+
+
+def _folder(name: str) -> str | None:
+    spec = find_spec(name)
+    return None if spec is None or spec.origin is None else str(Path(spec.origin).parents[1])
 
 
 def installed() -> Iterator[Finding]:

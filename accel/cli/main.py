@@ -144,6 +144,9 @@ COMMANDS = {
     ),
     "demo": LazyCommand("accel.cli.demo.report:demo", "Run the main job on an embedded S3, and compare policies."),
     "doctor": LazyCommand("accel.cli.doctor:doctor", "Try what a bucket needs: each line is ok, or says what to do."),
+    "example": LazyCommand(
+        "accel.cli.demo.example:example", "Serve an example bucket on this machine, to try the commands on."
+    ),
     "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and tell its story."),
     "get-objects": LazyCommand(
         "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import random
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
@@ -25,7 +24,7 @@ from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import count_text, size_text, time_text
 from loaders.errors import redacted
-from loaders.store import CountingStore, ObjectStore
+from loaders.store import CountingStore
 
 IMAGE_POLL_SECONDS: Final = 2.5
 TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
@@ -78,7 +77,9 @@ def serve(
     )
     with ExitStack() as stack:
         if others["is_demo"]:
-            opened = CountingStore(stack.enter_context(_example_store(output)), SYSTEM.timer)
+            from accel.cli.demo.example import example_store  # noqa: PLC0415 - only the demo needs it
+
+            opened = CountingStore(stack.enter_context(example_store(output)), SYSTEM.timer)
         else:
             opened = CountingStore(store.open(), SYSTEM.timer)
         _serve(opened, settings, _source(others["image"], store), others, output)
@@ -137,26 +138,6 @@ def _source(image: str | None, store: StoreChoice) -> Callable[[], ImageSource] 
         )
 
     return make
-
-
-@contextmanager
-def _example_store(output: Output) -> Iterator[ObjectStore]:
-    """An S3 server in this process, with the example node of the issue in a catalog, and a stream with a history."""
-    from accel.cli.demo.nodes import issue_node  # noqa: PLC0415 - only the demo needs it
-    from accel.cli.demo.report import embedded_buckets  # noqa: PLC0415 - likewise
-    from accel.streams.connection import connect  # noqa: PLC0415 - likewise
-
-    with embedded_buckets(output) as bucket:
-        store = bucket("served")
-        with issue_node(store, random.Random(1)):  # noqa: S311 - the same objects each time, no secrets
-            pass
-        with connect(store) as streams:
-            streams.create_scope("shop")
-            streams.create_stream("shop", "orders")
-            with streams.writer("shop", "orders") as writer:
-                for number in range(100):
-                    writer.write(b"order %d" % number, key=f"customer {number % 7}")
-        yield store
 
 
 @command("Show what a running sidecar counts.", "accel stats", "accel stats http://127.0.0.1:8480 --output json")

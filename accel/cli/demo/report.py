@@ -48,7 +48,7 @@ DIFFERENCES_SHOWN_MAX = 10
 
 
 def shown_report(runs: list[NodeRun], seed: int) -> Shown:
-    """Everything that the demo measured."""
+    """Everything that the demo measured; as text what comes after the tables."""
     data = {
         "seed": seed,
         "simulated": {
@@ -66,7 +66,7 @@ def shown_report(runs: list[NodeRun], seed: int) -> Shown:
         "same_answers": same_answers(runs),
         "differences": [to_builtins(difference) for run in runs for difference in run.differences],
     }
-    return Shown(data, _lines(runs))
+    return Shown(data, _end_lines(runs))
 
 
 def same_answers(runs: list[NodeRun]) -> bool:
@@ -74,12 +74,14 @@ def same_answers(runs: list[NodeRun]) -> bool:
     return not any(run.differences for run in runs)
 
 
-def _lines(runs: list[NodeRun]) -> Iterator[Rendered]:
-    for run in runs:
-        yield ""
-        yield Text(run.title, style="bold")
-        yield _image_text(run.image)
-        yield _table(run.rows)
+def _run_lines(run: NodeRun) -> Iterator[Rendered]:
+    yield ""
+    yield Text(run.title, style="bold")
+    yield _image_text(run.image)
+    yield _table(run.rows)
+
+
+def _end_lines(runs: list[NodeRun]) -> Iterator[Rendered]:
     yield ""
     yield (
         f"GETs and bytes are counted. Latency is simulated, the mean of many draws: a first byte within "
@@ -226,6 +228,8 @@ def _run_all(output: Output, nodes: list[DemoNode], seed: int) -> list[NodeRun]:
         questions = sum(len(read.requests) for read in node.reads)
         with _stage(output, f"{questions} reads, cold and warm, under each policy: {node.title}"):
             runs.append(_run(output, node, seed))
+        if not output.is_json:  # each table as soon as there is one; JSON is one document, in the end
+            output.show(Shown({}, _run_lines(runs[-1])))
     return runs
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +22,7 @@ from loaders.store import MemoryStore
 from tests.accel.cli.worlds import PRODUCTION, run
 from tests.models.plain_scan import plain_scan
 
+EXAMPLE = [sys.executable, "-m", "accel.cli", "example", "--serve", "--output", "json"]
 SMALL = ("--nodes-objects", "20")
 FOUR_READS = ["[100, 200)", "[400, 600)", "[1000, 1600)", "[1980, …)"]
 
@@ -210,3 +213,30 @@ def random_contents(rng: Random) -> list[tuple[int, Contents]]:
 
 def owned(end: int) -> dict[str, int]:
     return {"range_index": 0, "start": 0, "end": end, "node_id": NODE_ID}
+
+
+def test_the_example_bucket_needs_no_checkout_and_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.pathsep.join([str(Path(__file__).parents[3]), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path, "ACCEL_CONFIG": os.devnull}
+    with subprocess.Popen(EXAMPLE, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as serving:  # noqa: S603 - our own
+        assert serving.stdout is not None
+        try:
+            lines = [serving.stdout.readline()]
+            while lines[-1] not in {"}\n", ""}:
+                lines.append(serving.stdout.readline())
+            variables = json.loads("".join(lines))
+            for name, value in variables.items():
+                monkeypatch.setenv(name, value)
+            asked = ("get-objects", "--stream", str(STREAM_ID), "--start", "1000", "--end", "1600", "--output", "json")
+            found = run(*asked, environment=variables)
+            assert [each["start"] for each in json.loads(found.stdout)["objects"]] == [974, 1017, 1056]
+            events = run("stream", "read", "--scope", "shop", "--stream", "orders", environment=variables)
+            assert sum("order " in line for line in events.stdout.splitlines()) == 100
+        finally:
+            serving.send_signal(signal.SIGTERM)
+    assert serving.returncode == 0
+
+
+def test_an_example_that_nobody_serves_is_refused() -> None:
+    result = run("example")
+    assert (result.exit_code, "'--serve'" in result.stderr) == (2, True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.cli import doctor as doctor_module
-from accel.cli.doctor import EXTRAS, Finding, State, examined, installed, java
+from accel.cli.doctor import EXTRAS, PACKAGES, Finding, State, examined, installed, java, packages
 from accel.system import SYSTEM
 from accel.testing.stores import Fault, FaultStore
 from loaders.errors import (
@@ -165,6 +169,26 @@ def test_extras_and_java_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {each.state for each in installed()} == {State.ABSENT}
     assert "pip install 'accel-streams[obstore]'" in next(each for each in installed() if "obstore" in each.check).found
     assert "install Java 17" in java().found
+
+
+def test_packages_of_other_projects_in_place_of_ours_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "packages_distributions", dict)
+    assert packages().state is State.OK
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"bloom": ["accel-streams", "bloom"]})
+    assert "bloom is of accel-streams and bloom" in packages().found
+    stranger = tmp_path / "loaders"
+    stranger.mkdir()
+    (stranger / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "loaders")
+    assert f"loaders is at {tmp_path}" in packages().found
+    assert "environment of its own" in packages().advice
+
+
+def test_the_wheel_has_the_packages_that_are_looked_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    assert sorted(project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) == sorted(PACKAGES)
+    assert set(EXTRAS) <= set(project["project"]["optional-dependencies"])
 
 
 def test_the_command_ends_with_3_where_something_failed() -> None:
