@@ -145,7 +145,7 @@ def test_a_durable_write_syncs_the_file_and_its_new_folders(tmp_path: Path, monk
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()).removeprefix(str(tmp_path)))
         really(descriptor)
 
-    monkeypatch.setattr(file_module.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     store = make(tmp_path / "s", durable=True)
     store.put("a/b", b"x")
     names = [name for name in synced if "%new/" not in name]
