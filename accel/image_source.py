@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Condition, Event
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from urllib.parse import unquote, urlsplit
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
@@ -421,6 +422,7 @@ def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
         | `http://...`, `https://...`  | JSON, by one GET of at most 30 seconds without an answer               |
         | `s3://bucket/path/to/it`     | JSON, an object of any store that has a URL (`loaders.store`)          |
         | `path/to/it`                 | JSON, a file; it comes before a source of this name                    |
+        | `file:///path/to/it`         | likewise: the file itself, no object of a store in a folder            |
         | `name` or `name:text`        | what the source gives that a package offers by this name in the group  |
         |                              | `accel.image_sources`; it is called with the text, or with none        |
 
@@ -437,6 +439,8 @@ def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
     scheme, is_url, _ = place.partition("://")
     if is_url and scheme.lower() in {"http", "https"}:
         return _image_of(_fetched(place), redacted(place))
+    if is_url and scheme.lower() == "file":
+        return load_image_file(Path(unquote(urlsplit(place).path)))
     if is_url:
         return _image_of(_stored(place, settings), redacted(place))
     if Path(place).exists() and not Path(place).is_dir():

@@ -51,6 +51,7 @@ from loaders.plan import policy_of
 from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
 from loaders.store.base import LIST_PAGE_KEYS_MAX
 from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
+from loaders.store.open import SCHEMES, STORE_URLS
 
 Answer = TypeVar("Answer")
 
@@ -89,7 +90,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _URL = "url"
 """The argument that names the store."""
 
-_SCHEMES = ("s3://", "s3a://", "s3n://", "memory://")
+_SCHEMES = tuple(f"{scheme}://" for scheme in SCHEMES)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]+")
 
 
@@ -105,7 +106,7 @@ def store_url(text: str) -> str:
     if "://" in text:
         return text
     if not _BUCKET.fullmatch(text.partition("/")[0]):
-        raise ValueError(f"expected s3://bucket/prefix, bucket/prefix or memory://name, found {redacted(text)!r}")
+        raise ValueError(f"expected bucket/prefix, {STORE_URLS}, found {redacted(text)!r}")
     return f"s3://{text}"
 
 

@@ -153,7 +153,7 @@ def connect(  # noqa: PLR0913 - by name, each of its own kind
     """Connect to the streams of a bucket. Sends nothing: ``with`` and ``async with`` do, or the first use.
 
     Args:
-        url: ``s3://bucket/prefix`` or ``memory://name``; or a store that is open already.
+        url: ``s3://bucket/prefix``, ``file:///folder`` or ``memory://name``; or a store that is open already.
         node_id: of this process, whoever wrote by it before: its sessions are fenced, and their segments come with it.
             For processes that have a name of their own. None = one that nobody has is drawn when this first writes.
         create: whether to make a catalog where none is; or which. One that was made with other choices is refused

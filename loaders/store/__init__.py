@@ -1,10 +1,11 @@
 """The store seam: S3 and what stands in for it, behind one small protocol.
 
-`base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `S3Store` (boto3) and
-`ObstoreStore` (obstore) hold objects; `PrefixedStore` and `CountingStore` go around another store, and so do the
-faulty, slow and crashing ones of `accel.testing`. One suite of tests holds all of them to the same promises.
+`base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `FileStore` (a folder), `S3Store`
+(boto3) and `ObstoreStore` (obstore) hold objects; `PrefixedStore` and `CountingStore` go around another store, and so
+do the faulty, slow and crashing ones of `accel.testing`. One suite of tests holds all of them to the same promises.
 
-The two S3 stores are imported when they are first asked for: boto3 takes a while to load, obstore is an extra.
+Some are imported when they are first asked for: boto3 takes a while to load, obstore is an extra, and a folder
+is locked by what not every platform has.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from loaders.store.memory import MemoryStore
 from loaders.store.open import S3Settings, open_store
 
 if TYPE_CHECKING:
+    from loaders.store.file import FileStore
     from loaders.store.obstore_s3 import ObstoreStore
     from loaders.store.s3 import S3Store
 
@@ -44,6 +46,7 @@ __all__ = [
     "CreateOnly",
     "DeleteFailure",
     "Fetched",
+    "FileStore",
     "IfMatch",
     "ListPage",
     "MemoryStore",
@@ -60,7 +63,11 @@ __all__ = [
     "open_store",
 ]
 
-_LAZY = {"S3Store": "loaders.store.s3", "ObstoreStore": "loaders.store.obstore_s3"}
+_LAZY = {
+    "FileStore": "loaders.store.file",
+    "ObstoreStore": "loaders.store.obstore_s3",
+    "S3Store": "loaders.store.s3",
+}
 
 
 def __getattr__(name: str) -> object:

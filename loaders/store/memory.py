@@ -110,7 +110,7 @@ class MemoryStore(PagedListing):
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
         """See `ObjectStore.put`. Never WriteConflict: every race is decided."""
-        _check_key("put", key)
+        check_key("put", key)
         content = bytes(body)
         etag = _md5(content).hexdigest()
         with self._whole():
@@ -141,7 +141,7 @@ class MemoryStore(PagedListing):
 
     def start_multipart(self, key: str) -> _MemoryUpload:
         """See `ObjectStore.start_multipart`."""
-        _check_key("start_multipart", key)
+        check_key("start_multipart", key)
         upload = _MemoryUpload(self, key)
         with self._lock:
             self._uploads.add(upload)
@@ -265,7 +265,12 @@ def _md5(content: bytes) -> hashlib._Hash:
     return hashlib.md5(content, usedforsecurity=False)
 
 
-def _check_key(operation: str, key: str) -> None:
+def check_key(operation: str, key: str) -> None:
+    """A key has 1 to 1,024 bytes, as on S3.
+
+    Raises:
+        RequestRefused: it has not.
+    """
     size_bytes = len(key.encode())
     if not 1 <= size_bytes <= KEY_SIZE_BYTES_MAX:
         detail = f"a key has 1 to {KEY_SIZE_BYTES_MAX} bytes, this one {size_bytes}"

@@ -1,10 +1,11 @@
 """From a URL to a store: the one place that chooses which client is used.
 
-Two kinds of URL:
+Three kinds of URL:
 
     | URL                       | store                                                                      |
     |---------------------------|----------------------------------------------------------------------------|
     | `s3://bucket/some/prefix` | the keys below `some/prefix/` of a bucket; `s3a:` and `s3n:` mean the same |
+    | `file:///folder/of/it`    | a store in a folder of this machine: no server, and it survives the process |
     | `memory://name`           | a store in this process's memory; the same name is the same store          |
 
 How to reach S3 is a value (`S3Settings`), which can be printed, compared and sent to another process. What is left at
@@ -18,8 +19,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from loaders.errors import redacted
 from loaders.lifetime import ProcessLock
@@ -29,9 +31,16 @@ from loaders.store.memory import MemoryStore
 
 if TYPE_CHECKING:
     from loaders.store.base import ObjectStore
+    from loaders.store.file import FileStore
 
 
 _S3_SCHEMES = ("s3", "s3a", "s3n")
+
+SCHEMES = (*_S3_SCHEMES, "file", "memory")
+"""Those of the URLs that `open_store` takes."""
+
+STORE_URLS = "s3://bucket/prefix, file:///folder or memory://name"
+"""The URLs of stores, as errors name them."""
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = ProcessLock()
@@ -50,11 +59,25 @@ def open_store(url: str, settings: S3Settings | None = None) -> ObjectStore:
     """
     scheme, separator, rest = url.partition("://")
     name, _, path = rest.partition("/")
+    if separator and scheme.lower() == "file":
+        return _file_store(url)
     if not separator or not name or scheme.lower() not in {*_S3_SCHEMES, "memory"}:
-        raise ValueError(f"expected s3://bucket/prefix or memory://name, found {redacted(url)!r}")
+        raise ValueError(f"expected {STORE_URLS}, found {redacted(url)!r}")
     store = _memory_store(name) if scheme.lower() == "memory" else _s3_store(name, settings or S3Settings())
     prefix = path.strip("/")
     return PrefixedStore(store, f"{prefix}/") if prefix else store
+
+
+def _file_store(url: str) -> FileStore:
+    parts = urlsplit(url)
+    folder = Path(unquote(parts.path))
+    if parts.netloc not in ("", "localhost") or folder == Path(folder.anchor) or ".." in folder.parts:
+        raise ValueError(f"expected file:///absolute/path/of/a/folder, found {redacted(url)!r}")
+    if parts.query or parts.fragment:
+        raise ValueError(f"expected file:///folder with ? and # written as %3F and %23, found {redacted(url)!r}")
+    from loaders.store.file import FileStore  # noqa: PLC0415 - it locks by fcntl, which not every platform has
+
+    return FileStore(folder, sleep=time.sleep)  # noqa: TID251 - the edge of the program, as below
 
 
 def _memory_store(name: str) -> MemoryStore:

@@ -35,6 +35,7 @@ COMMANDS = {
     "retention": LazyCommand(
         "spark_jobs.cli.jobs:retention", "Truncate streams as their owners want; a dry run without --yes."
     ),
+    "run-all": LazyCommand("spark_jobs.cli.jobs:run_all", "Compact, build hints and collect garbage, with one report."),
     "verify": LazyCommand("spark_jobs.cli.jobs:verify", "Check a catalog against itself and its bucket."),
 }
 """The jobs; what they say of themselves is the same."""

@@ -1,7 +1,7 @@
 """The commands `accel job ...`: each takes the options and prints the report of the command that works without Spark.
 
 `compact` merges groups in tasks. `build-filters`, `build-snapshot` and `build-hints` build a node in each. `verify`,
-`gc` and `retention` do their bulk work in tasks.
+`gc` and `retention` do their bulk work in tasks. `run-all` is `compact`, `build-hints` and `gc`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from accel.catalog.verify import verify as verify_catalog
 from accel.cli.catalog.compact import CompactionWork, compaction_options, show_foreign_plan
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.hints import HintWork, hint_options
+from accel.cli.catalog.run_all import run_steps, shown_steps, steps_of
 from accel.cli.catalog.verify import show_verification
 from accel.cli.options import command, end_with, image_option, yes_option
 from accel.cli.stream.options import data_elsewhere_option, moment_option, parse_name, read_by
@@ -24,6 +25,8 @@ from accel.errors import HostMissing
 from accel.hint_building import HintPlan, HintReport
 from accel.history.store import GivenSizes
 from accel.image import MetadataImage
+from accel.rendering import Output
+from accel.system import SYSTEM
 from accel.units import count_text, time_text
 from spark_jobs.cli.options import Command, JobChoice, job_options
 from spark_jobs.compact import compact_on_spark, plan_on_spark
@@ -179,6 +182,51 @@ def gc(*, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
     with ObjectCatalog.open(job.store.open()) as catalog, job.spark() as spark:
         scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
         code = wanted.carry_out(catalog, job.output, scan)
+    end_with(code)
+
+
+@command(
+    "Compact, build hints and collect garbage, with one report.",
+    "accel job run-all s3://bucket/prefix --dry-run",
+    "accel job run-all s3://bucket/prefix --max-bytes 50GiB --yes --output json",
+    name="run-all",
+)
+@compaction_options
+@collection_options
+@_prefix_option
+@job_options
+def run_all(*, job: JobChoice, work: CompactionWork, wanted: Collection, prefix_digits: int) -> None:
+    """Do what compact, build-hints and gc do, in this order, and print one report: `accel catalog run-all`, in tasks.
+
+    gc deletes only with --yes; --dry-run shows all three and changes nothing. Where compact fails, the other two are
+    left out; where build-hints fails, gc goes on. Ends with 1 if a step failed, else with 4 if one was done in part.
+    """
+    job.check_nodes(work.settings.nodes)
+    with job.spark() as spark:
+
+        def compacts(work: CompactionWork, output: Output) -> int:
+            return work.carry_out(
+                lambda settings, tell: plan_on_spark(spark, job.store, settings, at_once=job.tasks, progress=tell),
+                lambda plan, tell: compact_on_spark(spark, job.store, plan, at_once=job.tasks, progress=tell),
+                output,
+            )
+
+        def builds(work: HintWork, output: Output) -> int:
+            return work.carry_out(
+                lambda work, tell: plan_hints_on_spark(
+                    spark, job.store, work.choice, nodes=work.nodes, at_once=job.tasks, progress=tell
+                ),
+                lambda plan, tell: build_hints_on_spark(spark, job.store, plan, at_once=job.tasks, progress=tell),
+                output,
+            )
+
+        def collects(wanted: Collection, output: Output) -> int:
+            scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
+            with ObjectCatalog.open(job.store.open()) as catalog:
+                return wanted.carry_out(catalog, output, scan)
+
+        ended, code = run_steps(steps_of(work, wanted, (compacts, builds, collects)), job.output, SYSTEM.timer)
+    job.output.show(shown_steps(ended))
     end_with(code)
 
 

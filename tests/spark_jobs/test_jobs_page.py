@@ -107,7 +107,7 @@ def _tables_of(cell: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["compact", "build-filters", "build-snapshot", "build-hints", "verify", "gc", "retention"]
+    "command", ["compact", "build-filters", "build-snapshot", "build-hints", "verify", "gc", "run-all", "retention"]
 )
 def test_the_page_names_every_option_and_its_default(command: str) -> None:
     context = click.Context(main)

@@ -136,3 +136,16 @@ def without_cost(found: dict[str, Any]) -> dict[str, Any]:
     """A verification without what it took, and without ages."""
     orphans = {**found["orphans"], "oldest": []}
     return {**found, "requests": 0, "bytes": 0, "orphans": orphans}
+
+
+@pytest.mark.usefixtures("spark")
+def test_all_of_it_is_carried_out_on_spark_with_one_report(filled: StoreSpec) -> None:
+    result = job(filled, "run-all", "--max-objects-per-node", "4", "--min-age", "0s", "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    compact, hints, gc = json.loads(result.stdout)["steps"]
+    assert [each["status"] for each in (compact, hints, gc)] == ["done"] * 3
+    assert compact["result"]["report"]["rewritten_objects"] > 0
+    assert hints["result"]["report"]["covered_objects"] == len(live_rows(filled.open(), 4)) + len(
+        live_rows(filled.open(), 7)
+    )
+    assert gc["result"]["dry_run"] is True

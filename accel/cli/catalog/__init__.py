@@ -1,13 +1,13 @@
 """The commands `accel catalog ...`: make, look at, check, clean up and repair the catalog of a bucket.
 
-`compact`, `build-...`, `verify` and `gc` lend their options and what they show to the jobs of the same names.
+`compact`, `build-...`, `verify`, `gc` and `run-all` lend options and what they show to the jobs of the same names.
 """
 
 from __future__ import annotations
 
 import click
 
-from accel.cli.catalog import compact, gc, hints, importing, status, undo, verify
+from accel.cli.catalog import compact, gc, hints, importing, run_all, status, undo, verify
 from accel.cli.groups import CommandGroup
 
 
@@ -28,6 +28,7 @@ for command in (
     compact.compact_command,
     hints.build_filters,
     hints.build_snapshot,
+    run_all.run_all,
 ):
     catalog_group.add_command(command)
 catalog_group.add_command(hints.build_both, "build-hints")

@@ -165,7 +165,7 @@ class DemoNode:
 
 
 @contextmanager
-def issue_node(store: ObjectStore, rng: random.Random) -> Iterator[DemoNode]:
+def issue_node(store: ObjectStore, rng: random.Random, where: str = "") -> Iterator[DemoNode]:
     """The example of the issue, with a few other streams in each object, written by this project's own writer.
 
     The example has holes, which a session would refuse to commit: its objects are imported, as they came to be there.
@@ -175,7 +175,7 @@ def issue_node(store: ObjectStore, rng: random.Random) -> Iterator[DemoNode]:
     for object_id, held in contents:
         write_object(store, object_id, held)
     import_objects(store, STREAM_ID)
-    title = "the example node of AutoMQ issue 2731: 21 objects on the embedded S3"
+    title = f"the example node of AutoMQ issue 2731: 21 objects {where}".rstrip()
     with opened(store) as (catalog, cost):
         yield DemoNode(title, catalog.images(), cost, store, contents, _issue_reads(), {})
 
@@ -213,12 +213,12 @@ def read_production_objects(folder: Path) -> ProductionObjects:
 
 
 @contextmanager
-def production_node(objects: ProductionObjects, store: ObjectStore) -> Iterator[DemoNode]:
+def production_node(objects: ProductionObjects, store: ObjectStore, where: str = "") -> Iterator[DemoNode]:
     """Objects that a production writer wrote, copied to the store as they are and imported into a catalog."""
     for (object_id, _), body in zip(objects.contents, objects.bodies, strict=True):
         store.put(ObjectLayout().object_key(object_id), body)
     import_objects(store, STREAM_ID)
-    title = f"a node of a production writer: {len(objects.bodies)} objects on the embedded S3"
+    title = f"a node of a production writer: {len(objects.bodies)} objects {where}".rstrip()
     with opened(store) as (catalog, cost):
         yield DemoNode(title, catalog.images(), cost, store, objects.contents, _issue_reads(), objects.recorded)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from msgspec import to_builtins
 from rich import box
 from rich.table import Table
@@ -26,6 +27,7 @@ from rich.text import Text
 
 from accel.cli.demo.embedded_s3 import embedded_s3
 from accel.cli.demo.nodes import (
+    STREAM_ID,
     DemoNode,
     ImageCost,
     generated_nodes,
@@ -39,7 +41,8 @@ from accel.errors import MissingExtra
 from accel.rendering import Output, Rendered, Shown
 from accel.system import SYSTEM
 from accel.units import size_text, time_text
-from loaders.store import MemoryStore, S3Settings, S3Store
+from loaders.errors import redacted
+from loaders.store import MemoryStore, ObjectStore, S3Settings, S3Store, open_store
 
 DIFFERENCES_SHOWN_MAX = 10
 
@@ -165,6 +168,13 @@ _OF_ITS_OWN: Mapping[str, str | None] = {
     "accel demo",
     "accel demo --objects tests/data/stream_set_objects",
     "accel demo --output json",
+    "accel demo --store file:///tmp/accel-demo",
+)
+@click.option(
+    "--store",
+    "url",
+    metavar="URL",
+    help="Keep the objects: file:///folder or s3://bucket/prefix; without it they go with the embedded S3.",
 )
 @click.option(
     "--objects",
@@ -181,22 +191,28 @@ _OF_ITS_OWN: Mapping[str, str | None] = {
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same tables.")
 @output_options
-def demo(*, objects: Path | None, nodes_objects: int, seed: int, output: Output) -> None:
+def demo(*, url: str | None, objects: Path | None, nodes_objects: int, seed: int, output: Output) -> None:
     """Find the objects of some reads, cold and warm, under each policy, and print what that costs.
 
-    Needs no account and leaves nothing behind: the S3 server runs inside this command. Ends with 1 if any policy gave
+    Needs no account and leaves nothing behind: the S3 server runs inside this command. With --store the objects and
+    their catalogs stay, each below a new prefix, for other commands to be tried on. Ends with 1 if any policy gave
     another answer than a plain walk over all objects does.
     """
+    if click.get_current_context().get_parameter_source("url") is ParameterSource.DEFAULT_MAP:
+        url = None  # the store of all commands is a real one, which a demo does not write into
     rng = random.Random(seed)  # noqa: S311 - a demo that can be repeated, no secrets
     produced = None if objects is None else read_production_objects(objects)  # a wrong folder is told at once
     runs: list[NodeRun] = []
-    with embedded_buckets(output) as bucket, ExitStack() as opened:
+    where = "on the embedded S3" if url is None else f"in {redacted(url)}"
+    buckets: AbstractContextManager[Callable[[str], ObjectStore]]
+    buckets = embedded_buckets(output) if url is None else _kept(url, output)
+    with buckets as bucket, ExitStack() as opened:
         with _stage(output, "writing the example node of the issue to it, and a catalog of it"):
-            node = opened.enter_context(issue_node(bucket("issue"), rng))
+            node = opened.enter_context(issue_node(bucket("issue"), rng, where))
         runs += _run_all(output, [node], seed)
         if produced is not None:
             with _stage(output, "copying the objects of a production writer to it, and making a catalog of them"):
-                node = opened.enter_context(production_node(produced, bucket("production")))
+                node = opened.enter_context(production_node(produced, bucket("production"), where))
             runs += _run_all(output, [node], seed)
     with ExitStack() as opened:
         with _stage(output, f"writing and committing a node of {nodes_objects} objects to memory"):
@@ -228,6 +244,25 @@ def _stage(output: Output, what: str) -> Iterator[None]:
     started = SYSTEM.timer()
     yield
     output.note(f"{time_text(SYSTEM.timer() - started):>9}  {what}")
+
+
+@contextmanager
+def _kept(url: str, output: Output) -> Iterator[Callable[[str], ObjectStore]]:
+    """A function that opens an empty store below a URL; afterwards it is told where they are."""
+    made: list[str] = []
+
+    def create(name: str) -> ObjectStore:
+        place = f"{url.rstrip('/')}/{name}-{SYSTEM.nonce().hex()[:8]}"
+        try:
+            store = open_store(place)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="'--store'") from error
+        made.append(place)
+        return store
+
+    yield create
+    for place in made:
+        output.note(f"kept: accel explain {place} --stream {STREAM_ID} --start 1000 --end 1600")
 
 
 @contextmanager

@@ -74,6 +74,26 @@ def test_the_demo_as_text_tells_each_stage_and_the_verdict() -> None:
     ]
 
 
+def test_what_is_kept_in_a_folder_can_be_asked_again(tmp_path: Path) -> None:
+    results = [run("demo", *SMALL, "--store", f"file://{tmp_path}/demo/") for _ in range(2)]
+    for result in results:
+        assert result.exit_code == 0, result.stderr
+        assert f"21 objects in file://{tmp_path}/demo" in result.stdout
+    told = next(line for line in results[-1].stderr.splitlines() if line.startswith("kept: accel "))
+    asked = run(*told.removeprefix("kept: accel ").split(), "--output", "json")
+    assert asked.exit_code == 0, asked.stderr
+    assert len(list((tmp_path / "demo").iterdir())) == 2
+    assert "expected s3://" in run("demo", "--store", "nowhere").stderr
+
+
+def test_the_store_of_all_commands_is_not_written_into(tmp_path: Path) -> None:
+    (tmp_path / "accel.toml").write_text(f'store = "file://{tmp_path}/real"\n')
+    result = run("--config", str(tmp_path / "accel.toml"), "demo", *SMALL)
+    assert result.exit_code == 0, result.stderr
+    assert "21 objects on the embedded S3" in result.stdout
+    assert not (tmp_path / "real").exists()
+
+
 def test_the_same_seed_gives_the_same_tables() -> None:
     def tables(seed: int) -> list[NodeRun]:
         with generated_nodes(MemoryStore(), 20, Random(seed)) as nodes:

@@ -50,6 +50,15 @@ def static(text: str) -> ImageSource:
     return StaticImages(MetadataImage.from_dict(json.loads(IMAGE), namespace=text or "by-name"))
 
 
+def test_a_file_may_be_named_by_a_url(tmp_path: Path) -> None:
+    (tmp_path / "an image.json").write_bytes(IMAGE)
+    assert (
+        read_image(f"file://{tmp_path}/an%20image.json").version == read_image(str(tmp_path / "an image.json")).version
+    )
+    with pytest.raises(OSError, match="No such file"):
+        read_image(f"file://{tmp_path}/none.json")
+
+
 @pytest.fixture
 def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(group: str) -> list[SimpleNamespace]:
@@ -97,7 +106,7 @@ def test_what_is_no_file_and_no_source_is_refused_and_the_sources_are_told(place
         ("memory://images/none.json", KeyMissing, "none.json"),
         ("memory://images/", ValueError, "expected a URL of an image, as s3://bucket/image.json, found"),
         ("memory://images", ValueError, "expected a URL of an image"),
-        ("ftp://host/image.json", ValueError, "expected s3://bucket/prefix or memory://name"),
+        ("ftp://host/image.json", ValueError, "expected s3://bucket/prefix, file:///folder or memory://name"),
         ("memory://images/bad.json", ImageRefused, "memory://images/bad.json: expected an image as JSON"),
         ("http://127.0.0.1:1/image.json", StoreUnavailable, "refused"),
     ],

@@ -164,7 +164,10 @@ def test_a_url_among_names_is_the_store_and_the_names_keep_their_order(world: Wo
         (("table", "get", "a", "b", "c"), "Got unexpected extra argument (c)"),
         (("get-objects", *LOOKUP, URL, "--store", "s3://another"), "Expected one store, found s3://bucket/some/prefix"),
         (("table", "list", URL, "s3://another"), "Expected one store, found"),
-        (("get-objects", *LOOKUP, "./data"), "expected s3://bucket/prefix, bucket/prefix or memory://name"),
+        (
+            ("get-objects", *LOOKUP, "./data"),
+            "expected bucket/prefix, s3://bucket/prefix, file:///folder or memory://name",
+        ),
         (("get-objects", *LOOKUP), "name it as s3://bucket/prefix, by '--store' or by ACCEL_STORE"),
         (("catalog", "status", "--output", "csv"), "is not one of 'text', 'json'"),
         (("catalog", "--output", "csv", "status"), "is not one of 'text', 'json'"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from accel.testing import CrashStore, FaultStore, LatencyStore, VirtualClock
-from loaders.store import CountingStore, MemoryStore, ObjectStore, PrefixedStore
+from loaders.store import CountingStore, FileStore, MemoryStore, ObjectStore, PrefixedStore
 from tests.servers.stores import S3_STORES, store_on_s3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 IN_MEMORY: dict[str, Callable[[MemoryStore], ObjectStore]] = {
     "memory": lambda inner: inner,
@@ -24,11 +26,14 @@ IN_MEMORY: dict[str, Callable[[MemoryStore], ObjectStore]] = {
 }
 
 
-@pytest.fixture(params=[*IN_MEMORY, *S3_STORES])
-def store(request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
+@pytest.fixture(params=[*IN_MEMORY, "file", *S3_STORES])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
     """An empty store of each kind; those on S3 get a bucket of their own."""
     if request.param in IN_MEMORY:
         yield IN_MEMORY[request.param](MemoryStore(part_size_bytes_min=5 * 1024 * 1024))
+        return
+    if request.param == "file":
+        yield FileStore(tmp_path / "store", sleep=time.sleep, durable=False)  # noqa: TID251 - real threads race
         return
     with store_on_s3(request, request.param) as on_s3:
         yield on_s3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -47,9 +48,9 @@ def test_the_same_name_in_memory_is_the_same_store() -> None:
     assert list(open_store("memory://test-open-another").list("")) == []
 
 
-@pytest.mark.parametrize("url", ["", "bucket", "s3:/bucket", "s3://", "s3:///key", "gs://bucket", "file:///tmp"])
+@pytest.mark.parametrize("url", ["", "bucket", "s3:/bucket", "s3://", "s3:///key", "gs://bucket"])
 def test_another_url_is_refused_with_the_forms_there_are(url: str) -> None:
-    with pytest.raises(ValueError, match="expected s3://bucket/prefix or memory://name"):
+    with pytest.raises(ValueError, match="expected s3://bucket/prefix, file:///folder or memory://name"):
         open_store(url)
 
 
@@ -59,6 +60,24 @@ def test_a_store_on_s3_can_be_sent_to_another_process(settings: S3Settings) -> N
     copy = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes
     assert copy.prefix == "prefix/"
     assert repr(copy._store) == f"{type(copy._store).__name__}('bucket', {settings!r})"
+
+
+def test_a_folder_is_a_store_that_survives(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/a%20b"
+    open_store(url).put("k", b"x")
+    assert open_store(url.replace("file://", "FILE://localhost")).get("k").body == b"x"
+    copy = pickle.loads(pickle.dumps(open_store(url)))  # noqa: S301 - our own bytes
+    assert copy.get("k").body == b"x"
+    assert [each.name for each in tmp_path.iterdir()] == ["a b"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file://", "file:///", "file://host/folder", "file://folder", "file:///a/../b", "file:///a?b", "file:///a#b"],
+)
+def test_a_folder_is_named_by_its_whole_path(url: str) -> None:
+    with pytest.raises(ValueError, match="expected file:///"):
+        open_store(url)
 
 
 def test_errors_name_the_full_key() -> None:

@@ -1,0 +1,205 @@
+"""`accel catalog run-all`: compact, build hints, collect garbage, one after another with one report; for schedulers.
+
+`accel job run-all` does the same on Spark. A step is the command of its name: the same options, work and result.
+
+    | step        | needs   | because                                                                                |
+    |-------------|---------|----------------------------------------------------------------------------------------|
+    | compact     |         |                                                                                        |
+    | build-hints | compact | hints are of what is listed after it: filter packs and snapshots, one opening an object |
+    | gc          | compact | a catalog over which a compaction failed is looked at before anything is deleted        |
+
+A step fails by an error, or by the exit code 1. One that was done in part (4: some groups or nodes) stops none: what it
+left is whole, and the next run takes it up. Hints are no precondition of `gc`: they never change an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from accel.catalog import ObjectCatalog
+from accel.cli.catalog.compact import CompactionWork, compaction_options
+from accel.cli.catalog.gc import Collection, collection_options
+from accel.cli.catalog.hints import HintWork
+from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, store_options
+from accel.compaction import compact, plan_compaction
+from accel.errors import AccelError
+from accel.hint_building import HintChoice, build_hints, opened_catalog, plan_hints
+from accel.rendering import Output, Rendered, Shown
+from accel.system import SYSTEM
+from accel.units import time_text
+
+_FAILED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command of the run.
+
+    Args:
+        name: of the command.
+        needs: steps of which none may have failed or been skipped.
+        run: carries it out, shows its result to the output and gives its exit code.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    run: Callable[[Output], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Output):
+    """Keeps what a step shows, for the report of all."""
+
+    kept: list[Shown] = field(default_factory=list)
+
+    def show(self, result: Shown) -> None:
+        self.kept.append(result)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a step ended.
+
+    Attributes:
+        name: of its command.
+        status: "done", "partial", "failed" or "skipped".
+        seconds: how long it took.
+        why: the error; or the steps for which it was skipped; empty if all is well.
+        shown: what it showed.
+    """
+
+    name: str
+    status: str
+    seconds: float = 0.0
+    why: str = ""
+    shown: Sequence[Shown] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data; `result` is that of the command alone."""
+        result = self.shown[-1].data if self.shown else None
+        return {
+            "step": self.name,
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+            "why": self.why or None,
+            "result": result,
+        }
+
+
+def run_steps(steps: Sequence[Step], output: Output, timer: Callable[[], float]) -> tuple[list[Ended], int]:
+    """Carry steps out in order, but those that need one that failed; gives how each ended, and the exit code.
+
+    Args:
+        steps: each after those that it needs.
+        output: is told of each as it begins.
+        timer: seconds.
+    """
+    ended: list[Ended] = []
+    for step in steps:
+        stopped = [each.name for each in ended if each.name in step.needs and each.status in ("failed", "skipped")]
+        if stopped:
+            ended.append(Ended(step.name, "skipped", why=f"it needs {', '.join(stopped)}"))
+            continue
+        output.note(f"{step.name} ...")
+        ended.append(_carried_out(step, output, timer))
+    statuses = {each.status for each in ended}
+    code = _FAILED if "failed" in statuses else EXIT_PARTIAL if "partial" in statuses else 0
+    return ended, code
+
+
+def shown_steps(ended: Sequence[Ended]) -> Shown:
+    """The one report of a run."""
+    return Shown({"steps": [each.to_dict() for each in ended]}, _lines(ended))
+
+
+def steps_of(
+    work: CompactionWork,
+    wanted: Collection,
+    runs: tuple[
+        Callable[[CompactionWork, Output], int],
+        Callable[[HintWork, Output], int],
+        Callable[[Collection, Output], int],
+    ],
+) -> list[Step]:
+    """The steps of a run; a dry run of the compaction is one of them all.
+
+    Args:
+        work: what the user wants of the compaction; its nodes are those of the hints, too.
+        wanted: likewise of the collection.
+        runs: carry out a compaction, the hints and a collection.
+    """
+    compacts, builds, collects = runs
+    hints = HintWork(HintChoice(), work.settings.nodes, work.is_dry_run)
+    collection = Collection(wanted.yes and not work.is_dry_run, wanted.empty_nodes, wanted.limit)
+    return [
+        Step("compact", (), lambda output: compacts(work, output)),
+        Step("build-hints", ("compact",), lambda output: builds(hints, output)),
+        Step("gc", ("compact",), lambda output: collects(collection, output)),
+    ]
+
+
+@command(
+    "Compact, build hints and collect garbage, with one report.",
+    "accel catalog run-all --store s3://bucket --dry-run",
+    "accel catalog run-all --store s3://bucket --max-bytes 50GiB --yes --output json",
+    name="run-all",
+)
+@compaction_options
+@collection_options
+@store_options
+def run_all(*, work: CompactionWork, wanted: Collection, store: StoreChoice, output: Output) -> None:
+    """Do what compact, build-hints and gc do, in this order, and print one report: for a scheduler.
+
+    gc deletes only with --yes; --dry-run shows all three and changes nothing. Where compact fails, the other two are
+    left out; where build-hints fails, gc goes on. Ends with 1 if a step failed, else with 4 if one was done in part.
+    """
+
+    def compacts(work: CompactionWork, output: Output) -> int:
+        with ObjectCatalog.open(store.open()) as catalog:
+            return work.carry_out(
+                lambda settings, tell: plan_compaction(catalog, settings, progress=tell),
+                lambda plan, tell: compact(catalog, plan, progress=tell),
+                output,
+            )
+
+    def builds(work: HintWork, output: Output) -> int:
+        with opened_catalog(store.open(), None) as catalog:
+            return work.carry_out(
+                lambda work, tell: plan_hints(catalog, work.choice, nodes=work.nodes, progress=tell),
+                lambda plan, tell: build_hints(catalog, plan, progress=tell),
+                output,
+            )
+
+    def collects(wanted: Collection, output: Output) -> int:
+        with ObjectCatalog.open(store.open()) as catalog:
+            return wanted.carry_out(catalog, output)
+
+    ended, code = run_steps(steps_of(work, wanted, (compacts, builds, collects)), output, SYSTEM.timer)
+    output.show(shown_steps(ended))
+    end_with(code)
+
+
+def _carried_out(step: Step, output: Output, timer: Callable[[], float]) -> Ended:
+    kept = _Kept(output.is_json, output.is_quiet, output.is_verbose)
+    started = timer()
+    try:
+        code, why = step.run(kept), ""
+    except (AccelError, OSError, ValueError) as error:
+        code, why = _FAILED, f"{type(error).__name__}: {error}"
+    status = "done" if code == 0 else "partial" if code == EXIT_PARTIAL else "failed"
+    return Ended(step.name, status, timer() - started, why, kept.kept)
+
+
+def _lines(ended: Sequence[Ended]) -> Iterator[Rendered]:
+    for each in ended:
+        yield f"== {each.name}"
+        for shown in each.shown:
+            yield from shown.lines
+        if each.why:
+            yield f"{each.status}: {each.why}"
+        yield ""
+    for each in ended:
+        took = "" if each.status == "skipped" else time_text(each.seconds)
+        yield f"{each.name:<12}{each.status:<9}{took}".rstrip()

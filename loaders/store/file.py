@@ -1,0 +1,495 @@
+"""A store in a folder of this machine: for trying things, and for what has to survive the process without a server.
+
+    open_store("file:///tmp/accel")
+
+It keeps S3's promises among all threads and processes of one machine. An object is one file (`file_names` says which),
+with a header of 96 bytes before the body: ``accel-object 1 <ETag> <bytes of the body>``, padded with spaces and ended
+by a line feed. ETags are those of S3: the MD5 of the bytes, and of a multipart object that of its parts' MD5s.
+
+A write goes to a file in `%new` first. Then the folder that is to hold it is locked (`flock` of the folder itself), the
+condition is compared with the header that is there, and the new file is renamed over the old one. A reader opens the
+one or the other, whole. The lock is held for the comparison, the rename and, with `durable`, the folder's `fsync`; the
+kernel releases it when a process dies: a killed writer leaves at most a file in `%new`, which is deleted a day later.
+A folder that became empty is deleted; a writer that had locked it begins again, as nothing can be renamed into it.
+
+What is asked of the file system: `flock`, atomic renames and case-sensitive names. Those of Linux (ext4, xfs, btrfs,
+tmpfs, overlay) have them; names that differ only in case are refused where they are one. A network file system (NFS,
+SMB) may lock each machine for itself and show an old file for seconds: there conditional writes of two machines do
+not exclude each other. Use it from one machine, or use a server that speaks S3.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from stat import S_ISDIR
+from typing import TYPE_CHECKING
+
+from loaders.errors import CorruptObject, KeyMissing
+from loaders.lifetime import PerProcess, ProcessLock, unpickled
+from loaders.store.base import (
+    ALWAYS,
+    LIST_PAGE_KEYS_MAX,
+    PART_SIZE_BYTES_MIN,
+    CreateOnly,
+    DeleteFailures,
+    Fetched,
+    IfMatch,
+    ListPage,
+    ObjectInfo,
+    PartReceipt,
+)
+from loaders.store.common import (
+    PagedListing,
+    check_page_limit,
+    check_part_number,
+    check_range,
+    check_size,
+    check_tail,
+    delete_in_batches,
+)
+from loaders.store.error_table import store_error, store_error_of
+from loaders.store.file_names import NEW, Entry, entry_of, place_of
+from loaders.store.memory import check_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from loaders.store.base import Body, Condition, DeleteFailure
+
+HEADER_BYTES = 96
+_MAGIC = b"accel-object 1 "
+LOCK_POLL_SECONDS = 0.002
+LOCK_POLLS_MAX = 15_000
+"""Half a minute: then the holder of a lock is taken to be stuck."""
+
+COMMITS_MAX = 64
+"""So often a writer begins again because its folder was deleted meanwhile."""
+
+STALE_SECONDS = 86_400.0
+"""So old is what a killed writer left behind when it is deleted: no upload takes that long."""
+
+
+class FileStore(PagedListing):
+    """Objects in a folder. Threads and processes of one machine: any, at once. May be pickled.
+
+    Args:
+        folder: its absolute path; it is made by the first write.
+        sleep: waits while another writer holds a folder's lock, seconds.
+        durable: whether a write returns only when it would survive a loss of power (`fsync` of the file and its
+            folder). Without, it survives the end of the process only.
+    """
+
+    can_copy_parts = True
+
+    def __init__(self, folder: Path, *, sleep: Callable[[float], object], durable: bool = True) -> None:
+        if not folder.is_absolute():
+            raise ValueError(f"expected the absolute path of a folder, found {str(folder)!r}")
+        self.folder = folder
+        self.durable = durable
+        self._sleep = sleep
+        self._prepared: PerProcess[list[Path]] = PerProcess("a folder", list)
+
+    def __reduce__(self) -> tuple[Callable[..., FileStore], tuple[object, ...]]:
+        return _restored, (self.folder, self._sleep, self.durable)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+        """See `ObjectStore.get`."""
+        with self._opened("get", key) as found:
+            check_size(key, found.size_bytes, size_bytes_max)
+            return found.read(0, found.size_bytes)
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        """See `ObjectStore.get_range`."""
+        check_range(start, end)
+        with self._opened("get_range", key) as found:
+            if start >= found.size_bytes:
+                detail = f"asked for [{start}, {end}) of {found.size_bytes} bytes"
+                raise store_error("get_range", key, detail, code="InvalidRange", status=416)
+            return found.read(start, min(end, found.size_bytes))
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        """See `ObjectStore.get_tail`."""
+        check_tail(length)
+        with self._opened("get_tail", key) as found:
+            return found.read(max(0, found.size_bytes - length), found.size_bytes)
+
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
+        """See `ObjectStore.get_if_changed`."""
+        with self._opened("get_if_changed", key) as found:
+            if found.etag == etag:
+                return None
+            check_size(key, found.size_bytes, size_bytes_max)
+            return found.read(0, found.size_bytes)
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+        """See `ObjectStore.put`. WriteConflict only where others delete the key's folder over and over."""
+        check_key("put", key)
+        etag = _md5(body).hexdigest()
+        with _errors("put", key):
+            self._write(key, [body], len(body), etag, condition)
+        return etag
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        names, name = place_of(key)
+        with _errors("delete", key), suppress(FileNotFoundError):
+            with self._locked(self.folder.joinpath(*names)) as folder:
+                os.unlink(name, dir_fd=folder)
+                self._settle(folder)
+            self._prune(names)
+
+    def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
+        """See `ObjectStore.delete_many`."""
+        return delete_in_batches(keys, self._delete_batch)
+
+    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+        """See `ObjectStore.list_page`. It reads the names of each folder on the way, and the headers of the page."""
+        check_page_limit(limit)
+        with _errors("list", prefix):
+            page: list[ObjectInfo] = []
+            for key, path in self._keys(prefix, start_after):
+                if len(page) == limit:
+                    return ListPage(page, more=True)
+                # What was deleted since its folder was read is no part of the listing.
+                with suppress(KeyMissing), self._opened("list", key, path) as found:
+                    page.append(ObjectInfo(key, found.size_bytes, found.etag, found.modified_seconds))
+            return ListPage(page, more=False)
+
+    def start_multipart(self, key: str) -> _FileUpload:
+        """See `ObjectStore.start_multipart`. Its parts are files in `%new`."""
+        check_key("start_multipart", key)
+        with _errors("start_multipart", key):
+            return _FileUpload(self, key, Path(tempfile.mkdtemp(dir=self._new())))
+
+    @contextmanager
+    def _opened(self, operation: str, key: str, path: Path | None = None) -> Iterator[_Opened]:
+        with _errors(operation, key):
+            names, name = place_of(key)
+            descriptor = os.open(path or self.folder.joinpath(*names, name), os.O_RDONLY)
+            try:
+                yield _Opened(key, descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _keys(self, prefix: str, start_after: str) -> Iterator[tuple[str, Path]]:
+        # What is complete of the prefix is a folder: its neighbours need not be looked at.
+        base, slash, _ = prefix.rpartition("/")
+        names = place_of(base + slash)[0] if slash else []
+        yield from _walk(self.folder.joinpath(*names), (base + slash).encode(), prefix.encode(), start_after.encode())
+
+    def _write(
+        self, key: str, content: Iterable[Body], size_bytes: int, etag: str, condition: Condition = ALWAYS
+    ) -> None:
+        descriptor, name = tempfile.mkstemp(dir=self._new())
+        new = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(_header(etag, size_bytes))
+                file.writelines(content)
+                file.flush()
+                if self.durable:
+                    os.fsync(descriptor)
+            self._commit(key, new, condition)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
+    def _commit(self, key: str, new: Path, condition: Condition) -> None:
+        names, name = place_of(key)
+        path = self.folder.joinpath(*names)
+        for _ in range(COMMITS_MAX):
+            try:
+                self._make(path)
+                with self._locked(path) as folder:
+                    _check(condition, key, name, folder)
+                    os.rename(new, name, dst_dir_fd=folder)
+                    self._settle(folder)
+            except FileNotFoundError:
+                if not new.exists():
+                    raise
+                self._sleep(LOCK_POLL_SECONDS)  # a folder on the way was deleted meanwhile, as it was empty
+            else:
+                return
+        detail = f"its folder was deleted {COMMITS_MAX} times while it was to be written in"
+        raise store_error("put", key, detail, code="OperationAborted", status=409)
+
+    @contextmanager
+    def _locked(self, path: Path) -> Iterator[int]:
+        """The folder's descriptor, while nobody else writes in it. FileNotFoundError if there is none."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            for _ in range(LOCK_POLLS_MAX):
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    self._sleep(LOCK_POLL_SECONDS)
+            else:
+                raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock of the folder", str(path))
+            try:
+                yield descriptor
+            finally:
+                # By name: a process that was forked meanwhile has the descriptor, too, and would keep the lock.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+
+    def _settle(self, folder: int) -> None:
+        if self.durable:
+            os.fsync(folder)
+
+    def _make(self, path: Path) -> None:
+        missing = []
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for folder in reversed(missing):
+            with suppress(FileExistsError):
+                folder.mkdir()
+            if self.durable:
+                _sync(folder.parent)
+
+    def _prune(self, names: Sequence[str]) -> None:
+        for count in range(len(names), 0, -1):
+            try:
+                self.folder.joinpath(*names[:count]).rmdir()
+            except OSError:
+                return  # something is in it, or somebody was faster
+
+    def _new(self) -> Path:
+        """The folder of what is being written; made by the first write of a process, which tidies it up as well."""
+        prepared = self._prepared()
+        new = self.folder / NEW
+        if not prepared or not new.is_dir():
+            self._make(new)
+            _check_case(new)
+            _sweep(new)
+            prepared.append(new)
+        return new
+
+    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
+        for key in keys:
+            self.delete(key)
+        return []
+
+
+def _restored(folder: Path, sleep: Callable[[float], object], durable: bool) -> FileStore:
+    return FileStore(folder, sleep=sleep, durable=durable)
+
+
+class _Opened:
+    """A file that is open for reading: one version of an object, whatever is renamed over it meanwhile. One thread.
+
+    Raises:
+        CorruptObject: it is no object of a store in a folder, or not all of it.
+    """
+
+    def __init__(self, key: str, descriptor: int) -> None:
+        facts = os.fstat(descriptor)
+        self._descriptor = descriptor
+        self.modified_seconds = facts.st_mtime
+        self.size_bytes = max(0, facts.st_size - HEADER_BYTES)
+        header = os.pread(descriptor, HEADER_BYTES, 0)
+        words = header.split()
+        self.etag = words[2].decode(errors="replace") if len(words) == 4 else ""
+        if header != _header(self.etag, self.size_bytes):
+            expected = f"a header for {self.size_bytes} bytes: {_MAGIC.decode()}<ETag> {self.size_bytes}"
+            raise CorruptObject(key, facts.st_size, expected=expected, found=repr(header))
+
+    def read(self, start: int, end: int) -> Fetched:
+        """Bytes `[start, end)`, which lie within it."""
+        pieces = []
+        at = start
+        while at < end and (piece := os.pread(self._descriptor, end - at, HEADER_BYTES + at)):
+            pieces.append(piece)
+            at += len(piece)
+        if at < end:
+            raise OSError(errno.EIO, f"expected {end - start} bytes, found {at - start}")
+        return Fetched(pieces[0] if len(pieces) == 1 else b"".join(pieces), self.etag, self.size_bytes, start)
+
+
+class _FileUpload:
+    """An object in the making; see `MultipartUpload`. Threads: any. Process: the one that began it."""
+
+    __reduce__ = unpickled("an upload in parts")
+
+    def __init__(self, store: FileStore, key: str, folder: Path) -> None:
+        self.key = key
+        self._store = store
+        self._folder = folder
+        self._lock = ProcessLock()
+        self._parts: dict[int, tuple[str, int, Path]] = {}
+
+    def upload_part(self, number: int, body: Body) -> PartReceipt:
+        check_part_number(number)
+        etag = _md5(body).hexdigest()
+        with _errors("upload_part", self.key, missing="NoSuchUpload"):
+            descriptor, name = tempfile.mkstemp(dir=self._folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(body)
+        with self._lock:
+            replaced = self._parts.get(number)
+            self._parts[number] = (etag, len(body), Path(name))
+        if replaced:
+            replaced[2].unlink(missing_ok=True)
+        return PartReceipt(number, etag)
+
+    def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
+        check_part_number(number)
+        source = self._store.get_range(source_key, start, end)
+        if end > source.object_size_bytes:
+            detail = f"asked for [{start}, {end}) of {source.object_size_bytes} bytes"
+            raise store_error("copy_part", source_key, detail, code="InvalidRange", status=416)
+        return self.upload_part(number, source.body)
+
+    def complete(self, receipts: Iterable[PartReceipt]) -> str:
+        ordered = sorted(receipts, key=lambda receipt: receipt.number)
+        if not self._folder.is_dir():
+            raise store_error("complete", self.key, "no such upload", code="NoSuchUpload", status=404)
+        with self._lock:
+            parts = [self._part(receipt) for receipt in ordered]
+        self._check_sizes([size_bytes for _, size_bytes, _ in parts])
+        etag = _md5(b"".join(bytes.fromhex(etag) for etag, _, _ in parts)).hexdigest() + f"-{len(parts)}"
+        size_bytes = sum(size_bytes for _, size_bytes, _ in parts)
+        with _errors("complete", self.key, missing="NoSuchUpload"):
+            self._store._write(  # noqa: SLF001 - the two classes are one mechanism
+                self.key, (path.read_bytes() for _, _, path in parts), size_bytes, etag
+            )
+        self.abort()
+        return etag
+
+    def abort(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        with self._lock:
+            self._parts.clear()
+
+    def _part(self, receipt: PartReceipt) -> tuple[str, int, Path]:
+        part = self._parts.get(receipt.number)
+        if part is None or part[0] != receipt.etag:
+            raise store_error("complete", self.key, f"no such part: {receipt}", code="InvalidPart", status=400)
+        return part
+
+    def _check_sizes(self, sizes: Sequence[int]) -> None:
+        if not sizes:
+            raise store_error("complete", self.key, "an upload has at least one part", code="MalformedXML", status=400)
+        for number, size_bytes in enumerate(sizes[:-1], start=1):
+            if size_bytes < PART_SIZE_BYTES_MIN:
+                detail = (
+                    f"part {number} of {len(sizes)} has {size_bytes} bytes; all but the last need {PART_SIZE_BYTES_MIN}"
+                )
+                raise store_error("complete", self.key, detail, code="EntityTooSmall", status=400)
+
+
+def _walk(folder: Path, base: bytes, prefix: bytes, after: bytes) -> Iterator[tuple[str, Path]]:
+    """Keys below a folder with their files, in the order of their bytes. A folder may vanish on the way."""
+    rest = [(base, folder, False)]
+    while rest:
+        text, path, is_object = rest.pop()
+        if is_object:
+            yield text.decode(), path
+            continue
+        entries = [(text + entry.text, path / entry.name, entry.is_object) for entry in _entries(path)]
+        rest.extend(entry for entry in reversed(entries) if _may_list(entry[0], prefix, after, is_object=entry[2]))
+
+
+def _may_list(text: bytes, prefix: bytes, after: bytes, *, is_object: bool) -> bool:
+    """Whether a listing contains this key; or, of a folder, any key that begins so."""
+    if is_object:
+        return text > after and text.startswith(prefix)
+    return (text.startswith(prefix) or prefix.startswith(text)) and (text > after or after.startswith(text))
+
+
+def _entries(folder: Path) -> list[Entry]:
+    try:
+        with os.scandir(folder) as names:
+            found = [entry_of(each.name, is_folder=each.is_dir(follow_symlinks=False)) for each in names]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted((entry for entry in found if entry), key=lambda entry: (entry.text, not entry.is_object))
+
+
+def _check(condition: Condition, key: str, name: str, folder: int) -> None:
+    """That a write's condition holds; called while the folder is locked."""
+    if not isinstance(condition, CreateOnly | IfMatch):
+        return
+    etag = None
+    with suppress(FileNotFoundError):
+        descriptor = os.open(name, os.O_RDONLY, dir_fd=folder)
+        try:
+            etag = _Opened(key, descriptor).etag
+        finally:
+            os.close(descriptor)
+    lost = etag is not None if isinstance(condition, CreateOnly) else etag != condition.etag
+    if lost:
+        detail = f"wanted {condition}, found {f'ETag {etag}' if etag else 'no object'}"
+        raise store_error("put", key, detail, code="PreconditionFailed", status=412, conditional=True)
+
+
+def _check_case(new: Path) -> None:
+    if (new.parent / NEW.upper()).exists():
+        raise PermissionError(errno.ENOTSUP, "expected a file system that tells A from a in names", str(new.parent))
+
+
+def _sweep(new: Path) -> None:
+    """Delete what killed writers left behind. The file system's clock is the one that counts."""
+    with tempfile.TemporaryFile(dir=new) as file:
+        now = os.fstat(file.fileno()).st_mtime
+    for path in new.iterdir():
+        with suppress(FileNotFoundError):
+            facts = path.stat()
+            if now - facts.st_mtime < STALE_SECONDS:
+                continue
+            if S_ISDIR(facts.st_mode):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink()
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _header(etag: str, size_bytes: int) -> bytes:
+    return (_MAGIC + f"{etag} {size_bytes}".encode()).ljust(HEADER_BYTES - 1) + b"\n"
+
+
+_CODES = {
+    errno.ENAMETOOLONG: ("KeyTooLongError", 400),
+    errno.EACCES: ("AccessDenied", 403),
+    errno.EPERM: ("AccessDenied", 403),
+    errno.EROFS: ("AccessDenied", 403),
+    errno.ENOTSUP: ("NotImplemented", 501),
+    errno.EISDIR: ("NotImplemented", 501),
+}
+
+
+@contextmanager
+def _errors(operation: str, key: str, *, missing: str = "NoSuchKey") -> Iterator[None]:
+    """Turn what the file system raises in here into our errors, by the one table; the original stays as the cause."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise store_error(operation, key, f"no such file: {error.filename}", code=missing, status=404) from error
+    except OSError as error:
+        if error.errno in _CODES:
+            code, status = _CODES[error.errno]
+            raise store_error(operation, key, str(error), code=code, status=status) from error
+        raise store_error_of(operation, key, error) from error
+
+
+def _md5(content: Body) -> hashlib._Hash:
+    return hashlib.md5(content, usedforsecurity=False)

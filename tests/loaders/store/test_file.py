@@ -1,0 +1,229 @@
+"""The store in a folder: what it adds to the contract."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from loaders.errors import (
+    AccessDenied,
+    CorruptObject,
+    KeyMissing,
+    PreconditionFailed,
+    RequestRefused,
+    StoreUnavailable,
+    WriteConflict,
+)
+from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore, file_names
+from loaders.store import file as file_module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.synchronize import Barrier
+
+SPAWN = multiprocessing.get_context("fork")
+"""Forked: a child has the descriptors and locks of the test, which is the harder case."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return make(tmp_path / "store")
+
+
+def make(folder: Path, *, durable: bool = False) -> FileStore:
+    return FileStore(folder, sleep=time.sleep, durable=durable)  # noqa: TID251 - real processes race
+
+
+def in_processes(count: int, work: Callable[[FileStore, int, Barrier], None], folder: Path) -> None:
+    barrier = SPAWN.Barrier(count)
+    children = [SPAWN.Process(target=work, args=(make(folder), number, barrier)) for number in range(count)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0] * count
+
+
+def _count(store: FileStore, number: int, barrier: Barrier) -> None:
+    barrier.wait()
+    for step in range(25):
+        while True:
+            found = store.get("counter")
+            body = f"{int(found.body.split()[0]) + 1} {number}.{step}".encode()
+            try:
+                store.put("counter", body, condition=IfMatch(found.etag))
+            except PreconditionFailed:
+                continue
+            break
+
+
+def test_processes_of_compare_and_set_lose_nothing(store: FileStore) -> None:
+    store.put("counter", b"0")
+    in_processes(4, _count, store.folder)
+    assert store.get("counter").body.split()[0] == b"100"
+
+
+def _create_and_delete(store: FileStore, number: int, barrier: Barrier) -> None:
+    # The only key of its folder: each deletion deletes the folder, too, while others are about to write in it.
+    barrier.wait()
+    for step in range(25):
+        try:
+            store.put("a/b/lock", b"", condition=CreateOnly())
+        except (PreconditionFailed, WriteConflict):
+            continue
+        Path(store.folder.parent / "held").mkdir()  # fails if somebody else has it
+        Path(store.folder.parent / "held").rmdir()
+        store.put(f"won/{number}/{step}", b"")
+        store.delete("a/b/lock")
+
+
+def test_processes_that_create_and_delete_one_key_never_both_have_it(store: FileStore) -> None:
+    in_processes(4, _create_and_delete, store.folder)
+    assert list(store.list("won/"))
+    assert list(store.list("a")) == []
+    assert not (store.folder / "a").exists(), "empty folders go"
+
+
+def test_the_lock_of_a_killed_process_is_free_and_what_it_wrote_is_not_seen(store: FileStore) -> None:
+    etag = store.put("k", b"before")
+    reading, writing = os.pipe()
+
+    def die() -> None:
+        with store._locked(store.folder):
+            (store._new() / "half").write_bytes(b"half of an object")
+            os.write(writing, b"1")
+            signal.pause()
+
+    child = SPAWN.Process(target=die)
+    child.start()
+    assert os.read(reading, 1) == b"1"
+    impatient = FileStore(store.folder, sleep=lambda _: None, durable=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_module, "LOCK_POLLS_MAX", 3)
+        with pytest.raises(StoreUnavailable, match="another process holds the lock"):
+            impatient.put("k", b"after", condition=IfMatch(etag))
+    assert store.get("k").body == b"before", "readers need no lock"
+    assert child.pid is not None
+    os.kill(child.pid, signal.SIGKILL)
+    child.join()
+    os.close(reading)
+    os.close(writing)
+    store.put("k", b"after", condition=IfMatch(etag))
+    assert [found.key for found in store.list("")] == ["k"]
+
+
+def test_what_killed_writers_left_is_deleted_a_day_later(store: FileStore) -> None:
+    store.put("k", b"")
+    upload = store.start_multipart("m")
+    receipt = upload.upload_part(1, b"x")
+    new = store.folder / file_names.NEW
+    (new / "old").mkdir()
+    (new / "old" / "part").write_bytes(b"x")
+    (new / "old.file").write_bytes(b"x")
+    for old in (new / "old", new / "old.file"):
+        os.utime(old, (1, 1))
+    make(store.folder).put("other", b"")
+    assert len(list(new.iterdir())) == 1, "the upload that is under way"
+    upload.complete([receipt])
+    assert list(new.iterdir()) == []
+    assert store.get("m").body == b"x"
+
+
+def test_a_durable_write_syncs_the_file_and_its_new_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    really = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()).removeprefix(str(tmp_path)))
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store = make(tmp_path / "s", durable=True)
+    store.put("a/b", b"x")
+    names = [name for name in synced if "%new/" not in name]
+    assert names == ["", "/s", "/s", "/s/a"]  # the store's folder, %new, a, and then the file's name in it
+    assert len(synced) == len(names) + 1, "and the file, before it had that name"
+    synced.clear()
+    store.delete("a/b")
+    assert synced == ["/s/a"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"accel-object 1 ", b"accel-object 1 e 5".ljust(95) + b"\n" + b"1234", b"x" * 500]
+)
+def test_a_file_that_is_no_object_is_named(store: FileStore, body: bytes) -> None:
+    store.put("a/b", b"x")
+    (store.folder / "a" / "b%object").write_bytes(body)
+    for read in (store.get, lambda key: store.get_range(key, 0, 1), lambda _: list(store.list(""))):
+        with pytest.raises(CorruptObject, match=r"'a/b'.*expected a header"):
+            read("a/b")
+
+
+def test_what_others_put_into_the_folder_is_no_object(store: FileStore) -> None:
+    store.put("a/b", b"x")
+    for name in ("README", "a/notes.txt", "a/%zz", "%what%object", "a/%4a%object"):
+        (store.folder / name).write_bytes(b"mine")
+    (store.folder / "b c").mkdir()
+    assert [found.key for found in store.list("")] == ["a/b"]
+    store.delete("a/b")
+    assert (store.folder / "a" / "notes.txt").exists()
+
+
+def test_a_path_that_no_file_system_takes_is_refused(store: FileStore) -> None:
+    store.put("ü" * 512, b"x")
+    assert [found.key for found in store.list("")] == ["ü" * 512]
+    with pytest.raises(RequestRefused, match="1025"):
+        store.put("ü" * 512 + "x", b"")
+    with pytest.raises(RequestRefused, match="File name too long"):
+        store.put("/" * 1000, b"")
+
+
+def test_a_folder_in_the_way_of_the_store_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(KeyMissing):
+        make(tmp_path / "file" / "store").get("k")
+    with pytest.raises(ValueError, match="absolute path"):
+        make(Path("relative"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_must_not_be_written_is_told(store: FileStore) -> None:
+    store.put("a", b"x")
+    store.folder.chmod(0o500)
+    with pytest.raises(AccessDenied, match="Permission denied"):
+        make(store.folder).put("a", b"y")
+    store.folder.chmod(0o700)
+
+
+PARTS = st.sampled_from(["", "a", "b", "a-", "a0", ".", "..", "%", "ü", "x" * 63, "x" * 64, "x" * 64 + "-", "x" * 129])
+KEYS = st.lists(PARTS, min_size=1, max_size=4).map("/".join).filter(bool)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(KEYS, max_size=8), st.one_of(KEYS, st.just("")), st.one_of(KEYS, st.just("")), st.integers(0, 3))
+def test_listings_are_those_of_a_store_in_memory(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[str], prefix: str, after: str, deleted: int
+) -> None:
+    here, model = make(tmp_path_factory.mktemp("store")), MemoryStore()
+    for key in keys:
+        for each in (here, model):
+            each.put(key, key.encode())
+    for each in (here, model):
+        each.delete_many(keys[:deleted])
+    for cut in (prefix, prefix[:1], prefix[:65]):
+        for start in (after, after[:65]):
+            expected = [(found.key, found.etag, found.size_bytes) for found in model.list(cut, start)]
+            assert [(found.key, found.etag, found.size_bytes) for found in here.list(cut, start)] == expected
+            page, whole = here.list_page(cut, start, 2), model.list_page(cut, start, 2)
+            assert ([found.key for found in page.objects], page.more) == (
+                [found.key for found in whole.objects],
+                whole.more,
+            )
