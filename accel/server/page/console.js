@@ -28,6 +28,7 @@ function svg(name, attributes = {}, ...children) {
 }
 
 const count = (number) => Number(number).toLocaleString("en");
+const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "–");
 const offsetText = (end) => (end === -1 ? "…" : count(end));
 
@@ -272,8 +273,8 @@ async function explain(form) {
   const cost = trace.cost;
   const told = trace.error
     ? `Failed: ${trace.error.type}: ${trace.error.message}`
-    : `${trace.answer.objects.length} objects; ${trace.answer.ending} at ${count(trace.answer.resume_offset)}. `
-      + `${cost.rounds} rounds, ${cost.requests} requests, ${size(cost.bytes)}; opening everything: ${count(cost.requests_if_everything_was_opened)}.`;
+    : `${counted(trace.answer.objects.length, "object")}; ${trace.answer.ending} at ${count(trace.answer.resume_offset)}. `
+      + `${counted(cost.rounds, "round")}, ${counted(cost.requests, "request")}, ${size(cost.bytes)}; opening everything: ${count(cost.requests_if_everything_was_opened)}.`;
   byId("answer").textContent = told;
   byId("trace").replaceChildren(...trace.events.map((event) => node("li", {}, tell(event))));
   showMap(await ask(`/v1/map?stream_id=${trace.request.stream_id}`), trace);
@@ -330,7 +331,7 @@ async function history(form) {
   const more = told.more ? "; there are more, these are the first" : "";
   const deleting = head.is_deleting ? "; something is still being deleted" : "";
   const begins = Object.entries(head.cut).map(([name, offset]) => `${name} from ${count(offset)}`).join(", ");
-  byId("history-text").textContent = `${told.epochs.length} epochs${more}. It begins with ${begins || "its first segments"}${deleting}.`;
+  byId("history-text").textContent = `${counted(told.epochs.length, "epoch")}${more}. It begins with ${begins || "its first segments"}${deleting}.`;
   if (told.epochs.length) showEpochs(told.epochs, head);
 }
 

@@ -128,7 +128,7 @@ def test_errors_are_told_in_words_and_go_away_with_the_next_success(browser: Bro
         expect(alert).to_contain_text("stream 7")
         assert one.violations() == []
         one.explain(STREAM, 0, 100)
-        expect(one.page.locator("#answer")).to_contain_text("1 objects; end at 100")
+        expect(one.page.locator("#answer")).to_contain_text("1 object; end at 100")
         expect(alert).to_be_hidden()
         assert one.troubles == []
 
