@@ -77,9 +77,9 @@ class InlineExecutor(ThreadPoolExecutor):
 
 
 class InlineThreads(InlineExecutor):
-    """The same in the place of the threads of an accelerator."""
+    """The same in the place of the threads of an accelerator or a catalog."""
 
-    def __init__(self, threads_max: int, name: str, *, lifetime: Lifetime) -> None:
+    def __init__(self, threads_max: int, name: str, *, lifetime: Lifetime | None = None) -> None:
         super().__init__(threads_max, thread_name_prefix=name)
         self.lifetime = lifetime
 

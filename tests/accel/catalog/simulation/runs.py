@@ -8,7 +8,7 @@ from unittest.mock import patch
 from accel.catalog import parts
 from accel.lookup import engine
 from tests.accel.catalog.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, processes
-from tests.accel.catalog.simulation.bucket import NODES, Bucket, InlineExecutor, InlineThreads, Violation
+from tests.accel.catalog.simulation.bucket import NODES, Bucket, InlineThreads, Violation
 from tests.accel.catalog.simulation.collectors import RIGHT, CollectorRules
 from tests.accel.catalog.simulation.invariants import Invariants
 from tests.accel.catalog.simulation.lookups import Looker
@@ -39,7 +39,7 @@ def simulate(seed: int, steps: int, collector: CollectorRules = RIGHT, merges: f
     try:
         with (  # actors have no threads but their own
             patch.object(engine, "Threads", InlineThreads),
-            patch.object(parts, "ThreadPoolExecutor", InlineExecutor),
+            patch.object(parts, "Threads", InlineThreads),
         ):
             scheduler.run(steps, Invariants(bucket).check)
     except Violation as violation:
