@@ -208,10 +208,12 @@ def test_a_cut_of_future_segments_can_be_read_from(orders: Reading) -> None:
 
 
 def test_a_signal_ends_a_read_between_two_events_and_nothing_is_lost_or_printed_twice(
-    orders: Reading, monkeypatch: pytest.MonkeyPatch
+    orders: Reading, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     printed: list[dict[str, Any]] = []
     show = EventPrinter._shown
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let their jobs ignore it
+    request.addfinalizer(partial(signal.signal, signal.SIGINT, handler))
 
     def interrupted(printer: EventPrinter, event: Event) -> Shown:
         if printer.events % 5 == 0:
