@@ -133,6 +133,7 @@ def containers() -> Iterator[dict[str, Any]]:
             spec = each["spec"]["jobTemplate"]["spec"] if each["kind"] == "CronJob" else each["spec"]
             pod = spec["template"]["spec"]
             assert pod["securityContext"]["runAsNonRoot"] is True
+            assert pod["enableServiceLinks"] is False  # a Service "accel-serve" would set ACCEL_SERVE_PORT to a URL
             yield from pod["containers"]
 
 
