@@ -1,4 +1,4 @@
-"""How many examples a property test runs: a third of those written, or times ACCEL_TEST_EXAMPLES_FACTOR for a long night.
+"""How many examples a property test runs: a third of those written, or times ACCEL_TEST_EXAMPLES_FACTOR.
 
 The written number is what a test deserves when it is looked at by itself; all of them together have a few minutes.
 """
