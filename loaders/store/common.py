@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from loaders.store.base import ListPage, ObjectInfo
 
+KEY_SIZE_BYTES_MAX = 1024
+
 
 class PagedListing(ABC):
     """Gives a store `list` from its `list_page`. Keeps no state."""
@@ -144,3 +146,15 @@ def cut(operation: str, key: str, found: Fetched, start: int, end: int) -> Fetch
     if last - first == len(found.body):
         return found
     return Fetched(found.body[first:last], found.etag, size, start)
+
+
+def check_key(operation: str, key: str) -> None:
+    """A key has 1 to 1,024 bytes, as on S3.
+
+    Raises:
+        RequestRefused: it has not.
+    """
+    size_bytes = len(key.encode())
+    if not 1 <= size_bytes <= KEY_SIZE_BYTES_MAX:
+        detail = f"a key has 1 to {KEY_SIZE_BYTES_MAX} bytes, this one {size_bytes}"
+        raise store_error(operation, key, detail, code="KeyTooLongError", status=400)

@@ -47,6 +47,7 @@ from loaders.store.base import (
 )
 from loaders.store.common import (
     PagedListing,
+    check_key,
     check_page_limit,
     check_part_number,
     check_range,
@@ -56,7 +57,6 @@ from loaders.store.common import (
 )
 from loaders.store.error_table import store_error, store_error_of
 from loaders.store.file_names import NEW, Entry, entry_of, place_of
-from loaders.store.memory import check_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -29,6 +29,7 @@ from loaders.store.base import (
 )
 from loaders.store.common import (
     PagedListing,
+    check_key,
     check_page_limit,
     check_part_number,
     check_range,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from loaders.store.base import Body, Condition, DeleteFailure
-
-KEY_SIZE_BYTES_MAX = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +262,3 @@ class _MemoryUpload:
 
 def _md5(content: bytes) -> hashlib._Hash:
     return hashlib.md5(content, usedforsecurity=False)
-
-
-def check_key(operation: str, key: str) -> None:
-    """A key has 1 to 1,024 bytes, as on S3.
-
-    Raises:
-        RequestRefused: it has not.
-    """
-    size_bytes = len(key.encode())
-    if not 1 <= size_bytes <= KEY_SIZE_BYTES_MAX:
-        detail = f"a key has 1 to {KEY_SIZE_BYTES_MAX} bytes, this one {size_bytes}"
-        raise store_error(operation, key, detail, code="KeyTooLongError", status=400)

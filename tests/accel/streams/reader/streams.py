@@ -17,7 +17,7 @@ from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings
-from accel.system import SYSTEM
+from accel.system import SYSTEM, Components
 from loaders.store import ObjectStore
 
 NODE = 4
@@ -101,13 +101,15 @@ class Shop:
 
 
 @contextmanager
-def shop(store: ObjectStore, segments: int = 2, unit: OffsetUnit = OffsetUnit.RECORDS) -> Iterator[Shop]:
+def shop(
+    store: ObjectStore, segments: int = 2, unit: OffsetUnit = OffsetUnit.RECORDS, system: Components = SYSTEM
+) -> Iterator[Shop]:
     """A new stream in an empty store."""
     ObjectCatalog.init(store, FormatRecord(namespace="reading", stream_buckets=4))
     settings = SegmentsSettings(move_records_min=3, moved_records_max=4)
     with (
         ObjectCatalog.open(store, settings=CatalogSettings(parallel_requests=2)) as catalog,
-        ObjectSegments(catalog, store, NODE, settings=settings) as host,
+        ObjectSegments(catalog, store, NODE, settings=settings, system=system) as host,
         ReadAccelerator(catalog.images(), store) as accelerator,
     ):
         streams = StreamStore.open(store, host=host)

@@ -40,6 +40,13 @@ def orders() -> Iterator[Shop]:
         yield opened
 
 
+@pytest.fixture
+def steady_orders() -> Iterator[Shop]:
+    """Without threads of the host: a flush has moved what is to be moved when it returns."""
+    with shop(MemoryStore(), system=replace(SYSTEM, wait=None)) as opened:
+        yield opened
+
+
 def read_on(reader: StreamReader, count: int) -> list[Event]:
     """So many events of a reader that follows."""
     events: list[Event] = []
@@ -352,18 +359,18 @@ def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(orders: S
     assert with_token.token == without.token
 
 
-def test_a_follower_of_an_index_that_was_empty_goes_on_with_tokens_all_the_same(orders: Shop) -> None:
-    segment_id = orders.stream.active_segments()[0].id
-    source = orders.source()
+def test_a_follower_of_an_index_that_was_empty_goes_on_with_tokens_all_the_same(steady_orders: Shop) -> None:
+    segment_id = steady_orders.stream.active_segments()[0].id
+    source = steady_orders.source()
     tokens, offset, token = [], 0, NO_TOKEN
-    with StreamWriter(orders.stream, orders.host) as writer:
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
         for _ in range(6):
-            orders.write(writer, 24)
-            orders.accelerator.refresh()
+            steady_orders.write(writer, 24)
+            steady_orders.accelerator.refresh()
             found = source.fill(Fill(segment_id, offset, 1 << 20, token))
             offset, token = found.next_offset, found.token
             tokens.append(token)
-    whole = orders.source().fill(Fill(segment_id, 0, 1 << 20))
+    whole = steady_orders.source().fill(Fill(segment_id, 0, 1 << 20))
     assert tokens == list(range(1, 7))
     assert whole.token == 6
     middle = source.fill(Fill(segment_id, whole.batches[3].offset, 1))
@@ -371,16 +378,16 @@ def test_a_follower_of_an_index_that_was_empty_goes_on_with_tokens_all_the_same(
 
 
 def test_an_index_that_was_empty_is_asked_again_for_data_that_logs_no_time(
-    orders: Shop, monkeypatch: pytest.MonkeyPatch
+    steady_orders: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    segment_id = orders.stream.active_segments()[0].id
-    source = orders.source()
+    segment_id = steady_orders.stream.active_segments()[0].id
+    source = steady_orders.source()
     values, offset = [], 0
     monkeypatch.setattr("accel.streams.open_segments.encode_events", lambda payloads, *_: b"".join(payloads))
-    with StreamWriter(orders.stream, orders.host) as writer:
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
         for _ in range(9):  # the index moves each third time
-            orders.write(writer, 24)
-            orders.accelerator.refresh()
+            steady_orders.write(writer, 24)
+            steady_orders.accelerator.refresh()
             found = source.fill(Fill(segment_id, offset, 1 << 20))
             offset = found.next_offset
             values += [batch.value > 0 for batch in found.batches]
