@@ -25,8 +25,8 @@ from accel.system import SYSTEM
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore
-from tests.accel.catalog.simulation.actors import coalesced
-from tests.accel.catalog.simulation.bucket import Span, spans_of
+from tests.simulation.actors import coalesced
+from tests.simulation.world import Span, spans_of
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 from tests.builders import batches
 from tests.loaders.tables.worlds import ReadOnly
