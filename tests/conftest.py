@@ -8,7 +8,8 @@ from tests.examples import examples
 
 pytest_plugins = ["tests.servers.fixtures"]  # one server for the whole session
 
-# Machines that run tests are shared: a slow example is no failure. Tests that name no number write hypothesis's own 100.
+# Machines that run tests are shared: a slow example is no failure. A test that names no number of examples has written
+# hypothesis's own 100.
 settings.register_profile(
     "accel",
     max_examples=examples(100),
