@@ -6,13 +6,18 @@ seed of a run that finds it. `python -m tests.simulation --planted NAME` tells h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
-from accel.catalog import collect, node_list, session
+from accel.catalog import collect, compact, node_list, session
+from accel.catalog.node_list import with_compaction
+from accel.catalog.records import NodeList, ObjectFacts
+from accel.history.rules.states import StreamStatus, without_workflow
+from accel.history.store import ownership
 from loaders.tables import settle
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
 from tests.simulation.runs import NONE, Faulty
@@ -22,6 +27,10 @@ STEPS = 2000
 
 def _nothing(*_: object, **__: object) -> None:
     """In the place of a check."""
+
+
+def _none(*_: object) -> tuple[str, ...]:
+    return ()
 
 
 def _stale_ends(self: session.StreamEnds, *_: object) -> session.StreamEnds:
@@ -40,6 +49,26 @@ def _trusting(survey: object, batch: Iterable[Any]) -> dict[Any, None]:
     """What was to be deleted when it was planned is deleted."""
     del survey
     return dict.fromkeys(batch)
+
+
+def _whoever_has_it(now: StreamStatus, workflow_id: UUID) -> StreamStatus | None:
+    """A workflow gives the stream back, whichever has it now."""
+    del workflow_id
+    return None if now.workflow_id is None else without_workflow(now, now.workflow_id)
+
+
+def _with_filter_of_a_source(
+    now: NodeList, removed: Sequence[tuple[int, int]], added: ObjectFacts | None, *others: Any
+) -> NodeList | None:
+    """What was compacted keeps the filter of its first source."""
+    changed = with_compaction(now, removed, added, *others)
+    if changed is None or added is None:
+        return changed
+    before, sketches = now.sketches[now.sketches["object_id"] == removed[0][0]], changed.sketches.copy()
+    if len(before):
+        sketches[sketches["object_id"] == added.object_id] = before
+        sketches["object_id"] = changed.sketches["object_id"]
+    return replace(changed, sketches=sketches)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +114,22 @@ DEFECTS: dict[str, Planted] = {
         "the collector deletes what it planned to, without a look at the lists of today",
         19,
         lambda: patch.object(collect, "_still_collectable", _trusting),
+    ),
+    "merge-across-a-hole": Planted(
+        "a compaction says of a stream that it holds all between two ranges",
+        0,
+        lambda: patch.object(compact, "_invented", _none),
+        Faulty(merges=0.1, bridges=True),
+    ),
+    "filter-kept-after-removal": Planted(
+        "the filter of an object that a compaction took out stands for what came of it",
+        0,
+        lambda: patch.object(compact, "with_compaction", _with_filter_of_a_source),
+    ),
+    "state-of-others": Planted(
+        "a workflow that ends gives the stream back, although another one has it by now",
+        0,
+        lambda: patch.object(ownership, "without_workflow", _whoever_has_it),
     ),
     "stale-ends": Planted(
         "an upload need not continue its streams",

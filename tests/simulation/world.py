@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
+from typing import TYPE_CHECKING
 
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.parts import catalog_parts, existing_format
@@ -31,11 +32,18 @@ from tests.simulation.blocking import InlineThreads
 from tests.simulation.machine_store import Listings, MachineStore
 from tests.simulation.scheduler import Mortal, Scheduler, Task, Violation
 
+if TYPE_CHECKING:
+    from tests.simulation.histories import History
+    from tests.simulation.streams import SharedStream
+
 LAYOUT = ObjectLayout(namespace="sim")
-STREAMS = tuple(range(1, 9))
+STREAMS = tuple(range(100_001, 100_009))
+"""Of nodes that upload; segments are streams with lower ids."""
+
 NODES = (4, 5)
 START_SECONDS = 1_800_000_000.0
 HOUR_SECONDS = 3600.0
+CATALOG, HISTORY, EVENTS = "catalog", "history", "events"
 
 FAULTS = {
     Fault.LOST_REPLY: 0.01,
@@ -91,6 +99,7 @@ class Choices:
         fault_factor: times the usual number of faults.
         listing_lag_seconds: how far listings may be behind.
         has_import: whether the catalog begins with objects that lay there before.
+        rooms: whose actors there are: those of the catalog, of a history, or of both.
     """
 
     format: FormatRecord
@@ -98,6 +107,7 @@ class Choices:
     fault_factor: float
     listing_lag_seconds: float
     has_import: bool
+    rooms: frozenset[str]
 
     @classmethod
     def drawn(cls, random: Random) -> Choices:
@@ -121,7 +131,9 @@ class Choices:
             list_versions_kept=random.choice([1, 3, 5]),
         )
         lag = random.choice([0.0, 0.0, 3.0])
-        return cls(record, settings, random.choice([0.3, 1.0, 2.0]), lag, random.random() < 0.25)
+        factor, has_import = random.choice([0.3, 1.0, 2.0]), random.random() < 0.25
+        rooms = random.choice([{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}])
+        return cls(record, settings, factor, lag, has_import, frozenset(rooms))
 
 
 class Oracle:
@@ -164,12 +176,15 @@ class Oracle:
 
 
 class World:
-    """The shared store with its catalog.
+    """The shared store with its catalog, and the history of a stream.
 
     Args:
         seed: decides about everything.
         plan: what of it is left out.
     """
+
+    history: History
+    shared: SharedStream
 
     def __init__(self, seed: int, plan: Plan = WHOLE) -> None:
         self.seed, self.plan = seed, plan
@@ -314,9 +329,9 @@ class Machine:
         if self.world.plan.pauses:
             self.store.stall = (requests, seconds)
 
-    def open(self) -> ObjectCatalog:
+    def open(self, system: Components | None = None) -> ObjectCatalog:
         """The catalog, as a new process opens it."""
-        store, system, choices = self.store, self.system, self.world.choices
+        store, system, choices = self.store, system or self.system, self.world.choices
         threads = (InlineThreads(), InlineThreads())
         record = existing_format(store)
         return ObjectCatalog(lambda: catalog_parts(store, record, choices.settings, system, threads), system)  # type: ignore[arg-type]
