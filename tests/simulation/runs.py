@@ -176,10 +176,10 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
     """
     world = World(seed, plan)
     with without_logs(), simulated(world.scheduler):
-        spawn_actors(world, faulty)
         world.history = History(world, Random(f"{seed}/history"))
         if EVENTS in world.choices.rooms:
             world.shared = SharedStream(world)
+        spawn_actors(world, faulty)
         look = Watch(world).look
         try:
             world.scheduler.run(steps, look)

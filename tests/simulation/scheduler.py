@@ -39,9 +39,10 @@ class Violation(AssertionError):
 
 
 class Mortal:
-    """What a task belongs to: a process. Its tasks end when it is dead."""
+    """What a task belongs to: a process. Its tasks end when it is dead; it may have threads beside its callers."""
 
     is_dead = False
+    has_threads = False
 
 
 @dataclass(eq=False)

@@ -117,6 +117,7 @@ class View:
 def threaded(machine: Machine) -> Components:
     """What a process is given that has threads beside its callers."""
     scheduler, process = machine.scheduler, machine.process
+    process.has_threads = True
     return replace(
         machine.system,
         wait=lambda event, seconds: event.wait(seconds),

@@ -28,7 +28,7 @@ from loaders.store import MemoryStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
 from tests.builders import write_set_object
-from tests.simulation.blocking import InlineThreads
+from tests.simulation.blocking import SimulatedThreads
 from tests.simulation.machine_store import Listings, MachineStore
 from tests.simulation.scheduler import Mortal, Scheduler, Task, Violation
 
@@ -237,11 +237,13 @@ class SimulatedProcess(Mortal):
     Args:
         system: its clock, its sleep and its chance.
         store: the bucket, as it sees it.
+        is_dead: whether it is; has_threads: whether work is done beside its callers.
     """
 
     system: Components
     store: MachineStore
     is_dead: bool = False
+    has_threads: bool = False
 
 
 @dataclass(eq=False)
@@ -332,7 +334,7 @@ class Machine:
     def open(self, system: Components | None = None) -> ObjectCatalog:
         """The catalog, as a new process opens it."""
         store, system, choices = self.store, system or self.system, self.world.choices
-        threads = (InlineThreads(), InlineThreads())
+        threads = (SimulatedThreads(), SimulatedThreads())
         record = existing_format(store)
         return ObjectCatalog(lambda: catalog_parts(store, record, choices.settings, system, threads), system)  # type: ignore[arg-type]
 
