@@ -1,7 +1,7 @@
 """Who changes the history of a stream: scalers, committers, truncators, retention, owners and `recover`, on one stream.
 
-The host of the segments is one that lives (`MemorySegments`), asked over a network like the store: a call takes its time,
-and the process may die before it. Clocks of these processes are off by hours, and jump.
+The host of the segments is one that lives (`MemorySegments`), asked over a network like the store: a call takes its
+time, and the process may die before it. Clocks of these processes are off by hours, and jump.
 
 Beside them the oracle remembers what it was told: which scale was carried out and which was refused, which transactions
 are committed, and each epoch as it was when it was first current.
@@ -9,6 +9,7 @@ are committed, and each epoch as it was when it was first current.
 
 from __future__ import annotations
 
+import traceback
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,10 +17,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from accel.errors import (
-    HistoryError,
     IllegalState,
     InvalidArgument,
-    NotInHistory,
     OperationNotAllowed,
     ScaleConflict,
     ScalePrecondition,
@@ -29,7 +28,6 @@ from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.testing import MemorySegments
-from loaders.errors import StoreError, TableError
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.test_preemptions import check_sound
 from tests.conformance.history_world import SCOPE, STREAM
@@ -181,7 +179,8 @@ class History:
         try:
             check_sound(bench)
         except AssertionError as error:
-            raise Violation(f"{STREAM} at the end: {error}") from error
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise Violation(f"{STREAM} at the end: {error}, {at.name}: {at.line}") from error
         self.check(whole=True)
 
 
@@ -304,5 +303,3 @@ HISTORY_ACTORS: dict[str, tuple[str, ...]] = {
     "recoverer": ("recover",),
 }
 """What each actor of a history does, by its name."""
-
-HISTORY_ERRORS = (HistoryError, NotInHistory, StoreError, TableError)

@@ -12,6 +12,7 @@ from random import Random
 from tests.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, lives, processes
 from tests.simulation.blocking import simulated
 from tests.simulation.collectors import RIGHT, CollectorRules
+from tests.simulation.damage import Rot, put_back
 from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, HistoryActor
 from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
@@ -87,7 +88,9 @@ CATALOG_ACTORS: dict[str, Actor] = {
         for node_id in NODES
     },
     **{
-        f"compactor-{number}": lambda each, faulty: processes(each, Compactor(each, faulty.merges, bridges=faulty.bridges).live, dies=0.2)
+        f"compactor-{number}": lambda each, faulty: processes(
+            each, Compactor(each, faulty.merges, bridges=faulty.bridges).live, dies=0.2
+        )
         for number in range(2)
     },
     "collector": lambda each, faulty: processes(each, CollectorActor(each, faulty.collector).live, dies=0.3),
@@ -105,7 +108,7 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
 }
 """What each actor of a stream of events does, by its name."""
 
-ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *EVENT_ACTORS]
+ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *EVENT_ACTORS, "rot"]
 
 
 def spawn_actors(world: World, faulty: Faulty) -> None:
@@ -118,6 +121,9 @@ def spawn_actors(world: World, faulty: Faulty) -> None:
         if name not in world.plan.without:
             machine = Machine(world, name, SKEW_SECONDS)
             world.scheduler.spawn(name, lives(machine, HistoryActor(machine, *acts).live, dies=0.15))
+    if world.choices.has_damage and "rot" not in world.plan.without:
+        machine = Machine(world, "rot", is_held_up=False)
+        world.scheduler.spawn("rot", lives(machine, Rot(machine).live, dies=0))
     for name, begin in EVENT_ACTORS.items() if EVENTS in rooms else ():
         if name not in world.plan.without:
             machine = Machine(world, name)
@@ -151,6 +157,8 @@ class Watch:
         Raises:
             Violation: something is wrong.
         """
+        if self._world.damage is not None:  # what lies there now is nobody's word
+            return
         self._catalog.check()
         if self._world.listings.history_writes != self._history_writes:
             self._history_writes = self._world.listings.history_writes
@@ -183,6 +191,7 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
         look = Watch(world).look
         try:
             world.scheduler.run(steps, look)
+            put_back(world)
             settle(world, look)
             world.history.settle()
             settle_events(world)

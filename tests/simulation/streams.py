@@ -1,8 +1,9 @@
 """Processes that own segments of one stream, send each other's events to their owners, and readers of it.
 
 Three nodes write, scale, truncate and commit transactions; they take segments over from owners that are dead, or that
-they believe to be; requests between them are lost, late, or answered to nobody. Each has threads beside its callers, all
-in simulated time. Readers read the whole stream, from its head or from where somebody stood; members of a group share it.
+they believe to be; requests between them are lost, late, or answered to nobody. Each has threads beside its callers,
+all in simulated time. Readers read the whole stream, from its head or from where somebody stood; members of a group
+share it.
 
 The oracle knows which events were acknowledged. Each life of a process writes events of its own word, and so does each
 transaction, so an order is known for each word and key.
@@ -32,7 +33,6 @@ from accel.errors import (
     ScaleConflict,
     ScalePrecondition,
     SegmentsElsewhere,
-    SessionFenced,
     WriterStalled,
 )
 from accel.history.rules.configuration import StreamConfiguration
@@ -45,7 +45,6 @@ from accel.streams.owners import ForwardingClient
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.settings import SegmentsSettings
 from accel.streams.writer import StreamWriter
-from loaders.errors import StoreError, TableError
 from tests.accel.streams.writer.test_forwarding import Network, Peer
 from tests.accel.streams.writer.world import HISTORY, NAME, Process
 from tests.simulation.scheduler import Violation
@@ -296,7 +295,13 @@ class OwnerActor:
         self.machine, self.node_id = machine, node_id
         self.shared: SharedStream = machine.world.shared
         often = [self.write] * 5 + [self.flush, self.write_to_transaction, self.take_over, self.commit]
-        self.acts: list[Callable[[Life], None]] = [*often * 2, self.split, self.merge, self.truncate, self.scale_elsewhere]
+        self.acts: list[Callable[[Life], None]] = [
+            *often * 2,
+            self.split,
+            self.merge,
+            self.truncate,
+            self.scale_elsewhere,
+        ]
 
     def live(self) -> None:
         """A process."""
@@ -314,7 +319,9 @@ class OwnerActor:
                 finally:
                     self.note(life)
                 machine.scheduler.sleep(machine.random.uniform(0, 3))
-            self.flush(life)
+            with suppress(*NOT_DONE):
+                self.flush(life)
+            self.note(life)
         finally:
             peer.registration.stop()
             machine.process.is_dead = True  # the end of a process ends its threads
@@ -509,8 +516,8 @@ def settle_stream(machine: Machine) -> None:
             with suppress(*NOT_DONE):
                 peer.stream().recover()
     stream = peers[0].stream()
-    if stream.state() is not StreamState.ACTIVE or any(not each.has_ended for each in stream.requests()):
-        raise Violation(f"expected a stream that is active, found {stream.state()} with {stream.requests()}")
+    if stream.state() is not StreamState.ACTIVE:
+        raise Violation(f"expected a stream that is active, found {stream.state()}")
     with reading(machine) as reader:
         everything = [Said.of(event.payload) for event in reader]
     shared.check_found(everything, shared.durable)
@@ -525,7 +532,7 @@ def settle_stream(machine: Machine) -> None:
     stream.split(stream.active_segments().ids.tolist()[0])
     if stream.current_epoch().epoch != epoch + 1:
         raise Violation(f"expected that a scale is taken, found epoch {stream.current_epoch().epoch}")
+    stream.recover()  # a request that could still take the stream is spent once another workflow has run
+    if any(not each.has_ended for each in stream.requests()):
+        raise Violation(f"expected no request that goes on for ever, found {stream.requests()}")
     machine.count("streams that took a scale at the end")
-
-
-STREAM_ERRORS = (StoreError, TableError, SessionFenced)

@@ -33,6 +33,7 @@ from tests.simulation.machine_store import Listings, MachineStore
 from tests.simulation.scheduler import Mortal, Scheduler, Task, Violation
 
 if TYPE_CHECKING:
+    from tests.simulation.damage import Damage
     from tests.simulation.histories import History
     from tests.simulation.streams import SharedStream
 
@@ -98,6 +99,7 @@ class Choices:
         settings: of its processes.
         fault_factor: times the usual number of faults.
         listing_lag_seconds: how far listings may be behind.
+        has_damage: whether keys of tables are damaged and put back.
         has_import: whether the catalog begins with objects that lay there before.
         rooms: whose actors there are: those of the catalog, of a history, or of both.
     """
@@ -107,6 +109,7 @@ class Choices:
     fault_factor: float
     listing_lag_seconds: float
     has_import: bool
+    has_damage: bool
     rooms: frozenset[str]
 
     @classmethod
@@ -132,8 +135,10 @@ class Choices:
         )
         lag = random.choice([0.0, 0.0, 3.0])
         factor, has_import = random.choice([0.3, 1.0, 2.0]), random.random() < 0.25
-        rooms = random.choice([{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}])
-        return cls(record, settings, factor, lag, has_import, frozenset(rooms))
+        rooms = random.choice(
+            [{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}]
+        )
+        return cls(record, settings, factor, lag, has_import, random.random() < 0.25, frozenset(rooms))
 
 
 class Oracle:
@@ -184,6 +189,7 @@ class World:
     """
 
     history: History
+    damage: Damage | None = None
     shared: SharedStream
 
     def __init__(self, seed: int, plan: Plan = WHOLE) -> None:
