@@ -4,6 +4,7 @@
     --seeds N                so many worlds, from --first on
     --seconds N              until so much time has passed; --total-steps N: until so many steps were taken
     --without ACTOR, --no-faults, --no-deaths, --no-pauses, --no-skew      what of a world is left out
+    --room NAME              actors of the catalog, of a history, of a stream of events; as the seed says by default
     --planted NAME           with a mistake in the code: how many worlds it takes until it is found
     --report                 write the figures of this run into docs/reliability.md
 
@@ -20,7 +21,7 @@ from tests.simulation.planted import DEFECTS
 from tests.simulation.report import Figures, write_report
 from tests.simulation.runs import Failed, simulate
 from tests.simulation.shorten import shortened
-from tests.simulation.world import Plan
+from tests.simulation.world import CATALOG, EVENTS, HISTORY, Plan
 
 STEPS = 2000
 PLANTED_SEEDS_MAX = 200
@@ -39,6 +40,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--without", action="append", default=[])
     for each in ("faults", "deaths", "pauses", "skew"):
         parser.add_argument(f"--no-{each}", action="store_false", dest=each)
+    parser.add_argument("--room", action="append", default=[], choices=[CATALOG, HISTORY, EVENTS])
     parser.add_argument("--planted", choices=[*DEFECTS])
     parser.add_argument("--whole", action="store_true", help="do not look for a shorter run of a failure")
     parser.add_argument("--report", action="store_true")
@@ -47,7 +49,10 @@ def parsed() -> argparse.Namespace:
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
     """What is left out."""
-    return Plan(frozenset(arguments.without), arguments.faults, arguments.deaths, arguments.pauses, arguments.skew)
+    rooms = frozenset(arguments.room)
+    return Plan(
+        frozenset(arguments.without), arguments.faults, arguments.deaths, arguments.pauses, arguments.skew, rooms
+    )
 
 
 def planted(arguments: argparse.Namespace) -> int:
@@ -57,7 +62,7 @@ def planted(arguments: argparse.Namespace) -> int:
     for seed in range(arguments.first, arguments.first + min(arguments.seeds, PLANTED_SEEDS_MAX)):
         try:
             with defect.plant():
-                simulate(seed, defect.steps, faulty=defect.faulty)
+                simulate(seed, defect.steps, defect.plan, defect.faulty)
         except Failed as failed:
             found.append(seed)
             sys.stdout.write(f"{arguments.planted}: seed {seed}, step {failed.at}: {failed.cause}\n")

@@ -21,6 +21,7 @@ from accel.history.store import ownership
 from loaders.tables import settle
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
 from tests.simulation.runs import NONE, Faulty
+from tests.simulation.world import CATALOG, HISTORY, Plan
 
 STEPS = 2000
 
@@ -81,6 +82,7 @@ class Planted:
         plant: makes it, for so long.
         faulty: mistakes of the actors.
         steps: how many of a run.
+        room: whose actors can show it.
     """
 
     what: str
@@ -88,6 +90,12 @@ class Planted:
     plant: Callable[[], AbstractContextManager[Any]] = nullcontext
     faulty: Faulty = NONE
     steps: int = STEPS
+    room: str = CATALOG
+
+    @property
+    def plan(self) -> Plan:
+        """Of worlds that can show it."""
+        return Plan(rooms=frozenset({self.room}))
 
 
 DEFECTS: dict[str, Planted] = {
@@ -130,6 +138,7 @@ DEFECTS: dict[str, Planted] = {
         "a workflow that ends gives the stream back, although another one has it by now",
         0,
         lambda: patch.object(ownership, "without_workflow", _whoever_has_it),
+        room=HISTORY,
     ),
     "stale-ends": Planted(
         "an upload need not continue its streams",

@@ -80,7 +80,7 @@ def test_whatever_happens_nothing_that_was_promised_is_broken(block: int, figure
 def find(defect: Planted) -> None:
     """What a seed is about changes with each request that the code makes, so the seeds after it are tried as well."""
     for seed in range(defect.seed, defect.seed + SEEDS_UNTIL_FOUND):
-        simulate(seed, defect.steps, faulty=defect.faulty)
+        simulate(seed, defect.steps, defect.plan, defect.faulty)
 
 
 @pytest.mark.parametrize("name", DEFECTS)
@@ -113,7 +113,7 @@ def test_another_seed_makes_another_run() -> None:
 def test_a_failure_prints_the_command_that_repeats_it_without_what_it_does_not_need() -> None:
     defect = DEFECTS["stale-ends"]
     with defect.plant(), pytest.raises(Failed) as raised:
-        simulate(SHORT, STEPS)
+        simulate(SHORT, STEPS, defect.plan)
     with defect.plant():
         short = shortened(raised.value)
         command = f"--seed {SHORT} --steps {STEPS} {short.plan.arguments}"

@@ -71,6 +71,7 @@ class Plan:
         deaths: whether processes die.
         pauses: whether they are held up.
         skew: whether their clocks differ.
+        rooms: whose actors there are; none = as the seed says.
     """
 
     without: frozenset[str] = frozenset()
@@ -78,12 +79,14 @@ class Plan:
     deaths: bool = True
     pauses: bool = True
     skew: bool = True
+    rooms: frozenset[str] = frozenset()
 
     @property
     def arguments(self) -> str:
         """As the command line says it."""
         said = [f"--without {each}" for each in sorted(self.without)]
         said += [f"--no-{each}" for each in ("faults", "deaths", "pauses", "skew") if not getattr(self, each)]
+        said += [f"--room {each}" for each in sorted(self.rooms)]
         return " ".join(said)
 
 
@@ -197,7 +200,8 @@ class World:
         self.scheduler = Scheduler()
         self.memory = MemoryStore(clock=lambda: START_SECONDS + self.scheduler.seconds)
         self.oracle = Oracle()
-        self.choices = Choices.drawn(Random(f"{seed}/choices"))
+        choices = Choices.drawn(Random(f"{seed}/choices"))
+        self.choices = replace(choices, rooms=plan.rooms or choices.rooms)
         self.homeless = list(STREAMS)
         self.listings = Listings(self.memory, self.choices.listing_lag_seconds)
         self.stores: list[MachineStore] = []
