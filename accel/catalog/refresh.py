@@ -345,7 +345,7 @@ def _is_torn(after: CatalogState, before: CatalogState | None) -> bool:
 def _behind(after: CatalogState, before: CatalogState | None) -> str | None:
     """What shards know of nodes that their lists do not; None if nothing. O(rows of the shards that changed).
 
-    Lists are read before shards: a session or commit in between is no damage. It is gone when all is asked again; and if
+    Lists are read before shards: a session or commit in between is no damage. It is gone when all is asked again; if
     each time another one comes in between, lists are compared with the shards that were read before them.
     """
     known = before.shards if before is not None else (None,) * len(after.shards)

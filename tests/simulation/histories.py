@@ -28,6 +28,7 @@ from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.testing import MemorySegments
+from loaders.errors import StoreError, TableError
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.test_preemptions import check_sound
 from tests.conformance.history_world import SCOPE, STREAM
@@ -208,6 +209,8 @@ class HistoryActor:
                 act(stream)
             except REFUSED as error:
                 machine.count(f"{act.__name__}: {type(error).__name__}")
+            except (StoreError, TableError):
+                machine.count("requests that failed")
             if machine.random.random() < 0.1:
                 machine.set_clock()
             machine.scheduler.sleep(machine.random.uniform(0, PAUSE_SECONDS_MAX[act.__name__]))

@@ -100,18 +100,18 @@ class Planted:
 
 DEFECTS: dict[str, Planted] = {
     "collector-deletes-first": Planted(
-        "the collector deletes what was prepared while it stands in the list", 1, faulty=Faulty(DELETES_FIRST, 0.1)
+        "the collector deletes what was prepared while it stands in the list", 7, faulty=Faulty(DELETES_FIRST, 0.1)
     ),
     "collector-is-impatient": Planted(
         "the collector deletes what readers may still have in their images", 0, faulty=Faulty(IMPATIENT, 0.1)
     ),
     "unprepared-ids": Planted(
         "a commit takes ids that are not prepared any more",
-        12,
+        16,
         lambda: patch.object(node_list, "_refuse_unprepared", _nothing),
     ),
     "fenced-sessions": Planted(
-        "a commit of a session that is fenced is taken", 1, lambda: patch.object(node_list, "_refuse_fenced", _nothing)
+        "a commit of a session that is fenced is taken", 3, lambda: patch.object(node_list, "_refuse_fenced", _nothing)
     ),
     "nonce-unchecked": Planted(
         "a value that another process wrote is taken for what was written when a reply was lost",
@@ -136,7 +136,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "state-of-others": Planted(
         "a workflow that ends gives the stream back, although another one has it by now",
-        0,
+        8,
         lambda: patch.object(ownership, "without_workflow", _whoever_has_it),
         room=HISTORY,
     ),

@@ -33,7 +33,7 @@ class Figures:
     def rows(self) -> list[tuple[str, str]]:
         """What is told of them."""
         counts, injected = self.counts, self.injected
-        faults = sum(number for what, number in injected.items() if what not in NO_FAULTS)
+        faults = injected.total()
         kinds = ", ".join(f"{what.lower().replace('_', ' ')} {number:,}" for what, number in sorted(injected.items()))
         return [
             ("worlds (seeds)", f"{self.worlds:,}"),
@@ -51,8 +51,15 @@ class Figures:
         return "\n".join([*(f"{what}: {figure}" for what, figure in self.rows), happened, ""])
 
 
-COMPARED = ("walks", "lookups", "objects read", "histories compared", "events compared")
-NO_FAULTS: frozenset[str] = frozenset()
+COMPARED = (
+    "walks",
+    "lookups",
+    "objects read",
+    "batches read at the end",
+    "histories compared",
+    "events compared",
+    "events given to a group",
+)
 
 
 def write_report(figures: Figures, page: Path = PAGE) -> None:

@@ -127,7 +127,7 @@ def spawn_actors(world: World, faulty: Faulty) -> None:
     for name, begin in EVENT_ACTORS.items() if EVENTS in rooms else ():
         if name not in world.plan.without:
             machine = Machine(world, name)
-            world.scheduler.spawn(name, lives(machine, begin(machine), dies=0.3))
+            world.scheduler.spawn(name, lives(machine, begin(machine), dies=0.3, requests_max=400))
 
 
 def settle_events(world: World) -> None:
@@ -184,12 +184,12 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
     """
     world = World(seed, plan)
     with without_logs(), simulated(world.scheduler):
-        world.history = History(world, Random(f"{seed}/history"))
-        if EVENTS in world.choices.rooms:
-            world.shared = SharedStream(world)
-        spawn_actors(world, faulty)
-        look = Watch(world).look
         try:
+            world.history = History(world, Random(f"{seed}/history"))
+            if EVENTS in world.choices.rooms:
+                world.shared = SharedStream(world)
+            spawn_actors(world, faulty)
+            look = Watch(world).look
             world.scheduler.run(steps, look)
             put_back(world)
             settle(world, look)

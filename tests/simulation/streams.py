@@ -45,6 +45,7 @@ from accel.streams.owners import ForwardingClient
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.settings import SegmentsSettings
 from accel.streams.writer import StreamWriter
+from loaders.errors import StoreError, TableError
 from tests.accel.streams.writer.test_forwarding import Network, Peer
 from tests.accel.streams.writer.world import HISTORY, NAME, Process
 from tests.simulation.scheduler import Violation
@@ -59,6 +60,7 @@ KEYS = 5
 GROUP = "team"
 READ = Settings(parallel_loads=1, hedge_percent=0)
 LOST = 0.03
+IN_VAIN_MAX = 3
 NOT_DONE = (
     SegmentsElsewhere,
     OperationNotAllowed,
@@ -316,10 +318,12 @@ class OwnerActor:
                     act(life)
                 except NOT_DONE as error:
                     machine.count(f"{act.__name__}: {type(error).__name__}")
+                except (StoreError, TableError):
+                    machine.count("requests that failed")
                 finally:
                     self.note(life)
                 machine.scheduler.sleep(machine.random.uniform(0, 3))
-            with suppress(*NOT_DONE):
+            with suppress(*NOT_DONE, StoreError, TableError):
                 self.flush(life)
             self.note(life)
         finally:
@@ -423,10 +427,10 @@ class EventReader:
     def live(self) -> None:
         """A process: some readers, one after the other."""
         for _ in range(self.machine.random.randrange(1, 4)):
+            self.machine.scheduler.sleep(self.machine.random.uniform(0, 30))
             chosen = self.machine.random.choice([None, *self.shared.positions[-4:]])
             with suppress(PositionTruncated, InvalidArgument, ReaderStalled):  # it was too slow, or others too quick
                 self.read(chosen)
-            self.machine.scheduler.sleep(self.machine.random.uniform(0, 10))
 
     def read(self, position: Position | None) -> None:
         """Read to the end, and compare."""
@@ -469,15 +473,25 @@ class Member:
                     stream, source, group, name, rebalance_seconds=2.0, lease_seconds=15.0, system=system
                 ) as reader:
                     for _ in range(machine.random.randrange(5, 60)):
-                        event = reader.next_event(timeout_seconds=3.0)
-                        if event is not None:
-                            said = Said.of(event.payload)
-                            self.shared.give(name, said)
-                            mine.add(said)
+                        mine |= self._given(reader)
+                        machine.scheduler.sleep(machine.random.uniform(0, 2))
                     reader.commit()
                     mine.clear()
         finally:
             self.shared.may_come_again |= mine
+
+    def _given(self, reader: GroupReader) -> set[Said]:
+        try:
+            event = reader.next_event(timeout_seconds=3.0)
+        except PositionTruncated:
+            reader.skip_to_head()
+            self.machine.count("members that skipped to the head")
+            return set()
+        if event is None:
+            return set()
+        said = Said.of(event.payload)
+        self.shared.give(reader.name, said)
+        return {said}
 
 
 @contextmanager
@@ -498,6 +512,26 @@ def reading(machine: Machine, from_cut: Cut | None = None) -> Iterator[StreamRea
         StreamReader(stream, source, from_cut=from_cut, system=system) as reader,
     ):
         yield reader
+
+
+def _read_rest_of_group(machine: Machine) -> None:
+    """Whoever was in the group is dead: one member is given all that is left."""
+    shared: SharedStream = machine.world.shared
+    with reading_parts(machine) as (stream, source, system):
+        group = ReaderGroup.open(stream, GROUP)
+        with GroupReader(stream, source, group, "last", rebalance_seconds=2.0, system=system) as reader:
+            in_vain = 0
+            while in_vain < IN_VAIN_MAX:
+                try:
+                    event = reader.next_event(timeout_seconds=15.0)
+                except PositionTruncated:
+                    reader.skip_to_head()
+                    continue
+                in_vain = in_vain + 1 if event is None else 0
+                if event is not None:
+                    shared.give("last", Said.of(event.payload))
+    if lost := shared.durable - shared.truncated - set(shared.given):
+        raise Violation(f"{len(lost)} acknowledged events were not given to the group: {sorted(lost)[:5]}")
 
 
 def settle_stream(machine: Machine) -> None:
@@ -528,6 +562,7 @@ def settle_stream(machine: Machine) -> None:
         with suppress(PositionTruncated, InvalidArgument), reading(machine, position.cut) as reader:
             found = [Said.of(event.payload) for event in reader]
             shared.check_found(found, shared.durable, position.before)
+    _read_rest_of_group(machine)
     epoch = stream.current_epoch().epoch
     stream.split(stream.active_segments().ids.tolist()[0])
     if stream.current_epoch().epoch != epoch + 1:
