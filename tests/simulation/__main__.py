@@ -25,7 +25,7 @@ from multiprocessing import get_context
 from tests.simulation.planted import DEFECTS
 from tests.simulation.report import Figures, write_report
 from tests.simulation.runs import Failed, Ran, simulate
-from tests.simulation.shorten import shortened
+from tests.simulation.shorten import one
 from tests.simulation.world import CATALOG, EVENTS, HISTORY, Plan
 
 STEPS = 2000
@@ -76,14 +76,6 @@ def planted(arguments: argparse.Namespace) -> int:
             break
     sys.stdout.write(f"{arguments.planted}: {'found' if found else 'not found'}\n")
     return 0 if found else 1
-
-
-def one(seed: int, steps: int, plan: Plan, *, is_whole: bool) -> Ran | str:
-    """A world; the text of what it found."""
-    try:
-        return simulate(seed, steps, plan)
-    except Failed as failed:
-        return str(failed if is_whole else shortened(failed))
 
 
 def worlds(arguments: argparse.Namespace) -> Iterator[Ran | str]:
