@@ -106,8 +106,10 @@ def soak(arguments: argparse.Namespace) -> int:
     for ran in worlds(arguments):
         if isinstance(ran, str):
             sys.stdout.write(f"{ran}\n")
-            return 1
-        figures.add(ran)
+            sys.stdout.flush()
+            figures.failed += 1
+        else:
+            figures.add(ran)
         figures.seconds = time.monotonic() - started  # noqa: TID251 - likewise
         if figures.worlds % 20 == 0:
             sys.stderr.write(f"{figures.worlds} worlds, {figures.steps} steps\n")
@@ -116,7 +118,7 @@ def soak(arguments: argparse.Namespace) -> int:
     sys.stdout.write(figures.text())
     if arguments.report:
         write_report(figures)
-    return 0
+    return 1 if figures.failed else 0
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ class Figures:
     """Of all worlds of a run."""
 
     worlds: int = 0
+    failed: int = 0
     steps: int = 0
     seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
@@ -42,7 +43,7 @@ class Figures:
             ("of which", kinds),
             ("processes that died between two requests", f"{counts['deaths']:,}"),
             ("answers and objects compared", f"{sum(counts[each] for each in COMPARED):,}"),
-            ("acknowledged and lost, given twice, or in the wrong order", "0"),
+            ("worlds in which a promise was broken", f"{self.failed:,}"),
         ]
 
     def text(self) -> str:
