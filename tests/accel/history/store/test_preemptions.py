@@ -2,8 +2,8 @@
 
 This binds the model of `test_interleavings` to the code. Process A carries out a workflow and stops before one of its
 calls; C recovers the stream, wholly; B begins another workflow and stops before one of its calls; then A goes on to its
-end, and B. Afterwards the stream is recovered, and everything must agree, at the host too. Any orders, faults and deaths
-are met in `tests.simulation`, which looks at the end with `check_sound`, too.
+end, and B. Afterwards the stream is recovered, and everything must agree, at the host too. Any orders, faults and
+deaths are met in `tests.simulation`, which looks at the end with `check_sound`, too.
 
 ACCEL_TEST_EXAMPLES_FACTOR chooses more of the schedules, 1000 all.
 """
