@@ -37,11 +37,18 @@ def processes(machine: Machine, live: Callable[[ObjectCatalog], None], *, dies: 
     return lives(machine, lambda: live(machine.open()), dies=dies)
 
 
-def lives(machine: Machine, live: Callable[[], None], *, dies: float, requests_max: int = 60) -> Callable[[], None]:
+def lives(
+    machine: Machine,
+    live: Callable[[], None],
+    *,
+    dies: float,
+    requests_max: int = 60,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Callable[[], None]:
     """The same for a process that need not have a catalog; if it dies, then within so many requests."""
 
     def body() -> None:
-        while True:
+        while not is_over():
             machine.begin()
             machine.doom(machine.random.randrange(1, requests_max) if machine.random.random() < dies else None)
             try:

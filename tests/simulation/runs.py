@@ -14,6 +14,7 @@ from tests.simulation.blocking import simulated
 from tests.simulation.collectors import RIGHT, CollectorRules
 from tests.simulation.damage import Rot, put_back
 from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, HistoryActor
+from tests.simulation.importers import Importer
 from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
 from tests.simulation.quiet import STEPS_MAX, settle
@@ -108,7 +109,17 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
 }
 """What each actor of a stream of events does, by its name."""
 
-ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *EVENT_ACTORS, "rot"]
+ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *EVENT_ACTORS, "rot", "importer"]
+
+
+def import_first(world: World) -> None:
+    """Where objects lay before there was a list, nobody begins before they are imported."""
+    if world.choices.has_import and CATALOG in world.choices.rooms and "importer" not in world.plan.without:
+        machine = Machine(world, "importer")
+        importer = Importer(machine)
+        body = lives(machine, importer.live, dies=0.5, is_over=lambda: importer.is_done)
+        world.scheduler.spawn(machine.name, body)
+        world.scheduler.run_until_done(machine.name, STEPS_MAX)
 
 
 def spawn_actors(world: World, faulty: Faulty) -> None:
@@ -185,6 +196,7 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
     world = World(seed, plan)
     with without_logs(), simulated(world.scheduler):
         try:
+            import_first(world)
             world.history = History(world, Random(f"{seed}/history"))
             if EVENTS in world.choices.rooms:
                 world.shared = SharedStream(world)
