@@ -93,19 +93,17 @@ def test_cuts_are_the_recorded_ones_and_where_the_stream_begins(bench: Bench) ->
         found.setdefault(row["recording_time"], {})[row["segment_id"]] = row["offset"]
     recorded = {entry.recording_time_ms: entry for entry in stream.retention.read()}
     assert len(recorded) > 1
-    assert found == {
-        None: dict(stream.head()),
-        **{time_of(time_ms): dict(stream.retention.cut(time_ms).cut) for time_ms in recorded},
+    expected: dict[datetime | None, dict[int, int]] = {
+        time_of(time_ms): dict(stream.retention.cut(time_ms).cut) for time_ms in recorded
     }
+    assert found == expected | {None: dict(stream.head())}
     for row in rows:
         is_head = row["recording_time"] is None
         assert row["kind"] == ("head" if is_head else "recorded")
         assert row["segment"] == segment_text(row["segment_id"])
     sizes = {row["recording_time"]: row["size_before"] for row in rows}
-    assert sizes == {
-        None: stream.truncation().size_till,
-        **{time_of(time_ms): entry.recorded_size for time_ms, entry in recorded.items()},
-    }
+    before: dict[datetime | None, int] = {time_of(time_ms): entry.recorded_size for time_ms, entry in recorded.items()}
+    assert sizes == before | {None: stream.truncation().size_till}
 
 
 def test_streams_that_are_chosen_are_the_only_ones_read(bench: Bench) -> None:

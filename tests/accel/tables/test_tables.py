@@ -47,7 +47,7 @@ def filled() -> MemoryStore:
 
 
 @cache
-def world() -> MemoryStore:
+def world() -> ObjectStore:
     """The same once, for tests that only read; with a history in the same bucket."""
     bench = Bench(store=filled())
     bench.create()
