@@ -50,7 +50,7 @@ test-wheel: $(STAMP)  ## install the wheel with each extra by pip and try it; ta
 SECONDS ?= 3600
 STEPS   ?= inf
 soak: $(STAMP)  ## simulate world after world: make soak SECONDS=600, or STEPS=1e6
-	$(BIN)/python -m tests.simulation --seconds $(SECONDS) --total-steps $(STEPS) --report
+	MALLOC_ARENA_MAX=2 $(BIN)/python -m tests.simulation --processes 2 --seconds $(SECONDS) --total-steps $(STEPS) --report
 
 soak-tests: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200

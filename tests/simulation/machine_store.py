@@ -16,6 +16,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar, cast
 
+from accel.catalog.keys import TABLES
 from accel.testing import Fault, FaultStore
 from loaders.errors import StoreError
 from loaders.layout import TABLES_PREFIX
@@ -52,8 +53,16 @@ class Listings(DecoratedStore):
         super().__init__(store)
         self.lag_seconds = lag_seconds
         self.injected: Counter[str] = Counter()
-        self.writes = 0
+        self.writes = self.history_writes = 0
         self._pages: dict[tuple[str, str, int], deque[tuple[float, ListPage]]] = {}
+
+    def note_write(self, key: str) -> None:
+        """That something is about to be written."""
+        table = key.removeprefix(TABLES_PREFIX).partition("/")[0]
+        if key.startswith(TABLES_PREFIX) and table not in TABLES:
+            self.history_writes += 1
+        else:
+            self.writes += 1
 
     def page_of_before(self, asked: tuple[str, str, int], now_seconds: float, random: Random) -> ListPage:
         """A page as it was now or, seldom, as somebody saw it a while ago."""
@@ -133,12 +142,16 @@ class MachineStore(DecoratedStore):
                 self._scheduler.end_tasks_of(self.process)
                 raise Died(self._name)
 
+    def wait_for_other(self, what: str) -> None:
+        """A call of somebody else than the store: it takes its time, and the process may die before it."""
+        self._wait(StoreCall("list", what))
+
     def _latency(self) -> float:
         return self._random.random() ** 2 * LATENCY_SECONDS_MAX
 
     def _sent(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES:
-            self._listings.writes += 1
+            self._listings.note_write(call.key)
         if not self._goes_wrong:
             return send()
         answer = send()

@@ -39,9 +39,10 @@ class Violation(AssertionError):
 
 
 class Mortal:
-    """What a task belongs to: a process. Its tasks end when it is dead."""
+    """What a task belongs to: a process. Its tasks end when it is dead; it may have threads beside its callers."""
 
     is_dead = False
+    has_threads = False
 
 
 @dataclass(eq=False)
@@ -128,6 +129,18 @@ class Scheduler:
         while self.steps < until and self._tasks:
             self._resume(self._next())
             after_step()
+
+    def run_until_done(self, name: str, steps: int) -> None:
+        """Let tasks run until one has ended; others may go on for ever, as threads beside it do.
+
+        Raises:
+            As `run`; and Violation: it takes more steps than that.
+        """
+        until = self.steps + steps
+        while any(task.name == name for task in self._tasks):
+            if self.steps >= until:
+                raise Violation(f"expected {name!r} to end within {steps} steps, found it going on")
+            self._resume(self._next())
 
     def halt(self) -> None:
         """End all tasks that there are; new ones may be spawned afterwards."""
