@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hmac
 import io
 import json
 import logging
@@ -10,15 +12,18 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
 
 from accel.rendering import TextLines, log_as_text
 from accel.server.serving import JsonLines
-from accel.streams.forwarding import ForwardingServer
+from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
+from accel.streams.owners import PATH
 from accel.system import SYSTEM
-from tests.accel.server.asking import filled
+from tests.accel.server.asking import TOKEN, ask, filled, serving
 from tests.accel.server.test_served import served
 
 SENT_MAX = 4 << 20
@@ -106,6 +111,88 @@ def test_owners_of_segments_listen_with_the_same_bounds() -> None:
         assert sent < SENT_MAX
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/../accel/tables", "/console.js/../../settings.py", "/v1/../metrics", "/%2e%2e/etc/passwd", "//etc/passwd"],
+)
+def test_no_path_leads_to_a_file(port: int, path: str) -> None:
+    with connected(port) as one:
+        one.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        assert one.recv(1000).startswith(b"HTTP/1.1 404 ")
+
+
+HOSTILE_NAMES = [
+    "..",
+    "../accel",
+    "a/b",
+    "_system",
+    "\x1b[2J",
+    "a\r\nSet-Cookie: x",
+    "\u202e",
+    "é",
+    "a" * 201,
+    "%2e%2e",
+]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_a_scope_or_stream_of_another_form_is_refused_and_no_key_has_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, keys = filled(1), list[str]()
+    read = store.get
+
+    def noted(key: str, **options: Any) -> Any:
+        keys.append(key)
+        return read(key, **options)
+
+    async def work() -> None:
+        async with serving(store) as (app, _):
+            monkeypatch.setattr(store, "get", noted)
+            for path in ("scopes/{}/streams", "streams/{}/orders/epochs", "streams/shop/{}/epochs"):
+                reply = await ask(app, "/v1/" + path.format(name))
+                assert reply.status in {400, 404}
+                assert all(value.isprintable() for value in reply.headers.values())
+
+    asyncio.run(work())
+    assert keys or "/" in name  # a path that has no route is no question
+    assert all(key.isascii() and key.isprintable() and ".." not in key for key in keys)
+
+
+NESTED = [b"[" * 1_000_000, b'{"lookups": ' + b"[" * 1_000_000, b'{"a":' * 500_000, b"[" + b"9" * 1_000_000 + b"]"]
+
+
+@pytest.mark.parametrize("body", NESTED, ids=["lists", "lookups", "objects", "digits"])
+def test_a_body_that_is_nested_without_end_is_refused(body: bytes) -> None:
+    async def work() -> None:
+        async with serving(filled(1)) as (app, _):
+            assert (await ask(app, "/v1/objects:batch", "POST", body)).status == 400
+
+    asyncio.run(work())
+
+
+def test_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+    compare = hmac.compare_digest
+
+    def noted(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", noted)
+    given = TOKEN[:-1] + "X"
+
+    async def work() -> None:
+        async with serving(filled(1)) as (app, _):
+            headers = {"authorization": f"Bearer {given}"}
+            assert (await ask(app, "/v1/refresh", "POST", b"", headers)).status == 401
+        owner = forwarding_app(SegmentService(SimpleNamespace(system=SYSTEM), b"owner"), TOKEN)  # type: ignore[arg-type]  # it asks nothing else
+        assert (await ask(owner, PATH, "POST", b"", headers)).status == 401
+
+    asyncio.run(work())
+    assert compared == [(given.encode(), TOKEN.encode())] * 2
 
 
 FORGED = "no\n2030-01-01 ERROR accel: all is lost\x1b[2J\u202e\x9b31m"
