@@ -661,15 +661,15 @@ def test_what_is_read_ahead_changes_no_event_while_segments_are_sealed(orders: S
         assert by_key(reader) == orders.written
 
 
-def test_reading_ahead_fetches_no_byte_more(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 400)
+def test_reading_ahead_fetches_no_byte_more(steady_orders: Shop) -> None:
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
+        steady_orders.write(writer, 400)
     fetched = []
     for ahead_bytes in (0, 400):
-        reader, chunks = ahead_of(orders, orders.store, ahead_bytes=ahead_bytes)
+        reader, chunks = ahead_of(steady_orders, steady_orders.store, ahead_bytes=ahead_bytes)
         with reader:
-            assert by_key(reader) == orders.written
-        orders.accelerator.wait_idle()
+            assert by_key(reader) == steady_orders.written
+        steady_orders.accelerator.wait_idle()
         fetched.append(chunks.stats().fetched_bytes)
     assert fetched[0] == fetched[1]
 
