@@ -7,7 +7,7 @@ import http.client
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from accel.server import Sidecar, SidecarSettings, sidecar_app
 from accel.server.app import OPERATIONS
 from accel.server.operations import STATUSES, Operation
 from accel.server.serving import make_server
-from loaders.store import CountingStore, MemoryStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.cli.worlds import run
 from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, ask, filled, serving
 from tests.accel.server.test_guard import HeldStore
@@ -35,7 +35,7 @@ from tests.examples import examples
 class Served:
     """A sidecar that runs in a thread."""
 
-    def __init__(self, store: MemoryStore, **chosen: Any) -> None:
+    def __init__(self, store: ObjectStore, **chosen: Any) -> None:
         self.settings = SidecarSettings(port=0, token=TOKEN, **chosen)
         self.server = make_server(sidecar_app(Sidecar(CountingStore(store), self.settings), [other()]), self.settings)
         self.thread = threading.Thread(target=asyncio.run, args=(self.server.serve(),))
@@ -46,9 +46,15 @@ class Served:
         return number
 
     def get(self, path: str) -> tuple[int, bytes]:
+        return self.ask("GET", path)
+
+    def post(self, path: str) -> tuple[int, bytes]:
+        return self.ask("POST", path, AUTHORISED)
+
+    def ask(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, headers=dict(headers or {}))
             reply = connection.getresponse()
             return reply.status, reply.read()
         finally:
@@ -65,7 +71,7 @@ def other() -> Route:
 
 
 @contextmanager
-def served(store: MemoryStore, **chosen: Any) -> Iterator[Served]:
+def served(store: ObjectStore, **chosen: Any) -> Iterator[Served]:
     one = Served(store, **chosen)
     one.thread.start()
     pause = threading.Event()
