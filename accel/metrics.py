@@ -182,6 +182,8 @@ def _requests(store: CountingStore) -> Iterator[Metric]:
     yield _counters("accel_store_received_bytes", "Bodies that came from it.", "operation", received)
     text = "1 if the request that ended last found the store unavailable."
     yield _gauge("accel_store_failing", text, int(store.is_failing))
+    text = "Time that the oldest request under way has taken; 0 if none is."
+    yield _gauge("accel_store_oldest_request_seconds", text, store.oldest_request_seconds())
     labels = ("operation", "outcome")
     requests = CounterMetricFamily("accel_store_requests", "Requests to the store.", labels=labels)
     seconds = HistogramMetricFamily("accel_store_request_duration_seconds", "Time that they took.", labels=labels)

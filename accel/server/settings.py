@@ -41,6 +41,8 @@ class SidecarSettings:
         currency: of the prices that the console shows.
         per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1.
         per_thousand_writes: of a thousand PUTs or listings; likewise.
+        slow_request_seconds: a request to the store that takes longer makes the sidecar say that it is degraded, while
+            the request is under way.
         open_retry_seconds: after which opening the store is tried again; at most ten times as long later on.
 
     Raises:
@@ -63,6 +65,7 @@ class SidecarSettings:
     request_seconds: float = 30.0
     history_threads: int = 16
     drain_seconds: float = 10.0
+    slow_request_seconds: float = 5.0
     open_retry_seconds: float = 1.0
     currency: str = "USD"
     per_thousand_reads: float = 0.0004

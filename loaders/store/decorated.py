@@ -8,6 +8,8 @@ delete of many keys batch by batch, a multipart upload part by part. (Repetition
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from itertools import count
+from os import getpid
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from loaders.counting import SECONDS_BOUNDS, Histogram, HistogramStats
@@ -300,6 +302,8 @@ class CountingStore(DecoratedStore):
         self._lock = ProcessLock()
         self._counts: dict[str, OperationCount] = {}
         self._seconds: dict[tuple[str, str], Histogram] = {}
+        self._began_seconds: dict[tuple[int, int], float] = {}  # by process, as a fork takes no request with it
+        self._numbers = count()
         self.is_failing = False
 
     def request_seconds(self) -> dict[tuple[str, str], HistogramStats]:
@@ -309,6 +313,18 @@ class CountingStore(DecoratedStore):
         """
         with self._lock:
             return {kind: histogram.stats() for kind, histogram in self._seconds.items()}
+
+    def oldest_request_seconds(self) -> float:
+        """How long the oldest request that is under way in this process has taken; 0 if none is, or nothing is timed.
+
+        A store that answers nothing fails no request before its client gives up; this tells of it at once.
+        """
+        if self._timer is None:
+            return 0.0
+        here = getpid()
+        with self._lock:
+            began = [seconds for (process_id, _), seconds in self._began_seconds.items() if process_id == here]
+        return max(0.0, self._timer() - min(began)) if began else 0.0
 
     def snapshot(self) -> StoreCounts:
         """The counts until now, all of one moment."""
@@ -325,6 +341,9 @@ class CountingStore(DecoratedStore):
         if self._timer is None:
             return self._counted(call, send)
         started_seconds, outcome = self._timer(), OTHER_ERROR
+        request = getpid(), next(self._numbers)
+        with self._lock:
+            self._began_seconds[request] = started_seconds
         try:
             answer = self._counted(call, send)
             outcome = OK
@@ -332,7 +351,7 @@ class CountingStore(DecoratedStore):
             outcome = type(error).__name__
             raise
         finally:
-            self._note((call.operation, outcome), self._timer() - started_seconds)
+            self._note(request, (call.operation, outcome), self._timer() - started_seconds)
         return answer
 
     def _counted(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
@@ -346,8 +365,9 @@ class CountingStore(DecoratedStore):
         self._add(call.operation, OperationCount(1, 0, call.sent_bytes, received_bytes(answer)))
         return answer
 
-    def _note(self, kind: tuple[str, str], seconds: float) -> None:
+    def _note(self, request: tuple[int, int], kind: tuple[str, str], seconds: float) -> None:
         with self._lock:
+            self._began_seconds.pop(request, None)
             histogram = self._seconds.get(kind)
             if histogram is None:
                 histogram = self._seconds[kind] = Histogram(SECONDS_BOUNDS)

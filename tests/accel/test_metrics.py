@@ -116,6 +116,7 @@ def test_requests_are_told_by_operation_and_outcome_with_their_time() -> None:
     assert requests == {"ok": (1, 0.03), "KeyMissing": (1, 0.03), "StoreUnavailable": (1, 0)}
     assert told['accel_store_received_bytes_total{operation="get_range"}'] == 4
     assert told["accel_store_failing"] == 1
+    assert told["accel_store_oldest_request_seconds"] == 0
     store.get_range("a", 0, 4)
     assert scraped(AccelCollector(store=store))["accel_store_failing"] == 0
 

@@ -275,7 +275,9 @@ def test_a_search_that_began_again_answers_with_what_its_last_search_took() -> N
         driver.trace.record_start(image.version)
         answer = look_up(image, driver, request, policy=policy_of("spread:3"), trace=driver.trace)
     told = Explanation(request, answer, driver.trace, 0.0, "spread").to_dict()
-    objects = [(each["object_id"], each["start"], each["end"], each["known_from"]) for each in told["answer"]["objects"]]
+    objects = [
+        (each["object_id"], each["start"], each["end"], each["known_from"]) for each in told["answer"]["objects"]
+    ]
     assert objects == [(5, 40, 50, "opened"), (6, 50, 60, "opened"), (7, 60, 70, "opened")]
     assert [each["event"] for each in told["events"]].count("picked") == 6
 

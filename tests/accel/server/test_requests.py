@@ -186,6 +186,8 @@ def test_histories_tell_what_the_library_tells() -> None:
         (f"/v1/objects?stream_id={STREAM}&start=9&end=3", 400, "InvalidRequest"),
         (f"/v1/objects?stream_id={STREAM}&start=x", 400, "InvalidRequest"),
         (f"/v1/objects?stream_id={STREAM}&start=0&limit=10001", 400, "InvalidRequest"),
+        (f"/v1/objects?stream_id={STREAM}&start=0&limit=0", 400, "InvalidRequest"),
+        (f"/v1/explain?stream_id={STREAM}&start=0&limit=0", 400, "InvalidRequest"),
         (f"/v1/records?stream_id={STREAM}&start=0&max_bytes=999999999999", 400, "InvalidRequest"),
         ("/v1/objects?stream_id=5&start=0", 404, "UnknownStream"),
         ("/v1/stats?all=1", 400, "InvalidRequest"),

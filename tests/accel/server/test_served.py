@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import ssl
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from accel.cli.main import main
 from accel.server import Sidecar, SidecarSettings, sidecar_app
 from accel.server.app import OPERATIONS
 from accel.server.operations import STATUSES, Operation
-from accel.server.serving import make_server
+from accel.server.serving import Tls, make_server
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.cli.worlds import run
 from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, ask, filled, serving
@@ -35,9 +36,12 @@ from tests.examples import examples
 class Served:
     """A sidecar that runs in a thread."""
 
-    def __init__(self, store: ObjectStore, **chosen: Any) -> None:
+    def __init__(self, store: ObjectStore, tls: Tls | None = None, **chosen: Any) -> None:
         self.settings = SidecarSettings(port=0, token=TOKEN, **chosen)
-        self.server = make_server(sidecar_app(Sidecar(CountingStore(store), self.settings), [other()]), self.settings)
+        app = sidecar_app(Sidecar(CountingStore(store), self.settings), [other()])
+        self.server = make_server(app, self.settings, tls)
+        self.server.config.host = "127.0.0.1"  # whatever the settings say that it is for
+        self.trusted = None if tls is None else ssl.create_default_context(cafile=str(tls.certificate))
         self.thread = threading.Thread(target=asyncio.run, args=(self.server.serve(),))
 
     @property
@@ -52,7 +56,10 @@ class Served:
         return self.ask("POST", path, AUTHORISED)
 
     def ask(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        if self.trusted is None:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        else:
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=60, context=self.trusted)
         try:
             connection.request(method, path, headers=dict(headers or {}))
             reply = connection.getresponse()
@@ -71,8 +78,8 @@ def other() -> Route:
 
 
 @contextmanager
-def served(store: ObjectStore, **chosen: Any) -> Iterator[Served]:
-    one = Served(store, **chosen)
+def served(store: ObjectStore, tls: Tls | None = None, **chosen: Any) -> Iterator[Served]:
+    one = Served(store, tls, **chosen)
     one.thread.start()
     pause = threading.Event()
     while not one.server.started:
