@@ -14,7 +14,7 @@ import functools
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
@@ -72,7 +72,8 @@ def write(
 ) -> None:
     """Write each line of stdin as an event, without its end; all are durable when the command has ended.
 
-    Nobody else may have the stream's segments open. Where that is so, the command says which node has them.
+    Nobody else may have the stream's segments open. Where that is so, the command says which node has them. Ctrl-C and
+    SIGTERM end the reading of lines: those that were read are written, and the command says how many are durable.
     """
     from accel.streams.connection import connect  # noqa: PLC0415 - other commands start without it
 
@@ -83,22 +84,27 @@ def write(
     with (
         connect(stream.scope.store.open(), node_id=node_id) as streams,
         streams.writer(stream.scope.scope, stream.name) as writer,
+        _noted_signals() as signals,
     ):
-        count = _written(writer, key, key_separator)
+        count = _written(writer, key, key_separator, signals)
+        writer.flush()
     output.show(said(f"{count_text(count, 'event')} written to {stream}", stream=str(stream), events=count))
+    if signals:
+        raise click.exceptions.Exit(128 + signals[0])
 
 
-def _written(writer: StreamWriter, key: str | None, separator: str | None) -> int:
+def _written(writer: StreamWriter, key: str | None, separator: str | None, signals: _Signals) -> int:
     count = 0
-    for line in _lines():
+    for line in _lines(signals):
         own, event = (key or line, line) if separator is None else _divided(line, separator.encode())
         writer.write(event, own)
         count += 1
     return count
 
 
-def _lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
+def _lines(signals: _Signals) -> Iterator[bytes]:
+    """Lines of stdin without their ends, until a signal comes: a part of a line that was read so far is no event."""
+    while line := signals.interrupted(sys.stdin.buffer.readline):
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
@@ -250,21 +256,41 @@ class StreamRead:
         return self.group is not None and (error.retryable or was_taken_for_dead)
 
 
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Ctrl-C and SIGTERM, as they come, in place of what they do by default; a second one interrupts."""
-    noted: list[int] = []
+class _Signals(list[int]):
+    """Ctrl-C and SIGTERM, as they come, in place of what they do by default. One thread."""
 
-    def note(number: int, _: object) -> None:
-        if noted:
+    _is_waiting = False
+
+    def note(self, number: int, _: object) -> None:
+        """A signal came. A second one interrupts, and so does the first one while `interrupted` waits."""
+        is_first, is_waiting = not self, self._is_waiting
+        self.append(number)
+        if is_waiting or not is_first:
             raise KeyboardInterrupt
-        noted.append(number)
 
+    def interrupted(self, read: Callable[[], bytes]) -> bytes:
+        """What a call returns that may wait for long; nothing if a signal came before, or ended it."""
+        try:
+            try:
+                self._is_waiting = True
+                return b"" if self else read()
+            finally:
+                self._is_waiting = False
+        except KeyboardInterrupt:
+            if len(self) != 1:  # not from here, or the second one
+                raise
+            return b""
+
+
+@contextmanager
+def _noted_signals() -> Iterator[_Signals]:
+    """Note signals; what they did before is put back."""
+    noted = _Signals()
     numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.getsignal(number) for number in numbers}
     caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
     for number in caught:
-        signal.signal(number, note)
+        signal.signal(number, noted.note)
     try:
         yield noted
     finally:

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +20,8 @@ from accel import FormatRecord
 from accel.cli.main import main
 from accel.streams.rules.routing import key_position
 from tests.accel.cli.worlds import NO_ENVIRONMENT
+
+PATIENCE_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -74,6 +82,34 @@ def test_events_of_one_key_go_to_one_segment_in_their_order(url: str) -> None:
 def test_wrong_options_are_refused(url: str, wrong: tuple[str, ...]) -> None:
     assert run(url, "stream", "write", *wrong, stdin=b"a\n").exit_code == 2
     assert read(url) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_write_says_how_many_events_are_durable(tmp_path: Path, number: signal.Signals) -> None:
+    url = f"file://{tmp_path}"
+    with accel.connect(url, create=FormatRecord(namespace="test", stream_buckets=2)) as streams:
+        streams.create_scope("shop")
+        streams.create_stream("shop", "orders")
+        command = [sys.executable, "-m", "accel.cli", "stream", "write", "--scope", "shop", "--stream", "orders"]
+        with (
+            subprocess.Popen(  # noqa: S603 - our own command
+                [*command, "--store", url],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - shells ignore it
+            ) as writing,
+            streams.reader("shop", "orders", follow=True) as events,
+        ):
+            assert writing.stdin is not None
+            writing.stdin.write(b"tea\nsalt\nmilk\nhalf a li")
+            writing.stdin.flush()
+            payloads = [event.payload for event in islice(events, 3)]  # the command waits for the rest of the line
+            writing.send_signal(number)
+            writing.wait(PATIENCE_SECONDS)  # stdin stays open: it is the signal that ends it
+            told, _ = writing.communicate()
+        assert (writing.returncode, told) == (128 + number, b"3 events written to shop/orders\n")
+        assert sorted(payloads) == [b"milk", b"salt", b"tea"]
+    assert len(read(url)) == 3
 
 
 def test_a_line_without_a_key_is_refused_and_nothing_is_written(url: str) -> None:
