@@ -19,7 +19,7 @@ from typing import Final
 import uvicorn
 
 from accel.errors import InvalidArgument
-from accel.server.guard import App
+from accel.server.guard import App, Receive, Scope, Send, refuse_connection
 from accel.server.settings import SidecarSettings
 from loaders.errors import redacted
 
@@ -27,6 +27,9 @@ HEADERS_SIZE_BYTES_MAX: Final = 32 << 10
 """Of the line and the headers of a request."""
 
 KEEP_ALIVE_SECONDS: Final = 30
+
+CONNECTIONS_BEYOND: Final = 64
+"""Connections beyond the bound that are told so by a problem; all others get uvicorn's 503, which is plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +91,16 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
     """A server that is not started yet; its `run` blocks until the process is told to end."""
     if tls is not None:
         tls.check()
-    return uvicorn.Server(
+
+    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and len(server.server_state.connections) > settings.connections_max:
+            await refuse_connection(settings.connections_max, send)
+        else:
+            await app(scope, receive, send)
+
+    server = uvicorn.Server(
         uvicorn.Config(
-            app,
+            bounded,
             host=settings.host,
             port=settings.port,
             lifespan="on",
@@ -99,7 +109,7 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=settings.connections_max,
+            limit_concurrency=settings.connections_max + CONNECTIONS_BEYOND,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
             h11_max_incomplete_event_size=HEADERS_SIZE_BYTES_MAX,
@@ -107,3 +117,4 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
             ssl_keyfile=None if tls is None else tls.key,
         )
     )
+    return server

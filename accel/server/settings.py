@@ -28,7 +28,7 @@ class SidecarSettings:
         is_open: other addresses than loopback may read without a token.
         allowed_hosts: names besides those of loopback that the header Host may have; anything is allowed where clients
             need a token.
-        connections_max: connections at one time; more are answered with 503.
+        connections_max: connections at one time; requests on more are answered with 503, and these end.
         requests_max: requests below /v1 under way at one time; more are answered with 429.
         body_bytes_max: of a request.
         batch_max: lookups of one batch.

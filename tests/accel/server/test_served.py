@@ -9,7 +9,7 @@ import ssl
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +107,31 @@ def test_a_request_that_is_under_way_is_answered_when_the_sidecar_ends() -> None
         asking.join(60)
     assert [status for status, _ in replies] == [200]
     assert not one.thread.is_alive()
+
+
+def test_a_connection_beyond_the_bound_is_told_to_come_again() -> None:
+    def asked(connection: http.client.HTTPConnection) -> tuple[int, Mapping[str, str], bytes]:
+        connection.request("GET", "/healthz")
+        reply = connection.getresponse()
+        return reply.status, reply.headers, reply.read()  # type: ignore[return-value]  # a Message is one
+
+    with served(filled(1), connections_max=2) as one, ExitStack() as stack:
+        held = [stack.enter_context(closing_connection(one)) for _ in range(2)]
+        while any(asked(each)[0] != 200 for each in held):
+            pass  # those that asked whether it is ready may not be gone yet
+        with closing_connection(one) as third:
+            status, headers, body = asked(third)
+        told = json.loads(body)
+        assert (status, headers["content-type"]) == (503, "application/problem+json")
+        assert (headers["retry-after"], headers["connection"]) == ("1", "close")
+        assert (told["type"], told["retryable"]) == ("urn:accel:TooManyConnections", True)
+        stack.close()
+        while one.get("/healthz")[0] != 200:
+            pass  # until the sidecar has seen that they are gone
+
+
+def closing_connection(one: Served) -> AbstractContextManager[http.client.HTTPConnection]:
+    return closing(http.client.HTTPConnection("127.0.0.1", one.port, timeout=60))
 
 
 def test_stats_of_a_running_sidecar_as_text_and_as_json(tmp_path: Path) -> None:
