@@ -42,7 +42,7 @@ test-s3: $(STAMP)  ## run what takes a real S3 server: the one you name, or Ceph
 
 test-browser: $(STAMP)  ## run the tests of the console in Chromium (installs it as root, with apt-get)
 	@command -v chromium >/dev/null || { test "$$(id -u)" != 0 || { { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } || echo "chromium could not be installed"; }; }
-	$(BIN)/python -m pytest tests/accel/server/test_console.py
+	$(BIN)/python -m pytest tests/accel/server -k console
 
 test-wheel: $(STAMP)  ## install the wheel with each extra by pip and try it; takes minutes, and a gigabyte of a package index
 	$(BIN)/python -m tests.wheel

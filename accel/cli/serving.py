@@ -187,8 +187,8 @@ def _asked(url: str, token: str | None) -> dict[str, Any]:
         raise StoreUnavailable("get", redacted(url), f"the sidecar answered {error.code}: {detail}") from error
     except (URLError, OSError) as error:
         if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
-            told = f"its certificate is not trusted ({error}); SSL_CERT_FILE names that of another authority"
-            raise StoreUnavailable("get", redacted(url), told) from error
+            reason = f"its certificate is not trusted ({error}); SSL_CERT_FILE names that of another authority"
+            raise StoreUnavailable("get", redacted(url), reason) from error
         raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
     except msgspec.DecodeError as error:
         raise StoreUnavailable("get", redacted(url), f"expected the stats of a sidecar, found {error}") from error

@@ -33,6 +33,10 @@ SMALL = Plan(
 ROUNDS, REQUESTS = 5, 16
 
 
+def _sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
+
+
 def test_every_answer_under_load_is_right_while_images_are_replaced() -> None:
     store = MemoryStore()
     commits: SimpleQueue[Commit] = SimpleQueue()
@@ -63,7 +67,7 @@ def test_every_answer_under_load_is_right_while_images_are_replaced() -> None:
         return summed([client.tally for client in clients])
 
     hear()
-    with served(LatencyStore(store, random.Random(1), SYSTEM.sleep)) as one:
+    with served(LatencyStore(store, random.Random(1), _sleep)) as one:
         tally = asyncio.run(load(one))
     replacing.close()
     assert (tally.wrong, tally.failed, tally.problems, judge.waiting) == ([], [], {}, 0)
