@@ -1,4 +1,4 @@
-"""A sidecar on a port: it drains when it ends, carries other routes, and commands talk to it; requests at random."""
+"""A sidecar on a port: it drains when it ends, carries other routes, and commands talk to it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,17 @@ from typing import Any
 
 import click
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from accel.cli.main import main
 from accel.server import Sidecar, SidecarSettings, sidecar_app
-from accel.server.app import OPERATIONS
-from accel.server.operations import STATUSES, Operation
 from accel.server.serving import Tls, make_server
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.cli.worlds import run
-from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, ask, filled, serving
+from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, ask, filled
 from tests.accel.server.test_guard import HeldStore
-from tests.examples import examples
 
 
 class Served:
@@ -176,43 +171,3 @@ def test_serving_refuses_an_open_port_and_names_the_missing_extra(monkeypatch: p
 
 def test_commands_of_the_sidecar_are_in_the_list() -> None:
     assert {"serve", "stats"} <= set(main.list_commands(click.Context(main)))
-
-
-NUMBERS = st.one_of(st.integers(-2, 400), st.integers(), st.sampled_from(["", "x", "1.5", "true", "null", "9" * 40]))
-WORDS = st.one_of(st.sampled_from(["shop", "orders", "0@0", "0@1", "", "x"]), st.text(max_size=5))
-
-
-def parameters_of(operation: Operation) -> st.SearchStrategy[dict[str, Any]]:
-    names = [] if operation.query is None else list(operation.query.__struct_fields__)
-    return st.dictionaries(st.sampled_from([*names, "other"]), st.one_of(NUMBERS, WORDS), max_size=len(names) + 1)
-
-
-@st.composite
-def requests(draw: st.DrawFn) -> tuple[str, str, bytes | None]:
-    """Any operation, with parameters and bodies that mostly make no sense."""
-    operation = draw(st.sampled_from(OPERATIONS))
-    names = st.sampled_from(["shop", "orders", "a%20b"])
-    parts = [draw(names) if part[:1] == "{" else part for part in operation.path.split("/")]
-    query = "&".join(f"{name}={value}" for name, value in draw(parameters_of(operation)).items())
-    values = st.recursive(st.one_of(NUMBERS, WORDS, st.none()), lambda inner: st.lists(inner, max_size=3), max_leaves=4)
-    fields = [] if operation.body is None else list(operation.body.__struct_fields__)
-    body = None
-    if operation.method == "POST":
-        drawn = draw(st.dictionaries(st.sampled_from([*fields, "other"]), values, max_size=3))
-        body = draw(st.sampled_from([json.dumps(drawn).encode("utf-8", "replace"), b"{", b""]))
-    return operation.method, "/".join(parts) + "?" + query.encode("ascii", "ignore").decode(), body
-
-
-@settings(max_examples=examples(10))
-@given(st.lists(requests(), min_size=5, max_size=25))
-def test_whatever_is_asked_the_answer_is_one_that_the_document_has(asked: list[tuple[str, str, bytes | None]]) -> None:
-    async def work() -> None:
-        async with serving(filled(2)) as (app, _):
-            for method, path, body in asked:
-                reply = await ask(app, path, method, body, AUTHORISED)
-                assert reply.status in {200, 304} or str(reply.status) in STATUSES.keys() - {"500"}, (path, reply.body)
-                if reply.status >= 400:
-                    assert reply.headers["content-type"] == "application/problem+json"
-                    assert reply.json["type"].startswith("urn:accel:")
-
-    asyncio.run(work())
