@@ -27,7 +27,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "server": ("accel/server", "accel/streams/forwarding.py", "accel/streams/connection.py"),
     "metrics": ("accel/metrics.py", "accel/server"),
     "obstore": ("loaders/store/obstore_s3.py",),
-    "arrow": ("accel/streams/rules/events.py",),
+    "arrow": ("accel/streams/rules/events.py", "accel/tables"),
     "demo": ("accel/cli/demo",),
     "dev": TOOLS,
 }
@@ -40,6 +40,8 @@ NOT_IMPORTED: Mapping[tuple[str, str], str] = {
     ("demo", "flask"): "moto's server imports it; moto[s3] does not ask for it",
     ("demo", "flask-cors"): "likewise",
     ("dev", "hatchling"): "run: builds the wheel",
+    ("dev", "duckdb"): "imported by the lines of docs/querying.md",
+    ("dev", "polars"): "likewise",
     ("dev", "pytest-timeout"): "pytest finds it",
     ("dev", "pytest-xdist"): "pytest finds it",
     ("dev", "ruff"): "run: make check",
