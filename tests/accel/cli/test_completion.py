@@ -68,10 +68,7 @@ def test_the_line_of_the_page_works_in_bash(tmp_path: Path) -> None:
     program.write_text(f"#!{sys.executable}\n{PROGRAM}\n")
     program.chmod(0o700)
     script = SCRIPT.format(words="accel catalog build-f", position=2)
-    environment = os.environ | {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTHONPATH": str(Path(__file__).parents[3]),
-    }
+    paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", script], env=os.environ | paths, capture_output=True, text=True, check=True)  # noqa: S603, S607 - our own
     assert done.stdout.split() == ["build-filters"]
     page = (ROOT / "docs" / "operations.md").read_text()
