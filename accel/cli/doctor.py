@@ -48,7 +48,7 @@ EXTRAS = {
     "server": (("starlette", "uvicorn", "httptools", "prometheus_client", "opentelemetry"), "the sidecar"),
     "metrics": (("prometheus_client", "opentelemetry"), "Prometheus, spans"),
     "obstore": (("obstore",), "--client obstore"),
-    "arrow": (("pyarrow",), "events as columns"),
+    "arrow": (("pyarrow",), "accel.tables, events as columns"),
     "demo": (("moto", "flask", "flask_cors"), "accel demo and accel example"),
 }
 """Extra -> what it brings, the main one first, and what it is for."""
@@ -139,7 +139,7 @@ def examined(store: ObjectStore, system: Components, *, is_read_only: bool = Fal
             yield date
         rest = ("list", "get", "catalog") if is_read_only else ("list", "get", "catalog", *_WRITES)
         skipped = (name for name in rest if date is None or name != date.check)
-        yield from (Finding(name, State.SKIPPED, f"the {at} comes first") for name in skipped)
+        yield from (Finding(name, State.SKIPPED, f"not tried, as the {at} failed") for name in skipped)
         return
     yield Finding("endpoint", State.OK, answered)
     if date is not None:
@@ -201,7 +201,7 @@ def _writes(store: ObjectStore, key: str, system: Components, *, has_date: bool)
         yield put.finding
         if put.error is not None:
             skipped = (name for name in _WRITES[1:] if not (has_date and name == _CLOCK))
-            yield from (Finding(name, State.SKIPPED, "put comes first") for name in skipped)
+            yield from (Finding(name, State.SKIPPED, "not tried, as put failed") for name in skipped)
             return
         asked = _tried("conditional put", lambda: probe_conditions(store, system.nonce), _verbs_text, _PUT_ADVICE)
         refused = isinstance(asked.error, RequestRefused)
