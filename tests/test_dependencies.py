@@ -27,7 +27,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "server": ("accel/server", "accel/streams/forwarding.py", "accel/streams/connection.py"),
     "metrics": ("accel/metrics.py", "accel/server"),
     "obstore": ("loaders/store/obstore_s3.py",),
-    "arrow": ("accel/streams/rules/events.py",),
+    "arrow": ("accel/tables", "accel/streams/rules/events.py"),
     "demo": ("accel/cli/demo",),
     "dev": TOOLS,
 }
@@ -39,6 +39,8 @@ NOT_IMPORTED: Mapping[tuple[str, str], str] = {
     ("metrics", "opentelemetry-api"): "taken from sys.modules, if the application has imported it (loaders/tracing.py)",
     ("demo", "flask"): "moto's server imports it; moto[s3] does not ask for it",
     ("demo", "flask-cors"): "likewise",
+    ("dev", "duckdb"): "the code of docs/querying.md, which a test runs",
+    ("dev", "polars"): "likewise",
     ("dev", "hatchling"): "run: builds the wheel",
     ("dev", "pytest-timeout"): "pytest finds it",
     ("dev", "pytest-xdist"): "pytest finds it",

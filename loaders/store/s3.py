@@ -408,11 +408,11 @@ class S3Store(PagedListing):
         """See `DatedStore.date_seconds`: the header Date of the answer to HeadBucket, also if it refuses."""
         with self._errors("date", ""):
             try:
-                answer = self.clients().once.head_bucket(Bucket=self.bucket)["ResponseMetadata"]
+                headers = self.clients().once.head_bucket(Bucket=self.bucket)["ResponseMetadata"]["HTTPHeaders"]
             except ClientError as error:
-                answer = error.response["ResponseMetadata"]
+                headers = error.response["ResponseMetadata"]["HTTPHeaders"]
         try:
-            return parsedate_to_datetime(answer["HTTPHeaders"].get("date", "")).timestamp()
+            return parsedate_to_datetime(headers.get("date", "")).timestamp()
         except ValueError:
             return None
 
