@@ -431,6 +431,19 @@ class Place:
     layout: ObjectLayout
     store: StoreChoice
 
+    def with_catalog(self) -> Place:
+        """The same with the image of the store's catalog.
+
+        Raises:
+            click.UsageError: there is no catalog, or it is of another namespace than was named.
+        """
+        with _catalog_instead_of_image(self.store.open()) as catalog:
+            layout = catalog.parts.layout
+            if self.layout not in (layout, ObjectLayout()):
+                found = f"--namespace {self.layout.namespace} and a catalog of namespace {layout.namespace}"
+                raise click.UsageError(f"Expected one namespace, found {found}.")
+            return Place(catalog.image(), layout, self.store)
+
 
 def place_options(command: Command) -> Command:
     """`--image`, `--namespace` and all of `store_options`, none of them required -> ``place``."""
