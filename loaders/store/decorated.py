@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from loaders.counting import SECONDS_BOUNDS, Histogram, HistogramStats
 from loaders.errors import StoreError, StoreUnavailable
 from loaders.lifetime import ProcessLock
-from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, Always, DeleteFailure, DeleteFailures, Fetched, ListPage
+from loaders.store.base import (
+    ALWAYS,
+    LIST_PAGE_KEYS_MAX,
+    Always,
+    DatedStore,
+    DeleteFailure,
+    DeleteFailures,
+    Fetched,
+    ListPage,
+)
 from loaders.store.common import PagedListing, delete_in_batches
 from loaders.tracing import traced
 
@@ -35,7 +44,7 @@ WRITES = frozenset(
 )
 """Operations that change the store. The one that is left is `list`, a page of a listing."""
 
-OPERATIONS = GETS | WRITES | {"list"}
+OPERATIONS = GETS | WRITES | {"list", "date"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +119,11 @@ class DecoratedStore(PagedListing):
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
         """See `ObjectStore.list_page`."""
         return self._around(StoreCall("list", prefix), lambda: self._store.list_page(prefix, start_after, limit))
+
+    def date_seconds(self) -> float | None:
+        """See `DatedStore.date_seconds`; None if the store inside is none."""
+        inside = self._store
+        return self._around(StoreCall("date", ""), inside.date_seconds) if isinstance(inside, DatedStore) else None
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
@@ -201,6 +215,10 @@ class PrefixedStore(PagedListing):
         after = self.prefix + start_after if start_after else ""
         page = self._store.list_page(self.prefix + prefix, after, limit)
         return ListPage([replace(info, key=self._short(info.key)) for info in page.objects], page.more)
+
+    def date_seconds(self) -> float | None:
+        """See `DatedStore.date_seconds`; None if the store inside is none."""
+        return self._store.date_seconds() if isinstance(self._store, DatedStore) else None
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
