@@ -34,6 +34,9 @@ SERVER_ERROR_AFTER = 0.004
 CHANGED_BODY = 0.003
 HELD_UP = 0.0005
 HELD_UP_SECONDS = (600.0, 4 * 3600.0)
+SHORTLY_HELD_UP_SECONDS = (5.0, 60.0)
+"""Of one thread of a process that has others, which look again and again what has become of it."""
+
 LAGGING = 0.3
 
 RETIRES = (f"{TABLES_PREFIX}node-lists/", f"{TABLES_PREFIX}stream-buckets/")
@@ -133,7 +136,7 @@ class MachineStore(DecoratedStore):
             seconds += 0.0 if requests else held_up
         if self.is_held_up_for_long and self._random.random() < HELD_UP and not _says_when(call):
             self._listings.injected["held up for hours"] += 1
-            seconds += self._random.uniform(*HELD_UP_SECONDS)
+            seconds += self._random.uniform(*(SHORTLY_HELD_UP_SECONDS if self.process.has_threads else HELD_UP_SECONDS))
         self._scheduler.sleep(seconds)
         if self.requests_to_live is not None:
             self.requests_to_live -= 1
