@@ -43,7 +43,7 @@ EXTRAS = {
     "spark": ("pyspark", "the jobs of accel job"),
     "server": ("starlette", "the sidecar"),
     "metrics": ("prometheus_client", "Prometheus"),
-    "obstore": ("obstore", "--client obstore"),
+    "obstore": ("obstore", "--client obstore, gs://, az://"),
     "arrow": ("pyarrow", "accel.tables, events as columns"),
     "demo": ("moto", "accel demo and accel example"),
 }
