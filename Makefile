@@ -44,8 +44,12 @@ test-browser: $(STAMP)  ## run the tests of the console in Chromium (installs it
 	@command -v chromium >/dev/null || { test "$$(id -u)" != 0 || { { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } || echo "chromium could not be installed"; }; }
 	$(BIN)/python -m pytest tests/accel/server/test_console.py
 
-soak: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
+SOAK_FUZZ_SECONDS ?= 3600
+
+soak: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples, then fuzz; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200
+	$(PIP) --editable '.[fuzz]' || echo "atheris cannot be installed here: mutants only, without coverage guidance"
+	$(BIN)/python -m tests.fuzzing --seconds $(SOAK_FUZZ_SECONDS)
 
 check: $(STAMP)  ## lint, format, types, direction of imports
 	$(BIN)/ruff check .

@@ -186,7 +186,7 @@ def _asked(url: str, token: str | None) -> dict[str, Any]:
         raise StoreUnavailable("get", redacted(url), f"the sidecar answered {error.code}: {detail}") from error
     except (URLError, OSError) as error:
         raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreUnavailable("get", redacted(url), f"expected the stats of a sidecar, found {error}") from error
     return told
 

@@ -504,7 +504,7 @@ class ForwardingClient:
             except ConnectionRefusedError as refused:
                 error = refused
                 break
-            except (OSError, HTTPException, msgspec.MsgspecError) as lost:
+            except (OSError, HTTPException, msgspec.MsgspecError, RecursionError) as lost:
                 error, was_sent = lost, True
                 continue
             error = OSError(f"HTTP status {status}: {told[:200]!r}")
@@ -533,7 +533,10 @@ class ForwardingClient:
             raise OwnerUnreachable(owner.node_id, owner.address, where, str(error)) from error
         if status != HTTP_OK:
             raise OwnerUnreachable(owner.node_id, owner.address, where, f"HTTP status {status}: {told[:200]!r}")
-        return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
+        try:
+            return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, f"no reply of an owner: {error}") from error
 
 
 # The segments of several owners

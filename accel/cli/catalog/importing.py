@@ -102,7 +102,7 @@ def _nodes(node: int | None, path: Path | None) -> Nodes | None:
     try:
         text = path.read_text()
         return _from_json(text) if text.lstrip().startswith("{") else _from_lines(text.splitlines())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{path}: {error}", param_hint="'--nodes'") from error
 
 
