@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-browser soak check bench clean
+.PHONY: help setup demo test test-s3 test-browser test-wheel soak check bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,10 @@ test-s3: $(STAMP)  ## run what takes a real S3 server: the one you name, or Ceph
 
 test-browser: $(STAMP)  ## run the tests of the console in Chromium (installs it as root, with apt-get)
 	@command -v chromium >/dev/null || { test "$$(id -u)" != 0 || { { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } || echo "chromium could not be installed"; }; }
-	$(BIN)/python -m pytest tests/accel/server/test_console.py
+	$(BIN)/python -m pytest tests/accel/server -k console
+
+test-wheel: $(STAMP)  ## install the wheel with each extra by pip and try it; takes minutes, and a gigabyte of a package index
+	$(BIN)/python -m tests.wheel
 
 SOAK_FUZZ_SECONDS ?= 3600
 

@@ -21,6 +21,7 @@ behind in nothing. That is why versions are compared by `is_newer`, and never by
 from __future__ import annotations
 
 import bisect
+import heapq
 import itertools
 import json
 import re
@@ -67,6 +68,9 @@ T = TypeVar("T")
 
 OPEN_END = -1
 """As the end of a range: no end yet. As the end of a request: as far as there is data."""
+
+SHOWN_NODES_MAX, SHOWN_STREAMS_MAX, SHOWN_RANGES_MAX = 50, 20, 20
+"""Of an image in a notebook: its longest lists, its first streams, the last ranges and objects of each."""
 
 
 class VersionVector(Mapping[str, int]):
@@ -281,6 +285,11 @@ class NodeImage:
 
     def __len__(self) -> int:
         return len(self.object_ids)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all its objects; -1 if the size of one is not known. Complexity: O(objects)."""
+        return UNKNOWN if (self.sizes_bytes == UNKNOWN).any() else int(self.sizes_bytes.sum())
 
     @Lazy
     def position_of(self) -> Mapping[int, int]:
@@ -497,6 +506,34 @@ class MetadataImage:
     nodes: Mapping[int, NodeImage]
     unordered_streams: frozenset[int] = frozenset()
 
+    def __repr__(self) -> str:
+        return (
+            f"<MetadataImage {self.version} of {self.namespace}: {len(self.streams)} streams, {len(self.nodes)} nodes>"
+        )
+
+    def _repr_html_(self) -> str:
+        """Its longest lists and first streams, for notebooks. Complexity: O(streams + objects), in columns."""
+        from accel.drawing import cell_html  # noqa: PLC0415 - few images are drawn
+
+        nodes = [node for _, node in sorted(self.nodes.items())]
+        text = "\n".join([repr(self)[1:-1], *(f"node {node.node_id}: {len(node)} objects" for node in nodes)])
+        return cell_html("image", self._overview(nodes), title=f"Image {self.version} of {self.namespace}", text=text)
+
+    def _overview(self, nodes: Sequence[NodeImage]) -> dict[str, Any]:
+        longest = heapq.nlargest(SHOWN_NODES_MAX, nodes, key=len)
+        sizes = [node.size_bytes for node in nodes]
+        first = heapq.nsmallest(SHOWN_STREAMS_MAX, self.streams)
+        return {
+            "version": str(self.version),
+            "namespace": self.namespace,
+            "streams": len(self.streams),
+            "nodes": len(nodes),
+            "objects": sum(map(len, nodes)),
+            "bytes": UNKNOWN if UNKNOWN in sizes else sum(sizes),
+            "lists": [[node.node_id, len(node), node.size_bytes] for node in longest],
+            "shown_streams": [_stream_overview(self.streams[stream_id]) for stream_id in first],
+        }
+
     @classmethod
     def from_dict(cls, metadata: Mapping[str, Any], version: int = 0, namespace: str = "DEFAULT") -> MetadataImage:
         """Build an image from plain data, as it is read from JSON.
@@ -574,6 +611,19 @@ class MetadataImage:
             if len(change.added) or len(change.removed):
                 changed[node_id] = change
         return changed
+
+
+def _stream_overview(stream: StreamImage) -> dict[str, Any]:
+    ranges = stream.ranges[-SHOWN_RANGES_MAX:]
+    ends = [*(owned.end for owned in ranges[:-1]), OPEN_END]  # the last one has no end
+    return {
+        "stream_id": stream.stream_id,
+        "start": stream.start_offset,
+        "owned": [[owned.start, end, owned.node_id] for owned, end in zip(ranges, ends, strict=False)],
+        "left_out": len(stream.ranges) - len(ranges),
+        "own": [[held.start, held.end] for held in stream.stream_objects[-SHOWN_RANGES_MAX:]],
+        "own_count": len(stream.stream_objects),
+    }
 
 
 def _change(before: NodeImage, after: NodeImage) -> NodeChange:

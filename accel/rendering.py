@@ -29,12 +29,24 @@ import click
 from rich import box
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from accel.errors import AccelError
+from accel.units import size_text
 from loaders.errors import redacted
 
 _KEPT = "\n\t"
@@ -192,23 +204,58 @@ class Output:
             click.secho(shown_text(redacted(text)), err=True, dim=True)
 
     @contextmanager
-    def progress(self, what: str, total: int | None = None) -> Iterator[Tell]:
-        """A bar on stderr while something long runs, if a person watches.
+    def progress(
+        self, what: str, total: int | None = None, *, is_bytes: bool = False, moved: Callable[[], int] | None = None
+    ) -> Iterator[Tell]:
+        """A bar on stderr while something long runs, if a person watches: how much, how fast, and the time left.
 
         Gives a function that is told how much is done, and of how much if that was not known; it moves the bar on by
-        one if it is told nothing.
+        one if it is told nothing. On a pipe nothing is printed, and nothing asked.
+
+        Args:
+            what: is done.
+            total: how much there is to do, if that is known.
+            is_bytes: whether that is counted in bytes; else in pieces.
+            moved: gives the bytes that went over the network so far; any thread may call it.
         """
         if self.is_quiet or not sys.stderr.isatty():
             yield lambda done=None, total=None: None  # noqa: ARG005 - nobody watches
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        with Progress(*_progress_columns(is_bytes, moved), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(printable(what), total=total)
 
             def tell(done: int | None = None, total: int | None = None) -> None:
                 bar.update(task, advance=1 if done is None else None, completed=done, total=total)
 
             yield tell
+
+
+class _MovedColumn(ProgressColumn):
+    """Bytes that went over the network, and how many a second."""
+
+    max_refresh = 0.5
+
+    def __init__(self, moved: Callable[[], int]) -> None:
+        super().__init__()
+        self._moved = moved
+
+    def render(self, task: Task) -> Text:
+        moved, seconds = self._moved(), task.elapsed
+        return Text(f"{size_text(moved)}, {size_text(int(moved / seconds))}/s" if seconds else size_text(moved))
+
+
+class _LeftColumn(TimeRemainingColumn):
+    """The time left, where it is known how much there is to do."""
+
+    def render(self, task: Task) -> Text:
+        left = super().render(task)
+        return left if task.total is None else left.append(" left")
+
+
+def _progress_columns(is_bytes: bool, moved: Callable[[], int] | None) -> list[ProgressColumn]:
+    amounts = [DownloadColumn(binary_units=True), TransferSpeedColumn()] if is_bytes else [MofNCompleteColumn()]
+    network = [] if moved is None else [_MovedColumn(moved)]
+    return [TextColumn("{task.description}"), BarColumn(), *amounts, *network, TimeElapsedColumn(), _LeftColumn()]
 
 
 def show_error(error: BaseException, *, is_json: bool) -> None:

@@ -95,7 +95,7 @@ def compact_on_spark(
         store: where the catalog lies.
         plan: what to do.
         at_once: groups that are merged at the same time.
-        progress: told how many groups are dealt with.
+        progress: told how many bytes of the groups are dealt with.
 
     Raises:
         CatalogMissing, StoreError: the catalog cannot be read now. Groups that fail later stand in the report.

@@ -98,16 +98,18 @@ def compact_command(
     if work.is_dry_run or take_ids is None:
         show_foreign_plan(work, image, opened, output)
         return
-    plan = plan_for_controller(opened, image, work.settings, system=SYSTEM)
+    takes = _function("--take-ids", take_ids)
     written: list[Swap] = []
-    report = compact_for_controller(
-        opened,
-        image,
-        plan,
-        take_ids=_function("--take-ids", take_ids),
-        commit=written.append if commit is None else _function("--commit", commit),
-        system=SYSTEM,
-    )
+    commits = written.append if commit is None else _function("--commit", commit)
+    with output.progress("planning", moved=opened.moved_bytes):
+        plan = plan_for_controller(opened, image, work.settings, system=SYSTEM)
+    with output.progress("merging groups", len(plan.groups), moved=opened.moved_bytes) as tell:
+
+        def commit_one(swap: Swap) -> object:
+            tell()
+            return commits(swap)
+
+        report = compact_for_controller(opened, image, plan, take_ids=takes, commit=commit_one, system=SYSTEM)
     if swaps is not None:
         swaps.write_bytes(swaps_to_json(written))
     output.show(Shown({"plan": plan.to_dict(), "report": report.to_dict()}, _lines(report, swaps)))

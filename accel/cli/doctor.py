@@ -44,7 +44,7 @@ EXTRAS = {
     "server": ("starlette", "the sidecar"),
     "metrics": ("prometheus_client", "Prometheus"),
     "obstore": ("obstore", "--client obstore"),
-    "arrow": ("pyarrow", "events as columns"),
+    "arrow": ("pyarrow", "accel.tables, events as columns"),
     "demo": ("moto", "accel demo and accel example"),
 }
 """Extra -> a module that it brings, and what it is for."""

@@ -50,16 +50,19 @@ def show(
     too many absent streams pass (over 1.25 %), or is another to pybloom-live. What is missing is no problem.
     """
     opened = store.open()
-    with opened_catalog(opened, image) as catalog, output.progress("looking at hints") as tell:
+    with (
+        opened_catalog(opened, image) as catalog,
+        output.progress("looking at hints", moved=opened.moved_bytes) as tell,
+    ):
         namespace = catalog.parts.layout.namespace
         try:
             lists = listed_nodes(catalog, nodes)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--node'") from error
         found: list[StoredHint] = []
-        for done, (node_id, live) in enumerate(lists.items()):
-            tell(done, len(lists))
+        for done, (node_id, live) in enumerate(lists.items(), start=1):
             found += stored_hints(opened, namespace, node_id, live, now_seconds=SYSTEM.clock(), is_checked=is_checked)
+            tell(done, len(lists))
     output.show(Shown({"checked": is_checked, "hints": [each.to_dict() for each in found]}, _lines(found)))
     if not all(each.is_sound for each in found):
         end_with(EXIT_PROBLEMS)
@@ -119,7 +122,7 @@ def warm(*, nodes: frozenset[int] | None, reader: ReaderChoice, output: Output) 
     ReadAccelerator.warm. Ends with 1 if the store failed; hints that are missing or damaged fail nothing.
     """
     store = reader.store.open()
-    with reader.open(store) as opened, output.progress("warming up"):
+    with reader.open(store) as opened, output.progress("warming up", moved=store.moved_bytes):
         report = opened.accelerator.warm(nodes)
     empty = sorted({each.node_id for each in report.hints if not each.listed} & (nodes or frozenset()))
     if empty:

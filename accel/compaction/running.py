@@ -145,7 +145,7 @@ def compact(
         catalog: the plan's.
         plan: of `plan_compaction`.
         run: merges groups; in this process, one after another, by default.
-        progress: told (groups dealt with, groups in all).
+        progress: told (bytes of the groups dealt with, bytes of all groups), after each group.
 
     Requests: a refresh; for each group those of `run_group` and `commit_outcome`.
 
@@ -169,6 +169,7 @@ class _Work:
     ) -> None:
         self._catalog = catalog
         self._groups = plan.groups
+        self._source_bytes = plan.source_bytes
         self._progress = progress
         self._results: dict[str, GroupResult] = {}
         self._failed_tasks = 0
@@ -237,7 +238,8 @@ class _Work:
     def _settle(self, result: GroupResult) -> None:
         self._results[result.group.name] = result
         if self._progress is not None:
-            self._progress(len(self._results), len(self._groups))
+            done = sum(each.group.source_bytes for each in self._results.values())
+            self._progress(done, self._source_bytes)
 
 
 def _result(results: Mapping[str, GroupResult], group: Group) -> GroupResult:

@@ -49,7 +49,8 @@ from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
 
 if TYPE_CHECKING:
-    from accel.lookup.explain import Explanation, SlowLookup, Trace
+    from accel.lookup.explain import Explanation, Trace
+    from accel.lookup.slow_lookups import SlowLookup
     from accel.lookup.stream_map import StreamMap
 
 
@@ -180,8 +181,12 @@ class AcceleratorBase:
         """Whether the last question to the source of images failed."""
         return self._engines().images.is_failing
 
-    def stream_map(self, stream_id: int) -> StreamMap:
+    def stream_map(self, stream_id: int, offset: int | None = None) -> StreamMap:
         """What memory knows of a stream's objects, by the image that is installed. Loads nothing.
+
+        Args:
+            stream_id: the stream.
+            offset: of a list with more than 20,000 objects, the map has those around this offset; None = the last ones.
 
         Raises:
             UnknownStream: that image does not have the stream.
@@ -191,7 +196,7 @@ class AcceleratorBase:
         from accel.lookup.stream_map import map_stream  # noqa: PLC0415 - only people ask for maps
 
         engine = self._engine
-        return map_stream(engine.images.image, engine.index_cache, stream_id)
+        return map_stream(engine.images.image, engine.index_cache, stream_id, offset)
 
     def object_key(self, object_id: int) -> str:
         """Where an object lies in the store."""
@@ -336,8 +341,20 @@ class AcceleratorBase:
             raise
         except AccelError as error:
             outcome = error
-        hints = engine.hint_states(trace.node_ids)
-        return Explanation(request, outcome, trace, timer() - started, engine.policy_name, hints)
+        seconds, hints = timer() - started, engine.hint_states(trace.node_ids)
+        drawn = self._map_around(request) if trace.node_ids else None
+        return Explanation(request, outcome, trace, seconds, engine.policy_name, hints, drawn)
+
+    def _map_around(self, request: Request) -> StreamMap | None:
+        from accel.lookup.stream_map import EXPLAINED_MAX, map_stream  # noqa: PLC0415 - few explain, all look up
+
+        engine, stream_id = self._engine, request.stream_id
+        try:
+            return map_stream(
+                engine.images.image, engine.index_cache, stream_id, request.start, objects_max=EXPLAINED_MAX
+            )
+        except UnknownStream:  # a newer image came, and does not have it
+            return None
 
     def _fetch(self, request: Request, timeout_seconds: float) -> Script[Answer]:
         engine = self._engine

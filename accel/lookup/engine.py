@@ -50,7 +50,8 @@ from loaders.store.hedged import HedgedStore, Hedging
 from range_index import ObjectRanges
 
 if TYPE_CHECKING:
-    from accel.lookup.explain import SlowLookups, Trace
+    from accel.lookup.explain import Trace
+    from accel.lookup.slow_lookups import SlowLookups
 
 
 HINT = -1
@@ -357,7 +358,7 @@ class Engine:
         settings, system = self.settings, self.system
         if settings.slow_lookup_seconds is None:
             return None
-        from accel.lookup.explain import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
+        from accel.lookup.slow_lookups import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
 
         bounds = (settings.slow_lookup_seconds, settings.slow_lookups_max)
         return SlowLookups(*bounds, self.policy_name, system.timer, system.clock)

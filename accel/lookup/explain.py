@@ -19,47 +19,38 @@ driver adds what the search cannot know: requests, bytes and time. An `Explanati
 A round names what it did not have to open as a subtraction: what the node lists, less what the bounds, the index and
 the filters exclude, is what remains as candidates. Its map is the node's list, oldest object left; the legend below
 explains the marks. `to_dict` has everything that the text leaves out.
-
-Lookups that took long, as they were: `explain` afterwards tells of now, this tells of then.
-
-    accelerator = ReadAccelerator(source, store, settings=Settings(slow_lookup_seconds=0.5))
-    ...
-    for each in accelerator.slow_lookups():
-        print(each.text())
-
-With the setting each lookup that memory cannot answer takes down its trace, and throws it away if it was fast. One that
-memory answers asks for nothing, so it is never slow, and pays nothing. The log tells of slow lookups, once a minute at
-most, with how many there were.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import textwrap
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from threading import Lock
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.errors import AccelError, LookupTimedOut
+from accel.drawing import cell_html
+from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, NodeImage, OwnershipRange, version_number
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.lookup.known_ranges import KnownRanges, SnapshotFacts, covered_objects
-from accel.lookup.stats import NodeHint, ReportLimit, trouble_of
+from accel.lookup.stats import NodeHint, trouble_of
 from accel.lookup.steps import HintReply, OpenObjects, ReadEntries, ReadRoot
-from accel.units import count_text, moment_text, size_text, time_text
+from accel.units import count_text, size_text, time_text
 from loaders.hints import HintProblem, HintTrouble
 from loaders.plan import Bracket
 from range_index import StreamRange
 
+if TYPE_CHECKING:
+    from accel.lookup.stream_map import StreamMap
+
 WIDTH = 96
 MAP_WIDTH_MAX = 80
+CELL_EVENTS_MAX, CELL_OPENED_MAX, CELL_NODES_MAX = 200, 500, 4
 SHOWN_BEFORE_MAX = 2
 SHOWN_AFTER_MAX = 4
 
@@ -77,6 +68,7 @@ class Explanation:
         seconds: time in all.
         policy: which policy chose what to open.
         hints: for each node that was visited the state of its snapshot and of its pack, after the lookup.
+        stream_map: what memory knew of the stream after the lookup, for drawings; None where nobody took it down.
     """
 
     request: Request
@@ -85,6 +77,22 @@ class Explanation:
     seconds: float
     policy: str
     hints: tuple[NodeHint, ...] = ()
+    stream_map: StreamMap | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        told = answer_text(self.outcome) if isinstance(self.outcome, Answer) else repr(self.outcome)
+        return f"<Explanation of {self._asked}: {told}; {count_text(self.trace.round_count, 'round')}>"
+
+    def _repr_html_(self) -> str:
+        """As the sidecar's console draws it, for notebooks: loads nothing, at most 2,000 objects of each node."""
+        data = {"trace": _shortened(self.to_dict()), "map": _map_data(self.stream_map, self.trace.node_ids)}
+        return cell_html("explanation", data, title=f"Explanation of {self._asked}", text=self.text())
+
+    @property
+    def _asked(self) -> str:
+        request = self.request
+        end = "..." if request.end == OPEN_END else str(request.end)
+        return f"stream {request.stream_id}, offsets [{request.start}, {end})"
 
     @property
     def answer(self) -> Answer:
@@ -203,6 +211,24 @@ class Explanation:
         for node_id in dict.fromkeys(hint.node_id for hint in self.hints):
             told = "; ".join(str(hint) for hint in self.hints if hint.node_id == node_id)
             yield from textwrap.wrap(f"hints    node {node_id}: {told}", WIDTH, subsequent_indent=" " * 9)
+
+
+def _shortened(told: dict[str, Any]) -> dict[str, Any]:
+    """An explanation as plain data, with as many events, and opened objects of each, as a cell of a notebook shows."""
+    events = told["events"][:CELL_EVENTS_MAX]
+    for event in events:
+        opened = event.get("opened", ())
+        if len(opened) > CELL_OPENED_MAX:
+            event |= {"opened": opened[:CELL_OPENED_MAX], "left_out": len(opened) - CELL_OPENED_MAX}
+    return {**told, "hints": [], "events": events, "events_left_out": len(told["events"]) - len(events)}
+
+
+def _map_data(stream_map: StreamMap | None, node_ids: Sequence[int]) -> dict[str, Any] | None:
+    if stream_map is None:
+        return None
+    told: dict[str, Any] = msgspec.to_builtins(stream_map)
+    nodes = [node for node in told["nodes"] if node["node_id"] in node_ids]
+    return {**told, "nodes": nodes[:CELL_NODES_MAX], "stream_objects": told["stream_objects"][-CELL_OPENED_MAX:]}
 
 
 def answer_text(answer: Answer) -> str:
@@ -679,117 +705,3 @@ def _trouble(problem: HintProblem | AccelError | None) -> dict[str, Any]:
 
 def _opened(node: NodeImage, position: int, held: StreamRange | None = None, error: str | None = None) -> Opened:
     return Opened(position, int(node.object_ids[position]), int(node.order_ids[position]), held, error)
-
-
-logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class SlowLookup:
-    """A lookup that took long.
-
-    Args:
-        ended_ms: when it ended, in milliseconds since 1970.
-        explanation: what it did, and how long each round took.
-    """
-
-    ended_ms: int
-    explanation: Explanation
-
-    def text(self) -> str:
-        """The explanation as lines for a terminal, and when it was."""
-        return f"ended at {moment_text(self.ended_ms)}\n{self.explanation.text()}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, and its lines, such that `accel explain --from` shows what was saved."""
-        return {"ended_ms": self.ended_ms, **self.explanation.to_dict(), "lines": self.text().splitlines()}
-
-
-class SlowLookups:
-    """The last lookups that took long. Threads: any; no lock is held while it logs.
-
-    Args:
-        seconds: what took at least so long is slow.
-        kept_max: so many are kept; the oldest go.
-        policy: that lookups are made with.
-        timer: seconds from any start.
-        clock: seconds since 1970.
-    """
-
-    def __init__(
-        self, seconds: float, kept_max: int, policy: str, timer: Callable[[], float], clock: Callable[[], float]
-    ) -> None:
-        self._seconds = seconds
-        self._policy = policy
-        self._clock = clock
-        self._lock = Lock()
-        self._kept: deque[SlowLookup] = deque(maxlen=kept_max)
-        self._reports = ReportLimit(timer)
-
-    def new_trace(self) -> Trace:
-        """What a lookup is to take down from its beginning."""
-        return Trace()
-
-    def note(self, request: Request, outcome: Answer | AccelError, trace: Trace, seconds: float) -> None:
-        """A lookup ended that was traced; it is kept if it was slow. O(1)."""
-        if seconds < self._seconds:
-            return
-        told = Explanation(request, outcome, trace, seconds, self._policy)
-        with self._lock:
-            self._kept.append(SlowLookup(int(self._clock() * 1000), told))
-        if (times := self._reports.times()) is not None:
-            logger.warning(
-                "a lookup of stream %d from %d on took %s: %s, %s (%s slow since that was said last); "
-                "slow_lookups() has its trace",
-                request.stream_id,
-                request.start,
-                time_text(seconds),
-                count_text(trace.round_count, "round"),
-                count_text(told.requests, "request"),
-                times,
-            )
-
-    def watch(self) -> ReadWatch:
-        """What a read is to tell of its lookups."""
-        return ReadWatch(self)
-
-    def recent(self) -> tuple[SlowLookup, ...]:
-        """What is kept, the latest one last."""
-        with self._lock:
-            return tuple(self._kept)
-
-
-class ReadWatch:
-    """The lookups of one read, one after the other: what each did, and how long the read waited for it.
-
-    Args:
-        slow: keeps those that took long.
-
-    Threads: one at a time.
-    """
-
-    def __init__(self, slow: SlowLookups) -> None:
-        self._slow = slow
-        self._request: Request | None = None
-        self._seconds = 0.0
-        self.trace = Trace()
-
-    def begin(self, request: Request) -> Trace:
-        """A lookup begins; one that is not over yet was left."""
-        self.leave("the read began it again with the newest image")
-        self._request, self._seconds, self.trace = request, 0.0, self._slow.new_trace()
-        return self.trace
-
-    def waited(self, seconds: float) -> None:
-        """The read waited so long for it."""
-        self._seconds += seconds
-
-    def end(self, outcome: Answer | AccelError) -> None:
-        """It is over; nothing if there is none."""
-        if self._request is not None:
-            self._slow.note(self._request, outcome, self.trace, self._seconds)
-            self._request = None
-
-    def leave(self, reason: str = "the read gave the lookup up") -> None:
-        """The read goes on without its answer, or is over."""
-        self.end(LookupTimedOut(reason))

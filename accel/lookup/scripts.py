@@ -57,7 +57,8 @@ from loaders.parallel import Arrivals
 from loaders.tracing import Span, begin_span, current
 
 if TYPE_CHECKING:
-    from accel.lookup.explain import ReadWatch, Trace
+    from accel.lookup.explain import Trace
+    from accel.lookup.slow_lookups import ReadWatch
 
 
 T = TypeVar("T")

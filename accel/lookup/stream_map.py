@@ -19,12 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.errors import UnknownStream
-from accel.image import OPEN_END, MetadataImage, NodeImage, StreamImage, version_number
+from accel.image import OPEN_END, UNKNOWN, MetadataImage, NodeImage, StreamImage, version_number
 from accel.lookup.known_ranges import KnownRanges, columns_of, join_ranges
 from accel.lookup.steps import IndexCache
 
 OBJECTS_MAX: Final = 20_000
-"""Of each node, the last ones; a map of more would be no map."""
+"""Of each node, around an offset or the last ones; a map of more would be no map."""
+
+EXPLAINED_MAX: Final = 2_000
+"""Of each node, in the map that an explanation has: notebooks keep it."""
 
 Span = tuple[int, int]
 
@@ -36,7 +39,7 @@ class NodeMap(msgspec.Struct, frozen=True):
         node_id: the node.
         owned: [start, end) of the offsets that it owns; -1 as an end is open.
         listed: objects of its list.
-        first: position of the first mark: 0 unless the list has more than 20,000 objects.
+        first: position of the first mark: 0 unless the list has more objects than the map, 20,000.
         marks: one character an object, see above.
         known: [position, object id, start, end] of each object that is known to hold the stream, by position.
         holes: [start, end) of owned offsets of which it is proven that no listed object holds them.
@@ -60,6 +63,7 @@ class StreamMap(msgspec.Struct, frozen=True):
         image_version: of the image at hand, as one number.
         nodes: those that own, or owned, offsets of it, in that order.
         stream_objects: [object id, start, end] of the objects that are its own.
+        listed_bytes: size of all objects of these lists, and of its own; -1 if the image lacks the size of one.
     """
 
     stream_id: int
@@ -67,10 +71,25 @@ class StreamMap(msgspec.Struct, frozen=True):
     image_version: int
     nodes: list[NodeMap]
     stream_objects: list[tuple[int, int, int]]
+    listed_bytes: int
 
 
-def map_stream(image: MetadataImage, index_cache: IndexCache, stream_id: int) -> StreamMap:
+def map_stream(
+    image: MetadataImage,
+    index_cache: IndexCache,
+    stream_id: int,
+    offset: int | None = None,
+    *,
+    objects_max: int = OBJECTS_MAX,
+) -> StreamMap:
     """The map of a stream. Pure but for the index cache, whose lock it takes; loads nothing.
+
+    Args:
+        image: that is at hand.
+        index_cache: what memory knows.
+        stream_id: the stream.
+        offset: of a list with more than `objects_max` objects, the map has those around this offset; None = the last.
+        objects_max: of each node.
 
     Raises:
         UnknownStream: the image does not have it.
@@ -82,11 +101,28 @@ def map_stream(image: MetadataImage, index_cache: IndexCache, stream_id: int) ->
         raise UnknownStream(stream_id, str(image.version))
     own = [(each.ref.object_id, each.start, each.end) for each in stream.stream_objects]
     nodes = dict.fromkeys(owned.node_id for owned in stream.ranges)
-    maps = [_node_map(image.node(node_id), index_cache, stream) for node_id in nodes]
-    return StreamMap(stream_id, stream.start_offset, version_number(image.version), maps, own)
+    lists = [image.node(node_id) for node_id in nodes]
+    maps = [_node_map(node, index_cache, stream, offset, objects_max) for node in lists]
+    version = version_number(image.version)
+    return StreamMap(stream_id, stream.start_offset, version, maps, own, _listed_bytes(lists, stream))
 
 
-def _node_map(node: NodeImage, index_cache: IndexCache, stream: StreamImage) -> NodeMap:
+def _listed_bytes(lists: Iterable[NodeImage], stream: StreamImage) -> int:
+    sizes = [*(node.size_bytes for node in lists), *(each.ref.size_bytes for each in stream.stream_objects)]
+    return UNKNOWN if UNKNOWN in sizes else sum(sizes)
+
+
+def _first_shown(ranges: KnownRanges, listed: int, offset: int | None, objects_max: int) -> int:
+    """The first position of a map, such that an offset is in the middle of it."""
+    if offset is None or not len(ranges.positions):
+        return max(0, listed - objects_max)
+    at = min(int(np.searchsorted(ranges.starts, offset, side="right")), len(ranges.positions) - 1)
+    return max(0, min(int(ranges.positions[at]) - objects_max // 2, listed - objects_max))
+
+
+def _node_map(
+    node: NodeImage, index_cache: IndexCache, stream: StreamImage, offset: int | None, objects_max: int
+) -> NodeMap:
     facts = index_cache.facts(node, stream.stream_id)
     excluded = node.excludes(stream.stream_id)
     ruled_out = facts.filtered if excluded is None else facts.filtered | excluded
@@ -98,14 +134,15 @@ def _node_map(node: NodeImage, index_cache: IndexCache, stream: StreamImage) -> 
     owned = [(each.start, each.end) for each in stream.ranges if each.node_id == node.node_id]
     if stream.ranges[-1].node_id == node.node_id:
         owned[-1] = (owned[-1][0], OPEN_END)
-    first = max(0, len(node) - OBJECTS_MAX)
+    first = _first_shown(ranges, len(node), offset, objects_max)
+    end = first + objects_max
     return NodeMap(
         node_id=node.node_id,
         owned=owned,
         listed=len(node),
         first=first,
-        marks="".join(marks[first:].tolist()),
-        known=[row for row in _rows(ranges, node.object_ids) if row[0] >= first],
+        marks="".join(marks[first:end].tolist()),
+        known=[row for row in _rows(ranges, node.object_ids) if first <= row[0] < end],
         holes=list(_holes(ranges, owned, stream)),
     )
 

@@ -1,8 +1,9 @@
 """The console: one page, with what it asks. It loads nothing from elsewhere, and knows what the routes tell, no more.
 
     /                    the page
-    /console.css         how it looks, light and dark
-    /console.js          asks the routes below /v1, and draws SVG
+    /console.css         how it looks
+    /console.js          asks the routes below /v1
+    /drawing.css, .js    draws what they tell; notebooks draw with the same (`accel.drawing`)
     GET /v1/map          a stream's objects, as memory knows them
     GET /v1/prices       what a request costs, for the figures of the page
 
@@ -20,6 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from accel import drawing
+from accel.drawing import drawing_file
 from accel.lookup.stream_map import StreamMap
 from accel.server.operations import Asked, Operation, json_response
 from accel.server.sidecar import Sidecar
@@ -28,14 +31,17 @@ FILES: Final = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/console.css": ("console.css", "text/css; charset=utf-8"),
     "/console.js": ("console.js", "text/javascript; charset=utf-8"),
+    "/drawing.css": ("drawing.css", "text/css; charset=utf-8"),
+    "/drawing.js": ("drawing.js", "text/javascript; charset=utf-8"),
 }
-"""Path -> file of this package, and its type."""
+"""Path -> file of this package or of `accel.drawing`, and its type."""
 
 
 class MapQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of which stream."""
+    """Of which stream; of a list longer than 20,000 objects those around an offset, or the last ones."""
 
     stream_id: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+    offset: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
 
 
 class Prices(Struct, frozen=True):
@@ -48,7 +54,8 @@ class Prices(Struct, frozen=True):
 
 async def stream_map(sidecar: Sidecar, asked: Asked) -> Response:
     """`GET /v1/map`: in a thread, as lists may be long; it loads nothing."""
-    return json_response(await sidecar.in_thread(sidecar.accelerator.stream_map, asked.query.stream_id))
+    query: MapQuery = asked.query
+    return json_response(await sidecar.in_thread(sidecar.accelerator.stream_map, query.stream_id, query.offset))
 
 
 async def prices(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - the form of operations
@@ -71,7 +78,8 @@ def page_routes() -> list[Route]:
 
 
 def _file_route(path: str, name: str, media_type: str) -> Route:
-    content = resources.files("accel.server").joinpath("page", name).read_bytes()
+    own = resources.files("accel.server").joinpath("page", name)
+    content = drawing_file(name) if name in drawing.FILES else own.read_bytes()
 
     async def answer(_: Request) -> Response:
         return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})

@@ -50,7 +50,9 @@ SECURITY_HEADERS: Final = (
 )
 """A page that the sidecar serves loads its own files only, and no inline script."""
 
-OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/", "/console.css", "/console.js"})
+OPEN_PATHS: Final = frozenset(
+    {"/healthz", "/readyz", "/", "/console.css", "/console.js", "/drawing.css", "/drawing.js"}
+)
 """Asked by orchestrators and by browsers that open the page, which have no token; they tell nothing of the data."""
 
 FORWARDED_PATHS: Final = ("/accel/",)

@@ -30,6 +30,9 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 EPOCHS_MAX: Final = 1_000
 """Epochs, scopes or streams of one answer."""
 
+CUTS_MAX: Final = 100
+"""Recorded cuts of one answer."""
+
 
 class SegmentsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Without a time: the segments of now."""
@@ -49,6 +52,12 @@ class EpochsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     from_ms: Moment = 0
     to_ms: Moment = 10**14 - 1
     limit: Annotated[int, Meta(ge=1, le=EPOCHS_MAX)] = 100
+
+
+class CutsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """At most so many recorded cuts, the last ones; each is a request to the store."""
+
+    limit: Annotated[int, Meta(ge=1, le=CUTS_MAX)] = 20
 
 
 class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,6 +147,22 @@ class Head(Struct, frozen=True):
 
     cut: dict[str, int]
     is_deleting: bool
+
+
+class RecordedCut(Struct, frozen=True):
+    """A cut that retention recorded: when, how much lay before it, and its offsets by segment."""
+
+    recorded_ms: int
+    size: int
+    cut: dict[str, int]
+
+
+class RecordedCuts(Struct, frozen=True):
+    """The last recorded cuts, the newest one last; `more` says whether there are older ones. Sizes have the unit."""
+
+    cuts: list[RecordedCut]
+    more: bool
+    unit: str
 
 
 class Lag(Struct, frozen=True):
@@ -237,6 +262,18 @@ async def head(sidecar: Sidecar, asked: Asked) -> Response:
     return json_response(await _ask(sidecar, asked, question))
 
 
+async def recorded_cuts(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET .../cuts`."""
+    limit = asked.query.limit
+
+    def question(stream: Stream) -> RecordedCuts:
+        found, more = stream.retention.last_cuts(limit)
+        cuts = [RecordedCut(each.recording_time_ms, each.recorded_size, _named(each.cut)) for each in found]
+        return RecordedCuts(cuts, more, stream.configuration().offset_unit.value)
+
+    return json_response(await _ask(sidecar, asked, question))
+
+
 async def compare_cuts(sidecar: Sidecar, asked: Asked) -> Response:
     """`POST .../cuts:compare`."""
     one, other = _cut(asked.body.cut), _cut(asked.body.other)
@@ -314,6 +351,9 @@ OPERATIONS: Final = (
         "GET", "predecessors", "The segments that one follows.", predecessors, query=SegmentQuery, reply=Neighbours
     ),
     _of_stream("GET", "head", "The cut that the stream begins with.", head, reply=Head),
+    _of_stream(
+        "GET", "cuts", "The cuts that retention recorded last.", recorded_cuts, query=CutsQuery, reply=RecordedCuts
+    ),
     _of_stream("GET", "lag", "How far a reader group is behind.", lag, query=LagQuery, reply=Lag),
     _of_stream("POST", "cuts:compare", "How a cut lies to another one.", compare_cuts, body=TwoCuts, reply=CutOrder),
     _of_stream("POST", "cuts:between", "What lies between two cuts.", between_cuts, body=CutSpan, reply=Between),

@@ -315,6 +315,11 @@ class CountingStore(DecoratedStore):
         with self._lock:
             return StoreCounts(dict(self._counts))
 
+    def moved_bytes(self) -> int:
+        """The bytes that were sent and received until now."""
+        total = self.snapshot().total
+        return total.sent_bytes + total.received_bytes
+
     def reset(self) -> StoreCounts:
         """Begin again at zero, and return the counts until now."""
         with self._lock:

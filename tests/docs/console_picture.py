@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.sync_api import expect, sync_playwright
 
 from tests.accel.server.asking import STREAM
-from tests.accel.server.test_console import BROWSER, example_store
+from tests.accel.server.browsing import BROWSER, example_store
 from tests.accel.server.test_served import served
 
 PICTURE = Path(__file__).parents[2] / "docs" / "img" / "console.png"

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import boto3
+import botocore.loaders
+import botocore.session
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -36,8 +39,13 @@ MARKER = "named_server"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known, and let all sessions of botocore share one loader.
+
+    Each new session parses 2 MB of JSON (the models of S3, the endpoints of all regions), which takes longer than most
+    tests. A loader keeps what it has parsed, and the clients of one session share it already.
+    """
     config.addinivalue_line("markers", f"{MARKER}: takes the S3 server that {VARIABLES[0]} names")
+    botocore.session.create_loader = cache(botocore.loaders.create_loader)
 
 
 @pytest.hookimpl(tryfirst=True)  # before anybody selects by markers

@@ -49,6 +49,7 @@ class CompactionWork:
         plan_with: Callable[[CompactionSettings, Callable[..., object]], CompactionPlan],
         merge_with: Callable[[CompactionPlan, Callable[..., object]], CompactionReport],
         output: Output,
+        moved: Callable[[], int] | None = None,
     ) -> int:
         """Plan, compact unless it is a dry run, and print; gives the exit code.
 
@@ -56,13 +57,14 @@ class CompactionWork:
             plan_with: plans; here, or on Spark.
             merge_with: carries a plan out likewise.
             output: how to print.
+            moved: gives the bytes that went over the network so far, if this process knows.
         """
-        with output.progress("planning nodes") as tell:
+        with output.progress("planning nodes", moved=moved) as tell:
             plan = plan_with(self.settings, tell)
         if self.is_dry_run:
             output.show(shown_compaction(plan, None))
             return 0
-        with output.progress("merging groups", len(plan.groups)) as tell:
+        with output.progress("merging groups", plan.source_bytes, is_bytes=True) as tell:
             report = merge_with(plan, tell)
         output.show(shown_compaction(plan, report))
         return EXIT_PARTIAL if report.is_partial else 0
@@ -183,11 +185,13 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, store:
     if image is not None:
         show_foreign_plan(work, image, store.open(), output)
         return
-    with ObjectCatalog.open(store.open()) as catalog:
+    opened = store.open()
+    with ObjectCatalog.open(opened) as catalog:
         code = work.carry_out(
             lambda settings, tell: plan_compaction(catalog, settings, progress=tell),
             lambda plan, tell: compact(catalog, plan, progress=tell),
             output,
+            opened.moved_bytes,
         )
     end_with(code)
 

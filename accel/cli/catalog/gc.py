@@ -100,7 +100,8 @@ class Collection:
             scan: who goes through the bucket; this process by default.
         """
         output.note("going through the bucket")
-        plan = plan_collection(catalog, allow_empty_nodes=self.empty_nodes, scan=scan)
+        with output.progress("keys seen") as tell:
+            plan = plan_collection(catalog, allow_empty_nodes=self.empty_nodes, progress=tell, scan=scan)
         if not self.yes:
             output.show(shown_collection(plan, None, self.limit))
             return 0

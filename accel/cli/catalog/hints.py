@@ -52,20 +52,27 @@ class HintWork:
     nodes: frozenset[int] | None
     is_dry_run: bool
 
-    def carry_out(self, plan_with: PlanHints, build_with: BuildHints, output: Output) -> int:
+    def carry_out(
+        self,
+        plan_with: PlanHints,
+        build_with: BuildHints,
+        output: Output,
+        moved: Callable[[], int] | None = None,
+    ) -> int:
         """Plan, build unless it is a dry run, and print; gives the exit code.
 
         Args:
             plan_with: plans; here, or on Spark.
             build_with: builds likewise.
             output: how to print.
+            moved: gives the bytes that went over the network so far, if this process knows.
         """
-        with output.progress("looking at hints") as tell:
+        with output.progress("looking at hints", moved=moved) as tell:
             plan = plan_with(self, tell)
         if self.is_dry_run:
             output.show(shown_hints(plan, None))
             return 0
-        with output.progress("building hints") as tell:
+        with output.progress("building hints", moved=moved) as tell:
             report = build_with(plan, tell)
         output.show(shown_hints(plan, report))
         return EXIT_PARTIAL if report.is_partial else 0
@@ -171,7 +178,8 @@ def build_both(*, work: HintWork, image: MetadataImage | None, store: StoreChoic
 
 
 def _in_this_process(work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> int:
-    with opened_catalog(store.open(), image) as catalog:
+    opened = store.open()
+    with opened_catalog(opened, image) as catalog:
 
         def plan_with(work: HintWork, tell: Callable[..., object]) -> HintPlan:
             try:
@@ -179,7 +187,9 @@ def _in_this_process(work: HintWork, image: MetadataImage | None, store: StoreCh
             except ValueError as error:
                 raise click.BadParameter(str(error), param_hint="'--node'") from error
 
-        return work.carry_out(plan_with, lambda plan, tell: build_hints(catalog, plan, progress=tell), output)
+        return work.carry_out(
+            plan_with, lambda plan, tell: build_hints(catalog, plan, progress=tell), output, opened.moved_bytes
+        )
 
 
 def shown_hints(plan: HintPlan, report: HintReport | None) -> Shown:

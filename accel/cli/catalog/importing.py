@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -70,13 +70,15 @@ def import_command(
     if sum((node is not None, nodes is not None, abandon)) != 1:
         raise click.UsageError("Expected one of --node, --nodes and --abandon.")
     owners = _nodes(node, nodes)
-    with ObjectCatalog.open(store.open()) as catalog:
+    opened = store.open()
+    with ObjectCatalog.open(opened) as catalog:
         if owners is None:
             was_there = abandon_import(catalog)
             what = "abandoned; no object was touched" if was_there else "no import was under way"
             output.show(said(what, abandoned=was_there))
             return
-        plan = _planned(catalog, store, ImportChoice(owners, frozenset(leave_out), skip_bad), output, keep=yes)
+        choice = ImportChoice(owners, frozenset(leave_out), skip_bad)
+        plan = _planned(catalog, store, choice, output, keep=yes, moved=opened.moved_bytes)
         is_possible = not plan.report.hindrances
         if yes and is_possible:
             commit_import(catalog, plan)
@@ -87,12 +89,19 @@ def import_command(
 
 
 def _planned(
-    catalog: ObjectCatalog, store: StoreChoice, choice: ImportChoice, output: Output, *, keep: bool
+    catalog: ObjectCatalog,
+    store: StoreChoice,
+    choice: ImportChoice,
+    output: Output,
+    *,
+    keep: bool,
+    moved: Callable[[], int],
 ) -> ImportPlan:
-    objects = bucket_objects(catalog)
+    with output.progress("keys seen") as tell:
+        objects = bucket_objects(catalog, tell)
     if not len(objects.ids) and (wrong := wrong_place(store, catalog.parts.layout)) is not None:
         raise wrong
-    with output.progress("reading indexes", len(objects.ids)) as tell:
+    with output.progress("reading indexes", len(objects.ids), moved=moved) as tell:
         return plan_import(catalog, objects, choice, keep=keep, progress=tell)
 
 

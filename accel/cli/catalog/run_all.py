@@ -157,19 +157,23 @@ def run_all(*, work: CompactionWork, wanted: Collection, store: StoreChoice, out
     """
 
     def compacts(work: CompactionWork, output: Output) -> int:
-        with ObjectCatalog.open(store.open()) as catalog:
+        opened = store.open()
+        with ObjectCatalog.open(opened) as catalog:
             return work.carry_out(
                 lambda settings, tell: plan_compaction(catalog, settings, progress=tell),
                 lambda plan, tell: compact(catalog, plan, progress=tell),
                 output,
+                opened.moved_bytes,
             )
 
     def builds(work: HintWork, output: Output) -> int:
-        with opened_catalog(store.open(), None) as catalog:
+        opened = store.open()
+        with opened_catalog(opened, None) as catalog:
             return work.carry_out(
                 lambda work, tell: plan_hints(catalog, work.choice, nodes=work.nodes, progress=tell),
                 lambda plan, tell: build_hints(catalog, plan, progress=tell),
                 output,
+                opened.moved_bytes,
             )
 
     def collects(wanted: Collection, output: Output) -> int:

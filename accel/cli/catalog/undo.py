@@ -149,7 +149,8 @@ def restored_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
     """
     with ObjectCatalog.open(store.open()) as catalog:
         output.note("going through the bucket")
-        plan = plan_restored(catalog)
+        with output.progress("keys seen") as tell:
+            plan = plan_restored(catalog, progress=tell)
         if not yes:
             output.show(_shown_restore(plan, "", {}))
             return

@@ -46,7 +46,7 @@ def verify(*, store: StoreChoice, output: Output) -> None:
     something could not be checked; advice (in small letters) ends with 0.
     """
     opened = store.open()
-    with ObjectCatalog.open(opened) as catalog, output.progress("verifying") as tell:
+    with ObjectCatalog.open(opened) as catalog, output.progress("verifying", moved=opened.moved_bytes) as tell:
         verification = verify_catalog(catalog, progress=tell)
     total = opened.snapshot().total
     show_verification(verification, total.requests, total.received_bytes, output)

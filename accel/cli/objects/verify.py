@@ -396,7 +396,10 @@ def verify(
     subjects = _subjects(names, everything=everything, image=place.image, targets=targets)
     verification = ObjectVerification(with_data=data)
     verifier = Verifier(targets, with_data=data)
-    with ThreadPoolExecutor(parallel) as executor, output.progress("verifying", len(subjects)) as tell:
+    with (
+        ThreadPoolExecutor(parallel) as executor,
+        output.progress("verifying", len(subjects), moved=lambda: targets.reads[1]) as tell,
+    ):
 
         def check(subject: Subject) -> Checked:
             checked = verifier.check(subject)

@@ -129,6 +129,17 @@ class RetentionWorkflow:
             raise NotInHistory(f"expected a cut recorded at {recording_time_ms}, found none", Sought.CUT)
         return versioned.value
 
+    def last_cuts(self, limit: int) -> tuple[list[StreamCutRecord], bool]:
+        """The last recorded cuts, the newest one last, and whether there are older ones. 1 call, and 1 for each.
+
+        Args:
+            limit: at most so many, at least 1; one that is purged meanwhile is left out.
+        """
+        known = self.read()
+        times_ms = known.times_ms[-checked_integer("the limit of cuts", limit, 1) :].tolist()
+        found = self._parts.each(lambda time_ms: self._parts.keys.cut(time_ms).read(), times_ms)
+        return [each.value for each in found if each is not None], len(known) > len(times_ms)
+
     def add(self, recording_time_ms: int, size: int, cut: Mapping[int, int]) -> RetentionSet:
         """Record a cut; not if one was recorded at that time or later. 3 calls.
 

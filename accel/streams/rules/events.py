@@ -55,7 +55,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.errors import CorruptObject
+from accel.errors import CorruptObject, MissingExtra
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.values import segment_text
 from accel.units import milliseconds
@@ -180,9 +180,12 @@ class EventBatch(Sequence[Event]):
         Columns: `segment_id`, `offset` and `next_offset` are int64, `value` is uint64, `payload` is large_binary.
 
         Raises:
-            ImportError: pyarrow is not installed; the extra `arrow` brings it.
+            MissingExtra: pyarrow is not installed; the extra `arrow` brings it.
         """
-        import pyarrow as pa  # noqa: PLC0415 - an extra, for who wants columns
+        try:
+            import pyarrow as pa  # noqa: PLC0415 - an extra, for who wants columns
+        except ModuleNotFoundError as error:
+            raise MissingExtra(f"columns need pyarrow: pip install 'accel-streams[arrow]' ({error})") from error
 
         count = len(self)
         buffers = [None, pa.py_buffer(np.ascontiguousarray(self.bounds)), pa.py_buffer(self.data)]

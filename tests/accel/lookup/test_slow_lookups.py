@@ -58,7 +58,7 @@ def test_a_slow_lookup_is_kept_with_its_trace_and_one_of_memory_is_not(caplog: p
         assert json.loads(json.dumps(slow.to_dict()))["ended_ms"] == slow.ended_ms
         for start in range(100, 400, 100):
             one.get_objects(STREAM, start, start + 5, 1)
-        told = [record for record in caplog.records if record.name == "accel.lookup.explain"]
+        told = [record for record in caplog.records if record.name == "accel.lookup.slow_lookups"]
         assert len(told) == 1
         assert told[0].levelno == logging.WARNING
         assert f"a lookup of stream {STREAM} from 5 on took" in told[0].getMessage()

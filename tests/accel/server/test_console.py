@@ -2,94 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
 
-import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 import accel
 from loaders.store import MemoryStore
 from tests.accel.server.asking import STREAM, filled
-from tests.accel.server.test_served import Served, served
-
-BROWSER = os.environ.get("ACCEL_TEST_BROWSER") or shutil.which("chromium") or shutil.which("google-chrome")
-WITH_BROWSER = pytest.mark.skipif(
-    BROWSER is None, reason="no chromium in PATH, and ACCEL_TEST_BROWSER names none: make test-browser installs one"
-)
-WAIT_MS = 60_000
-
-
-def example_store() -> MemoryStore:
-    """40 objects of one stream, and a stream whose keys were split, merged and truncated."""
-    store = filled(40)
-    with accel.connect(store) as connection:
-        connection.create_scope("shop")
-        connection.create_stream("shop", "orders")
-        stream = connection.stream("shop", "orders")
-        stream.split("0@0")
-        upper = stream.current_epoch().segments[1]
-        stream.split(upper.id)
-        stream.merge(*(each.id for each in stream.current_epoch().segments[1:]))
-        stream.truncate({each.id: 0 for each in stream.epochs.epoch(1).segments})
-    return store
-
-
-@dataclass
-class Shown:
-    """The page in a browser, and what went wrong in it."""
-
-    page: Page
-    sidecar: Served
-    troubles: list[str] = field(default_factory=list)
-
-    def explain(self, stream: int, start: int, end: int) -> None:
-        """Type a read and ask for it, with the keyboard alone."""
-        for name, value in (("Stream", stream), ("Start", start), ("End, or -1", end)):
-            self.page.locator("#read").get_by_label(name).fill(str(value))
-        self.page.keyboard.press("Enter")
-
-    def violations(self) -> list[str]:
-        """What breaks rules of accessibility, as seen now."""
-        told = Axe().run(self.page).response["violations"]
-        return [f"{each['id']}: {each['nodes'][0]['html']}" for each in told]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@contextmanager
-def shown(browser: Browser, store: MemoryStore, **options: Any) -> Iterator[Shown]:
-    with served(store) as sidecar:
-        context = browser.new_context(**options)
-        page = context.new_page()
-        page.set_default_timeout(WAIT_MS)
-        expect.set_options(timeout=WAIT_MS)
-        one = Shown(page, sidecar)
-        page.on("pageerror", lambda error: one.troubles.append(str(error)))
-        page.on("request", lambda asked: one.troubles.extend([asked.url] * (str(sidecar.port) not in asked.url)))
-        page.goto(f"http://127.0.0.1:{sidecar.port}/")
-        page.wait_for_selector("#figures div")
-        yield one
-        context.close()
+from tests.accel.server.browsing import WITH_BROWSER, example_store, shown
 
 
 @WITH_BROWSER
 def test_a_read_is_explained_and_drawn_and_the_page_is_accessible(browser: Browser) -> None:
     with shown(browser, example_store()) as one:
         page = one.page
-        expect(page.locator("#state")).to_have_text("ready")
         one.explain(STREAM, 1500, 1900)
         expect(page.locator("#answer")).to_contain_text("4 objects; end at 1,900")
         expect(page.locator("#map svg .picked").nth(3)).to_be_attached()  # the map comes after the answer
@@ -104,20 +30,52 @@ def test_a_read_is_explained_and_drawn_and_the_page_is_accessible(browser: Brows
 
 
 @WITH_BROWSER
-def test_a_history_is_drawn_with_its_splits_merges_and_beginning(browser: Browser) -> None:
+def test_a_history_is_drawn_with_its_splits_merges_cuts_and_beginning(browser: Browser) -> None:
     with shown(browser, example_store(), color_scheme="dark", viewport={"width": 390, "height": 800}) as one:
         page = one.page
-        page.get_by_label("Scope").fill("shop")
-        page.locator("#history-form").get_by_label("Stream").fill("orders")
-        page.keyboard.press("Enter")
-        expect(page.locator("#epochs svg[role=img]")).to_be_visible()
-        rows = [row.split() for row in page.locator("#epochs tbody tr").all_inner_texts()]
+        one.history("shop", "orders")
+        drawn = page.locator("#epochs svg[role=img]")
+        expect(drawn).to_be_visible()
+        rows = [row.split() for row in page.locator("#epochs table.epochs tbody tr").all_inner_texts()]
         assert [(row[2], row[3]) for row in rows[1:]] == [("1", "0"), ("1", "0"), ("0", "1")]
-        assert page.locator("#epochs svg line.cut").count() == 2
-        assert page.locator("#history-text").inner_text().startswith("4 epochs. It begins with")
+        assert drawn.get_attribute("aria-label") == (
+            "4 epochs; the last has 2 segments; 3 recorded cuts; 1 truncated segment"
+        )
+        cuts = [row.split("\t") for row in page.locator("#epochs table.cuts tbody tr").all_inner_texts()]
+        assert [(row[0], row[2], row[4]) for row in cuts] == [
+            ("1", "0 records", ""),
+            ("2", "70 records", "yes"),
+            ("3", "500 records", ""),
+        ]
+        assert page.locator("#epochs svg path.recorded").count() == 2
+        began = page.locator("#epochs svg path.cut title").all_text_contents()
+        assert [re.sub(r"recorded \S+:", "recorded:", each) for each in began] == [
+            "cut 2, recorded: 1@1 from 0, 2@1 from 0"
+        ]
+        gone = page.locator("#epochs svg rect[fill='url(#p-absent)'] title").all_text_contents()
+        assert gone == ["segment 0@0: keys [0, 1)"]
+        assert page.locator("#history-text").inner_text().startswith("4 epochs. 3 recorded cuts. It begins with 1@1")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert one.violations() == []
         assert one.troubles == []
+
+
+@WITH_BROWSER
+def test_cuts_lie_within_the_columns_of_the_times_at_which_they_were_recorded(browser: Browser) -> None:
+    with shown(browser, example_store()) as one:
+        one.history("shop", "orders")
+        expect(one.page.locator("#epochs svg path.cut")).to_be_attached()
+        boxes = {
+            name: box
+            for each in one.page.locator("#epochs svg rect[fill^='url(#p-'], #epochs svg path").all()
+            if (name := each.text_content()) and (box := each.bounding_box()) is not None
+        }
+        by_cut = {name[:5]: box["x"] + box["width"] / 2 for name, box in boxes.items() if name.startswith("cut ")}
+        first, lower = boxes["segment 0@0: keys [0, 1)"], boxes["segment 1@1: keys [0, 0.5)"]
+        assert first["x"] < by_cut["cut 1"] < first["x"] + first["width"]
+        assert first["x"] + first["width"] < by_cut["cut 2"] < by_cut["cut 3"] < lower["x"] + lower["width"] + 2
+        heights = [box["height"] for name, box in boxes.items() if name.startswith("cut ")]
+        assert min(heights) > 200, "a cut of all keys crosses the whole picture"
 
 
 @WITH_BROWSER
@@ -141,3 +99,16 @@ def test_a_map_alone_opens_nothing_and_shows_all_as_unknown(browser: Browser) ->
         label = one.page.locator("#map figure svg[role=img]").get_attribute("aria-label") or ""
         assert "5 unknown" in label
         assert one.page.locator("#answer").inner_text() == ""
+
+
+@WITH_BROWSER
+def test_a_history_without_cuts_says_so(browser: Browser) -> None:
+    store = MemoryStore()
+    with accel.connect(store, create=True) as connection:
+        connection.create_scope("shop")
+        connection.create_stream("shop", "orders")
+    with shown(browser, store) as one:
+        one.history("shop", "orders")
+        expect(one.page.locator("#epochs")).to_contain_text("retention has not run")
+        assert one.page.locator("#epochs svg path.recorded").count() == 0
+        assert one.violations() == []

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import accel
-from accel.lookup.stream_map import _without
+from accel.drawing import FILES, drawing_file
+from accel.image import UNKNOWN
+from accel.lookup.stream_map import _without, map_stream
 from accel.server import Sidecar
 from accel.server.guard import App
 from loaders.format import RecordBatch
@@ -22,11 +24,16 @@ PAGE = Path(accel.__file__).parent / "server" / "page"
 
 def test_the_page_has_no_inline_code_and_loads_its_own_files_only() -> None:
     text = (PAGE / "index.html").read_text()
-    assert set(re.findall(r'(?:src|href)="([^"]*)"', text)) == {"/console.js", "/console.css", "data:,"}
+    own = {"/console.js", "/console.css", "/drawing.css", "data:,"}
+    assert set(re.findall(r'(?:src|href)="([^"]*)"', text)) == own
     assert re.search(r"\son\w+=|style=|<style|<script(?![^>]*src=)", text) is None
-    script = (PAGE / "console.js").read_text()
+    script = (PAGE / "console.js").read_text() + "".join(drawing_file(name).decode() for name in FILES)
     assert set(re.findall(r"https?://[^\"' ]+", script)) == {"http://www.w3.org/2000/svg"}
-    assert re.search(r"innerHTML|eval\(|new Function|localStorage", script) is None
+    assert set(re.findall(r'from "([^"]*)"', script)) == {"/drawing.js"}
+    assert (
+        re.search(r"innerHTML|outerHTML|insertAdjacent|eval\(|new Function|(local|session)Storage|cookie", script)
+        is None
+    )
 
 
 def run(work: Any, store: MemoryStore, **settings: Any) -> None:
@@ -39,7 +46,7 @@ def run(work: Any, store: MemoryStore, **settings: Any) -> None:
 
 def test_the_page_is_given_without_a_token_and_what_it_asks_is_not() -> None:
     async def work(app: App, _: Sidecar) -> None:
-        for path in ("/", "/console.css", "/console.js"):
+        for path in ("/", "/console.css", "/console.js", "/drawing.css", "/drawing.js"):
             reply = await ask(app, path)
             assert (reply.status, "script-src 'self'" in reply.headers["content-security-policy"]) == (200, True)
         assert (await ask(app, "/v1/map?stream_id=1")).status == 401
@@ -80,6 +87,33 @@ def test_a_map_shows_what_is_excluded_and_what_is_open_still() -> None:
         assert (node["marks"], [row[2:] for row in node["known"]]) == ("kxk", [[0, 100], [100, 110]])
 
     run(work, store)
+
+
+def test_a_map_of_a_list_too_long_for_it_has_what_is_around_an_offset() -> None:
+    with settled(line_store(40), line_image(list(range(40)))) as one:
+        one.get_objects(LINE_STREAM, 105, 125, limit=9)
+        engine = one._engine
+        image, index_cache = engine.images.image, engine.index_cache
+        maps = [map_stream(image, index_cache, LINE_STREAM, at, objects_max=8).nodes[0] for at in (None, 105, 0, 10**9)]
+        whole = one.stream_map(LINE_STREAM, 105)
+    assert [(node.listed, len(node.marks)) for node in maps] == [(40, 8)] * 4
+    assert [node.first for node in maps if node.first + 8 <= 40] == [node.first for node in maps]
+    assert maps[0].first == 32
+    assert any(row[2] <= 105 < row[3] for row in maps[1].known)
+    assert maps[2].first <= maps[1].first <= maps[3].first
+    assert all(node.first <= row[0] < node.first + 8 for node in maps for row in node.known)
+    assert (whole.nodes[0].first, len(whole.nodes[0].marks)) == (0, 40)
+
+
+def test_a_map_tells_the_bytes_of_the_lists_or_that_the_image_lacks_them() -> None:
+    async def work(app: App, sidecar: Sidecar) -> None:
+        told = (await ask(app, f"/v1/map?stream_id={STREAM}")).json
+        image = sidecar.accelerator._engine.images.image
+        assert told["listed_bytes"] == sum(ref.size_bytes for ref in image.node(NODE).refs) > 0
+
+    run(work, filled(3))
+    with settled(line_store(2), line_image([0, 1])) as one:
+        assert one.stream_map(LINE_STREAM).listed_bytes == UNKNOWN
 
 
 def test_a_hole_is_on_the_map_once_it_is_proven() -> None:

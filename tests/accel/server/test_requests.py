@@ -168,11 +168,39 @@ def test_histories_tell_what_the_library_tells() -> None:
         assert (await post(app, f"{base}/cuts:compare", cuts)).json == {"order": "Before"}
         span = (await post(app, f"{base}/cuts:between", {"start": {"0@0": 0}, "end": dict.fromkeys(active, 0)})).json
         assert sorted(span["segments"]) == sorted(["0@0", *active])
+        assert (await ask(app, f"{base}/cuts")).json == {"cuts": [], "more": False, "unit": "records"}
         assert (await ask(app, f"{base}/lag?group=billing")).json == {"group": "billing", "lag_ms": 0, "readers": {}}
         assert (await ask(app, f"{base}/lag?group=nobody")).json["type"] == "urn:accel:NotInHistory"
         assert (await ask(app, "/v1/scopes/shop/streams")).json == {"names": ["orders"], "more": False}
         missing = await ask(app, "/v1/streams/shop/nothing/segments")
         assert missing.status == 404, missing.body
+
+    run(work, store)
+
+
+def test_recorded_cuts_are_told_the_last_ones_and_each_is_read_once() -> None:
+    store = filled(1)
+    with accel.connect(store) as connection:
+        connection.create_scope("shop")
+        connection.create_stream("shop", "orders")
+        stream = connection.stream("shop", "orders")
+        for number in range(5):
+            stream.retention.add(1_000 + number, 10 * number, {0: 10 * number})
+        stream.retention.delete_up_to(1_000)
+
+    async def work(app: App, sidecar: Sidecar) -> None:
+        base = "/v1/streams/shop/orders/cuts"
+        last = [{"recorded_ms": 1_000 + at, "size": 10 * at, "cut": {"0@0": 10 * at}} for at in range(1, 5)]
+        assert (await ask(app, base)).json == {"cuts": last, "more": False, "unit": "records"}
+        few = (await ask(app, f"{base}?limit=2")).json
+        assert (few["cuts"], few["more"]) == (last[2:], True)
+        costs = []
+        for limit in (1, 4):
+            sidecar.store.reset()
+            await ask(app, f"{base}?limit={limit}")
+            costs.append(sidecar.store.reset().total.requests)
+        assert costs[0] == costs[1], "a recorded cut never changes: what was read is not read again"
+        assert (await ask(app, f"{base}?limit=101")).status == 400
 
     run(work, store)
 

@@ -25,7 +25,7 @@ from accel.server import Sidecar, SidecarSettings, sidecar_app
 from accel.server.app import OPERATIONS
 from accel.server.operations import STATUSES, Operation
 from accel.server.serving import make_server
-from loaders.store import CountingStore, MemoryStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.cli.worlds import run
 from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, ask, filled, serving
 from tests.accel.server.test_guard import HeldStore
@@ -35,7 +35,7 @@ from tests.examples import examples
 class Served:
     """A sidecar that runs in a thread."""
 
-    def __init__(self, store: MemoryStore, **chosen: Any) -> None:
+    def __init__(self, store: ObjectStore, **chosen: Any) -> None:
         self.settings = SidecarSettings(port=0, token=TOKEN, **chosen)
         self.server = make_server(sidecar_app(Sidecar(CountingStore(store), self.settings), [other()]), self.settings)
         self.thread = threading.Thread(target=asyncio.run, args=(self.server.serve(),))
@@ -65,7 +65,7 @@ def other() -> Route:
 
 
 @contextmanager
-def served(store: MemoryStore, **chosen: Any) -> Iterator[Served]:
+def served(store: ObjectStore, **chosen: Any) -> Iterator[Served]:
     one = Served(store, **chosen)
     one.thread.start()
     pause = threading.Event()

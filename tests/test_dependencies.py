@@ -1,0 +1,144 @@
+"""Dependencies are used where they are declared, and what is imported is declared: base, extras, tools."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OURS = ("accel", "bloom", "loaders", "range_index", "spark_jobs")
+TOOLS = ("tests", "benchmarks", "examples")
+
+BASE = ""
+PLACES: Mapping[str, tuple[str, ...]] = {
+    BASE: ("accel", "bloom", "loaders", "range_index"),
+    "spark": ("spark_jobs", "loaders/hints/snapshot_parquet.py"),
+    "jvm": ("spark_jobs/session.py",),
+    "server": ("accel/server", "accel/streams/forwarding.py", "accel/streams/connection.py"),
+    "metrics": ("accel/metrics.py", "accel/server"),
+    "obstore": ("loaders/store/obstore_s3.py",),
+    "arrow": ("accel/streams/rules/events.py", "accel/tables"),
+    "demo": ("accel/cli/demo",),
+    "dev": TOOLS,
+}
+"""Where what a group declares is to be imported: folders and modules. Those of extras may not import others' things."""
+
+NOT_IMPORTED: Mapping[tuple[str, str], str] = {
+    ("spark", "pandas"): "PySpark imports it where rows pass through Arrow",
+    ("server", "httptools"): "uvicorn imports it, and parses HTTP in Python without it",
+    ("metrics", "opentelemetry-api"): "taken from sys.modules, if the application has imported it (loaders/tracing.py)",
+    ("demo", "flask"): "moto's server imports it; moto[s3] does not ask for it",
+    ("demo", "flask-cors"): "likewise",
+    ("dev", "hatchling"): "run: builds the wheel",
+    ("dev", "duckdb"): "imported by the lines of docs/querying.md",
+    ("dev", "polars"): "likewise",
+    ("dev", "pytest-timeout"): "pytest finds it",
+    ("dev", "pytest-xdist"): "pytest finds it",
+    ("dev", "ruff"): "run: make check",
+    ("dev", "mypy"): "likewise",
+    ("dev", "import-linter"): "likewise",
+    ("dev", "types-boto3"): "mypy reads it",
+    ("dev", "types-pyyaml"): "mypy reads it",
+    ("dev", "types-cachetools"): "mypy reads it",
+}
+"""What is declared and not imported by us, and why."""
+
+BROUGHT: Mapping[str, str] = {
+    "botocore": "boto3",  # boto3 is a face of it, of the same version; its errors and settings are its own
+    "werkzeug": "flask",
+    "py4j": "pyspark",
+}
+"""What is imported, and asked for by something that is declared."""
+
+
+def groups() -> dict[str, list[str]]:
+    """The names of the projects that each group declares, without those of our own extras."""
+    texts = {BASE: PROJECT["dependencies"], **PROJECT["optional-dependencies"]}
+    named = {group: [canonicalize_name(Requirement(each).name) for each in found] for group, found in texts.items()}
+    return {group: [each for each in found if each != PROJECT["name"]] for group, found in named.items()}
+
+
+GROUPS = groups()
+DECLARED = [(group, name) for group, names in GROUPS.items() for name in names]
+
+
+@cache
+def projects_of_packages() -> dict[str, set[str]]:
+    """What is imported -> the projects that bring it."""
+    return {top: {*map(canonicalize_name, names)} for top, names in metadata.packages_distributions().items()}
+
+
+@cache
+def imports_by_file() -> dict[str, set[str]]:
+    """Our modules, and what each imports from outside the project and the standard library."""
+    files = [path for folder in (*OURS, *TOOLS) for path in (ROOT / folder).rglob("*.py")]
+    return {str(path.relative_to(ROOT)): {*imported(path)} for path in files}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The first part of each name that a module imports when it runs."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        tops = {name.partition(".")[0] for name in names}
+        yield from tops.difference(sys.stdlib_module_names, OURS, TOOLS)
+        if not isinstance(node, ast.expr):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def is_in(file: str, places: tuple[str, ...]) -> bool:
+    """Whether a module is one of these, or lies in one of these folders."""
+    return any(file == place or file.startswith(f"{place}/") for place in places)
+
+
+def groups_of(file: str) -> list[str]:
+    """The groups whose dependencies a module may import: the base, and extras of which it is a part."""
+    return [BASE, *(group for group, places in PLACES.items() if group != BASE and is_in(file, places))]
+
+
+def test_each_group_has_a_place() -> None:
+    assert set(PLACES) == set(GROUPS)
+
+
+@pytest.mark.parametrize(("group", "name"), DECLARED, ids=[f"{group or 'base'}-{name}" for group, name in DECLARED])
+def test_what_is_declared_is_imported_where_it_is_declared(group: str, name: str) -> None:
+    users = [
+        file
+        for file, tops in imports_by_file().items()
+        if any(name in projects_of_packages().get(top, ()) for top in tops)
+    ]
+    own = [file for file in users if is_in(file, PLACES[group]) and (group != BASE or groups_of(file) == [BASE])]
+    assert bool(own) is ((group, name) not in NOT_IMPORTED), f"imported by {own}, elsewhere by {users}"
+
+
+def test_what_is_imported_is_declared_by_the_base_or_the_extra_of_the_module() -> None:
+    undeclared = []
+    for file, tops in imports_by_file().items():
+        allowed = {name for group in groups_of(file) for name in GROUPS[group]}
+        if is_in(file, TOOLS):  # tools may try every extra
+            allowed |= {name for names in GROUPS.values() for name in names}
+        for top in tops:
+            bringing = projects_of_packages().get(top, set())
+            if BROUGHT.get(top) not in allowed and not bringing & allowed:
+                undeclared.append(f"{file} imports {top}")
+    assert undeclared == []
+
+
+def test_each_exception_is_still_one() -> None:
+    assert set(NOT_IMPORTED) <= set(DECLARED)
+    assert set(BROUGHT) <= {top for tops in imports_by_file().values() for top in tops}
