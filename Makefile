@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-browser test-wheel soak check bench clean
+.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests check bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,12 +47,15 @@ test-browser: $(STAMP)  ## run the tests of the console in Chromium (installs it
 test-wheel: $(STAMP)  ## install the wheel with each extra by pip and try it; takes minutes, and a gigabyte of a package index
 	$(BIN)/python -m tests.wheel
 
-SOAK_FUZZ_SECONDS ?= 3600
+SECONDS ?= 3600
+STEPS   ?= inf
+soak: $(STAMP)  ## simulate world after world, then fuzz every decoder, SECONDS each: make soak SECONDS=600, or STEPS=1e6
+	$(BIN)/python -m tests.simulation --seconds $(SECONDS) --total-steps $(STEPS) --report
+	@$(PIP) --quiet --editable '.[fuzz]' || echo "atheris cannot be installed here: mutants only, no coverage guidance"
+	$(BIN)/python -m tests.fuzzing --seconds $(SECONDS)
 
-soak: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples, then fuzz; takes hours
+soak-tests: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200
-	$(PIP) --editable '.[fuzz]' || echo "atheris cannot be installed here: mutants only, without coverage guidance"
-	$(BIN)/python -m tests.fuzzing --seconds $(SOAK_FUZZ_SECONDS)
 
 check: $(STAMP)  ## lint, format, types, direction of imports
 	$(BIN)/ruff check .

@@ -27,7 +27,7 @@ export function svg(name, attributes = {}, ...children) {
 export const count = (number) => Number(number).toLocaleString("en");
 export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 export const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "–");
-export const moment = (ms) => new Date(ms).toISOString().replace(".000Z", "Z");
+export const moment = (ms) => new Date(ms).toISOString().slice(0, 19).replace("T", " ");
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const span = (start, end) => `[${count(start)}, ${end === -1 ? "…" : count(end)})`;
 
@@ -175,6 +175,7 @@ function drawKnown(each, {x}, {step, y}) {
 }
 
 const answerIds = (trace) => new Set((trace && trace.answer ? trace.answer.objects : []).map((found) => found.object_id));
+const SOURCES = {image: "named by the image", memory: "known from memory", snapshot: "told by the snapshot", opened: "opened just now"};
 const picked = (id, x, y, width, height) => titled("rect", {class: "picked", x, y, width: Math.max(3, width), height: Math.max(3, height)}, `the answer has object ${id}`);
 
 function drawRead(each, trace, {x, high}, {step, top, bottom, y, has}) {
@@ -185,6 +186,7 @@ function drawRead(each, trace, {x, high}, {step, top, bottom, y, has}) {
     if (ids.has(id)) parts.push(picked(id, x(from), y(position), x(to) - x(from), step - .5));
   }
   const drawn = new Set();
+  const numbers = []; // above all boxes
   for (const round of trace.events.filter((event) => event.opened && event.node_id === each.node_id)) {
     for (const opened of round.opened) {
       const held = opened.held;
@@ -197,10 +199,10 @@ function drawRead(each, trace, {x, high}, {step, top, bottom, y, has}) {
         `round ${round.number} opened object ${opened.object_id}`));
       if (!held || step < 8) continue;
       const isLate = at + width > x(high) - 14; // no room on the right
-      parts.push(svg("text", {class: "round", x: isLate ? at - 3 : at + width + 3, y: y(opened.position) + step / 2 + 4, "text-anchor": isLate ? "end" : "start"}, `${round.number}`));
+      numbers.push(svg("text", {class: "round", x: isLate ? at - 3 : at + width + 3, y: y(opened.position) + step / 2 + 4, "text-anchor": isLate ? "end" : "start"}, `${round.number}`));
     }
   }
-  return parts;
+  return [...parts, ...numbers];
 }
 
 function drawNode(each, scale, trace, width) {
@@ -254,7 +256,7 @@ function tell(event) {
       + `${counted(event.requests, "request")}, ${size(event.bytes)}; ${held.slice(0, 6).join(", ") || "none holds the stream"}${more}`;
   }
   if (event.owned) return `At ${count(event.offset)}: node ${event.owned.node_id} owns ${span(event.owned.start, event.owned.end)} and lists ${counted(event.listed_objects, "object")}`;
-  if (event.found) return `Took object ${(event.found.ref ? event.found.ref.object_id : event.found.object_id)} with ${span(event.found.start, event.found.end)}, known from ${event.source}`;
+  if (event.found) return `Took object ${(event.found.ref ? event.found.ref.object_id : event.found.object_id)} with ${span(event.found.start, event.found.end)}, ${SOURCES[event.source] || event.source}`;
   if (event.reason) return event.reason;
   if (event.what) return `Snapshot ${event.what}: ${event.trouble || `${event.covered} of ${event.listed} objects covered`}`;
   return event.event;
@@ -277,7 +279,7 @@ export function comparison(before, now, width) {
       ["Objects that its lookup opened", told(before.trace, opened), told(now.trace, opened)]);
   }
   const label = "The stream before and after the image changed";
-  return [node("h3", {}, label), table(label, ["", "Before", "Now"], rows, {class: "comparison"}),
+  return [node("h3", {}, label), table(label, ["What", "Before", "Now"], rows, {class: "comparison"}),
     node("details", {}, node("summary", {}, "The map before"), ...mapView(before.map, before.trace, width).slice(1))];
 }
 
@@ -334,7 +336,7 @@ function drawSegments(segments, gone, {x, y}) {
     const wide = (from, to) => ({x: x(from), width: Math.max(1, x(to) - x(from) - 1)});
     const isGone = gone.has(each.name);
     const whole = titled("rect", {...boxOf(isGone ? "absent" : "known", 0, top, 0, height), ...wide(each.first, each.last + 1)}, title);
-    return isGone ? [whole] : [whole, titled("rect", {...boxOf("unknown", 0, top, 0, height), ...wide(each.first, each.first + Math.min(1, .12 * (each.last - each.first + 1)))}, `segment ${each.name} begins`)];
+    return isGone ? [whole] : [whole, titled("rect", {...boxOf("unknown", 0, top, 0, height), ...wide(each.first, each.first + .12)}, `segment ${each.name} begins`)];
   });
 }
 
@@ -345,21 +347,21 @@ function drawCuts(told, segments, scale, head) {
   told.cuts.forEach((each, at) => {
     const path = cutPath(each.cut, segments, place(each.recorded_ms), scale);
     if (!path) return;
-    parts.push(titled("path", {class: each === begin ? "cut" : "recorded", d: path}, `cut ${at + 1}, recorded ${moment(each.recorded_ms)}: ${cutText(each.cut)}`));
+    parts.push(svg("path", {class: "halo", d: path}), titled("path", {class: each === begin ? "cut" : "recorded", d: path}, `cut ${at + 1}, recorded ${moment(each.recorded_ms)}: ${cutText(each.cut)}`));
     const [, left] = path.match(/^M(\S+)/);
     if (told.cuts.length <= 20) parts.push(svg("text", {class: "round", x: Number(left) + 3, y: scale.y(1) - 4}, `${at + 1}`));
   });
   const path = begin ? null : cutPath(head, segments, null, scale);
-  if (path) parts.push(titled("path", {class: "cut", d: path}, `the stream begins with ${cutText(head)}`));
+  if (path) parts.push(svg("path", {class: "halo", d: path}), titled("path", {class: "cut", d: path}, `the stream begins with ${cutText(head)}`));
   return parts;
 }
 
 function historyTables(told, head) {
   const epochs = told.epochs.map((epoch) => [`${epoch.epoch}`, moment(epoch.time_ms), count(epoch.splits), count(epoch.merges), count(epoch.segments.length)]);
   const cuts = told.cuts.map((each, at) => [`${at + 1}`, moment(each.recorded_ms), `${count(each.size)} ${told.unit}`, cutText(each.cut), isSameCut(each.cut, head) ? "yes" : ""]);
-  const parts = [node("h3", {}, "Epochs"), table("Epochs", ["Epoch", "Since", "Splits", "Merges", "Segments"], epochs, {class: "epochs"}), node("h3", {}, "Recorded cuts")];
+  const parts = [node("h3", {}, "Epochs"), table("Epochs", ["Epoch", "Since (UTC)", "Splits", "Merges", "Segments"], epochs, {class: "epochs"}), node("h3", {}, "Recorded cuts")];
   if (!cuts.length) return [...parts, node("p", {class: "quiet"}, "None: retention has not run, or there is no policy.")];
-  return [...parts, table("Recorded cuts", ["Cut", "Recorded", "Before it", "Segments", "The stream begins here"], cuts, {class: "cuts"})];
+  return [...parts, table("Recorded cuts", ["Cut", "Recorded (UTC)", "Before it", "Segments", "Begins here"], cuts, {class: "cuts"})];
 }
 
 // told: {epochs, more, cuts, more_cuts, unit, head: {cut, is_deleting}}, as the routes below /v1/streams answer.

@@ -110,7 +110,7 @@ function roundsView(width) {
   const text = Object.entries(totals).map(([name, number]) => `${name}: ${count(number)}`).join(", ");
   const picture = svg("svg", {viewBox: `0 0 ${width} 160`, role: "img", "aria-label": `Since the sidecar began: ${text}`},
     ...bars, svg("line", {class: "axis", x1: 0, x2: width, y1: 140, y2: 140}),
-    svg("text", {x: 0, y: 155}, `at most ${count(most)} in ${POLL_MS / 1000} s`));
+    svg("text", {x: 0, y: 155}, bars.length ? `at most ${count(most)} in ${POLL_MS / 1000} s` : "no lookup since this page was opened"));
   return [picture, legend(Object.keys(totals).map((name, kind) => [ROUNDS[kind], `${name} (${count(totals[name])} in all)`]))];
 }
 
@@ -143,7 +143,7 @@ function showMap(map, trace) {
 }
 
 function showChanged() {
-  const isOld = mapShown !== null && imageVersion !== null && imageVersion !== mapShown.image_version;
+  const isOld = mapShown !== null && imageVersion !== null && imageVersion > mapShown.image_version;
   byId("changed").hidden = !isOld;
   byId("changed").textContent = isOld
     ? `This map is of image ${count(mapShown.image_version)}; now there is image ${count(imageVersion)}. Explain or Map only compares the two.` : "";

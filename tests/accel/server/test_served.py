@@ -46,9 +46,12 @@ class Served:
         return number
 
     def get(self, path: str) -> tuple[int, bytes]:
+        return self.ask("GET", path)
+
+    def ask(self, method: str, path: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
-            connection.request("GET", path)
+            connection.request(method, path, headers=AUTHORISED)
             reply = connection.getresponse()
             return reply.status, reply.read()
         finally:

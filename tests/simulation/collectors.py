@@ -14,7 +14,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.node_list import without_expired
 from accel.catalog.records import NodeList, StreamShard, with_delete_pending, without_collected
 from accel.catalog.shard_writes import move_stream_objects
-from tests.accel.catalog.simulation.bucket import LAYOUT, NODES, Bucket
+from tests.simulation.world import LAYOUT, NODES, Machine
 
 MILLISECONDS = 1000
 
@@ -36,7 +36,7 @@ IMPATIENT = CollectorRules(waits_for_readers=False)
 class Collector:
     """One round of collecting, as its process makes it."""
 
-    bucket: Bucket
+    machine: Machine
     catalog: ObjectCatalog
     rules: CollectorRules
 
@@ -71,7 +71,7 @@ class Collector:
             kept |= {*bucket.stream_objects["object_id"].tolist(), *bucket.retired["object_id"].tolist()}
         self._delete(expired if not self.rules.takes_promises_back else [each for each in expired if each not in kept])
         if expired:
-            self.bucket.count("expired promises")
+            self.machine.count("expired promises")
 
     def _collect_list(self, node_id: int) -> None:
         doomed: list[int] = []
@@ -86,7 +86,7 @@ class Collector:
         self._delete(doomed)
         if doomed:
             key.change(lambda now: without_collected(now or NodeList(node_id), doomed), seen=seen)
-            self.bucket.count("collected")
+            self.machine.count("collected")
 
     def _collect_bucket(self, number: int) -> None:
         doomed: list[int] = []
@@ -104,7 +104,7 @@ class Collector:
         self._delete(doomed)
         if doomed:
             key.change(forget, seen=seen)
-            self.bucket.count("collected stream objects")
+            self.machine.count("collected stream objects")
 
     def _delete(self, object_ids: Iterable[int]) -> None:
         failures = self.catalog.parts.store.delete_many([LAYOUT.object_key(each) for each in object_ids])

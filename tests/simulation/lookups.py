@@ -15,9 +15,10 @@ from accel.errors import ImageTooOld, InconsistentAnswer, InvalidRequest, Object
 from accel.image import ImageVersion, MetadataImage
 from accel.image_source import ConfirmedImage, PolledImages
 from loaders.errors import StoreError
-from tests.accel.catalog.simulation.actors import TRIES_MAX, Reader
-from tests.accel.catalog.simulation.bucket import STREAMS, Bucket, Violation
-from tests.accel.catalog.simulation.invariants import refuse_missing
+from tests.simulation.actors import TRIES_MAX, Reader
+from tests.simulation.invariants import refuse_missing
+from tests.simulation.scheduler import Violation
+from tests.simulation.world import STREAMS, Machine
 
 LOOKUPS = 6
 LIMIT = 4
@@ -44,47 +45,47 @@ class Promise:
 class Looker(Reader):
     """Looks up random offsets, and reads the objects that it is told."""
 
-    def __init__(self, bucket: Bucket) -> None:
-        super().__init__(bucket)
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
         self._promises: list[Promise] = []
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process: an accelerator with its images, some of them as old as they may be."""
-        random, max_age_seconds = self.bucket.random, catalog.format.max_image_age_seconds
+        random, max_age_seconds = self.machine.random, catalog.format.max_image_age_seconds
         self._promises = []
         images = PolledImages(
             lambda: self._fetch(catalog),
-            timer=self.bucket.system.timer,
-            sleep=self.bucket.system.sleep,
+            timer=self.machine.system.timer,
+            sleep=self.machine.system.sleep,
             poll_seconds=random.uniform(0.1, 0.9) * max_age_seconds,
             max_age_seconds=max_age_seconds,
         )
         settings = Settings(parallel_loads=1, hashed_ids_max=64, hedge_percent=0)  # which would wait by a real clock
-        with ReadAccelerator(images, self.bucket.store, settings=settings, system=self.bucket.system) as accelerator:
+        with ReadAccelerator(images, self.machine.store, settings=settings, system=self.machine.system) as accelerator:
             for _ in range(random.randrange(1, LOOKUPS)):
                 self._look_up(accelerator)
-                self.bucket.scheduler.sleep(random.uniform(0, 0.5) * max_age_seconds)
+                self.machine.scheduler.sleep(random.uniform(0, 0.5) * max_age_seconds)
 
     def _fetch(self, catalog: ObjectCatalog) -> ConfirmedImage:
-        """What a refresh gives, or following by listings; these show at once what was written."""
-        asked_seconds, asked_timer = self.bucket.scheduler.seconds, self.bucket.system.timer()
-        committed = {each: list(spans) for each, spans in self.bucket.oracle.committed.items()}
-        if self.bucket.random.random() < FOLLOWS:
+        """What a refresh gives, or following by listings, which may be behind."""
+        asked_seconds, asked_timer = self.machine.scheduler.seconds, self.machine.system.timer()
+        if self.machine.random.random() < FOLLOWS:
             found = catalog.follow()
         else:
             found = ConfirmedImage(catalog.refresh(), asked_timer)
         confirmed_seconds = asked_seconds + found.confirmed_seconds - asked_timer
         good_until_seconds = confirmed_seconds + catalog.format.max_image_age_seconds
+        committed = {each: self.machine.oracle.committed_by(each, confirmed_seconds) for each in STREAMS}
         self._promises.append(Promise(found.image, committed, good_until_seconds))
         return found
 
     def _look_up(self, accelerator: ReadAccelerator) -> None:
-        promise, stream_id = self._promises[-1], self.bucket.random.choice(STREAMS)
+        promise, stream_id = self._promises[-1], self.machine.random.choice(STREAMS)
         stream = promise.image.streams.get(stream_id)
         ends = [end for _, end in promise.committed[stream_id]]
         if stream is None or not ends or stream.start_offset >= max(ends):
             return
-        at = self.bucket.random.randrange(stream.start_offset, max(ends))
+        at = self.machine.random.randrange(stream.start_offset, max(ends))
         answer = self._asked(accelerator, stream_id, at)
         if answer is not None:
             self._check(answer, self._promise(answer.image_version))
@@ -99,15 +100,15 @@ class Looker(Reader):
                 stream = self._promises[-1].image.streams[stream_id]
                 if at >= stream.start_offset:
                     raise Violation(f"stream {stream_id} from {at}: {error}") from error
-                self.bucket.count("trimmed meanwhile")
+                self.machine.count("trimmed meanwhile")
                 return None
             except ObjectLost as error:
-                if self.bucket.scheduler.seconds <= self._promises[-1].good_until_seconds:
+                if self.machine.scheduler.seconds <= self._promises[-1].good_until_seconds:
                     raise Violation(f"stream {stream_id} from {at}: {error}") from error
-                self.bucket.count("lookups that took too long")
+                self.machine.count("lookups that took too long")
                 return None
             except ImageTooOld:
-                self.bucket.count("images too old")
+                self.machine.count("images too old")
                 return None
             except StoreError:
                 continue
@@ -128,4 +129,4 @@ class Looker(Reader):
         for found in answer.objects:
             if (stream_id, found.start, found.end) not in self._read(found.ref, promise.good_until_seconds):
                 raise Violation(f"object {found.ref.object_id} does not hold what was found in it: {found}")
-        self.bucket.count("lookups")
+        self.machine.count("lookups")

@@ -5,22 +5,22 @@ from __future__ import annotations
 from accel.catalog import ObjectCatalog
 from accel.catalog.undo import undo
 from accel.errors import CommitRefused, MaintenanceRefused
-from tests.accel.catalog.simulation.bucket import NODES, Bucket
+from tests.simulation.world import NODES, Machine
 
 
 class Undoer:
     """Undoes the last commit that took objects out of a list, now and then."""
 
-    def __init__(self, bucket: Bucket) -> None:
-        self.bucket = bucket
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
 
     def live(self, catalog: ObjectCatalog) -> None:
         """A process."""
         for _ in range(3):
-            self.bucket.scheduler.sleep(self.bucket.random.uniform(2, 20))
+            self.machine.scheduler.sleep(self.machine.random.uniform(2, 20))
             try:
-                report = undo(catalog, self.bucket.random.choice(NODES))
+                report = undo(catalog, self.machine.random.choice(NODES))
             except (CommitRefused, MaintenanceRefused):
-                self.bucket.count("undos refused")
+                self.machine.count("undos refused")
             else:
-                self.bucket.count("undos" if report.commits else "undos finished")
+                self.machine.count("undos" if report.commits else "undos finished")

@@ -22,18 +22,16 @@ from accel.catalog.keys import CatalogKeys
 from accel.catalog.parts import catalog_tables
 from accel.catalog.records import NodeList, StreamShard
 from loaders.errors import KeyMissing
-from loaders.tables import FormatRecord
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
 from tests.accel.catalog.building import sketch_of
-from tests.accel.catalog.simulation.bucket import (
-    FORMAT,
+from tests.simulation.scheduler import Violation
+from tests.simulation.world import (
     LAYOUT,
     NODES,
     STREAMS,
-    Bucket,
     Span,
-    Violation,
+    World,
     opened,
     spans_of,
 )
@@ -44,10 +42,11 @@ T = TypeVar("T")
 class Invariants:
     """Looks at everything, past baton and faults. One thread, while no actor runs."""
 
-    def __init__(self, bucket: Bucket, record: FormatRecord = FORMAT) -> None:
-        self._bucket = bucket
-        self._memory = bucket.memory
-        self._keys = CatalogKeys(catalog_tables(bucket.memory, record, bucket.system))
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._memory = world.memory
+        self._shards = range(world.choices.format.stream_buckets)
+        self._keys = CatalogKeys(catalog_tables(world.memory, world.choices.format, world.system))
         self._seen: dict[str, Versioned[Any]] = {}
         self._contents: dict[int, list[Span]] = {}
         self._checked_writes = -1
@@ -58,11 +57,11 @@ class Invariants:
         Raises:
             Violation: something is wrong.
         """
-        if self._bucket.store.writes == self._checked_writes:
+        if self._world.listings.writes == self._checked_writes:
             return
-        self._checked_writes = self._bucket.store.writes
+        self._checked_writes = self._world.listings.writes
         lists = [found for node in NODES if (found := self._read(self._keys.node_list(node))) is not None]
-        buckets = [self._read(self._keys.shard(each)) or StreamShard(each) for each in range(FORMAT.stream_buckets)]
+        buckets = [self._read(self._keys.shard(each)) or StreamShard(each) for each in self._shards]
         self._check_presence(lists, buckets)
         self._check_sketches(lists)
         starts = {row["stream_id"]: int(row["start_offset"]) for bucket in buckets for row in bucket.streams}
@@ -135,7 +134,7 @@ class Invariants:
         return self._contents[object_id]
 
     def _check_stream(self, stream_id: int, start_offset: int, claims: list[tuple[int, int, int]]) -> None:
-        oracle = self._bucket.oracle
+        oracle = self._world.oracle
         if start_offset > oracle.trimmed[stream_id]:
             raise Violation(f"stream {stream_id} begins at {start_offset}, trimmed to {oracle.trimmed[stream_id]}")
         kept = [(max(start, start_offset), end, each) for start, end, each in claims if end > start_offset]
