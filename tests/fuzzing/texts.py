@@ -174,6 +174,7 @@ EXAMPLES = {
     "stream_epochs": "from_ms=0&to_ms=1700000000000&limit=5",
     "stream_successors": "segment=3%401",
     "stream_predecessors": "segment=3%401",
+    "stream_cuts": "limit=5",
     "stream_lag": "group=billing",
     "scopes": "limit=5",
     "streams": "limit=5",
