@@ -14,9 +14,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Condition, Event
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer

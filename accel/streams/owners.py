@@ -383,17 +383,20 @@ class Status(IntEnum):
     OTHER_OWNER = 4
 
 
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
 class AppendRequest(msgspec.Struct, frozen=True):
     """Events for one segment; the module has the fields."""
 
     scope: str
     stream: str
-    segment_id: int
+    segment_id: Number
     owner_token: bytes
     writer_id: Annotated[bytes, Meta(min_length=WRITER_ID_SIZE_BYTES, max_length=WRITER_ID_SIZE_BYTES)]
-    numbers: list[Annotated[int, Meta(ge=0)]]
-    positions: list[float]
-    settled: Annotated[int, Meta(ge=0)]
+    numbers: list[Number]
+    positions: list[Annotated[float, Meta(ge=0, lt=1)]]
+    settled: Number
     payloads: list[bytes]
 
 

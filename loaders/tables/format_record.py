@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from numbers import Real
+from typing import Any
 
 import msgspec
 
@@ -252,9 +252,9 @@ def _check_integer(name: str, value: object) -> None:
         raise ValueError(f"expected an integer as {name}, found {value!r}")  # noqa: TRY004 - as all of its errors
 
 
-def _check_seconds(name: str, seconds: float, *, is_zero_allowed: bool) -> None:
+def _check_seconds(name: str, seconds: Any, *, is_zero_allowed: bool) -> None:
     # Not a number is neither, and no time without an end is one.
-    if isinstance(seconds, bool) or not isinstance(seconds, Real):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ValueError(f"expected a number as {name}, found {seconds!r}")  # noqa: TRY004 - likewise
     if not (0 <= seconds < float("inf")) or (seconds == 0 and not is_zero_allowed):
         raise ValueError(f"expected {name} of {'at least' if is_zero_allowed else 'more than'} 0, found {seconds}")

@@ -158,11 +158,11 @@ def damaged_fields(rng: Random, fields: bytes) -> bytes:
     """MessagePack with one to three of its values changed, gone, added, or of another type."""
     try:
         value = msgspec.msgpack.decode(fields)
-    except (msgspec.MsgspecError, RecursionError):
-        return damaged(rng, fields)
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        value = _changed(rng, value)
-    return msgspec.msgpack.encode(value)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            value = _changed(rng, value)
+        return msgspec.msgpack.encode(value)
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError):
+        return damaged(rng, fields)  # fields that are none already, as coverage guidance gives them
 
 
 def _changed(rng: Random, value: Any) -> Any:

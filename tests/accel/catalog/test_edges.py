@@ -114,6 +114,10 @@ def made(_: ObjectCatalog, **fields: Any) -> None:
     ObjectCatalog.init(MemoryStore(), FormatRecord(namespace="shop", **fields))
 
 
+def numpy_integers(*numbers: int) -> list[Any]:
+    return [kind(number) for kind, number in zip((np.int64, np.int32, np.uint64, np.int16), numbers, strict=True)]
+
+
 def bodies(store: MemoryStore) -> dict[str, bytes]:
     return {found.key: bytes(store.get(found.key).body) for found in store.list("")}
 
@@ -140,12 +144,13 @@ def test_integers_of_numpy_are_taken_for_what_they_are() -> None:
     store = MemoryStore()
     ObjectCatalog.init(store, namespace="shop")
     catalog = ObjectCatalog.open(store)
-    writer = catalog.open_node(np.int64(4))
-    writer.open_streams({np.int64(8): np.int64(5)})
-    writer.upload({np.int32(8): [RecordBatch(8, 1, 5, 3, b"abc")]}, data_time_seconds=np.float64(1.7e9))
-    writer.trim({np.int64(8): np.uint64(6)})
-    assert catalog.stream_end(np.int64(8)) == 8
-    assert len(writer.prepare(np.int16(2))) == 2
+    four, eight, six, two = numpy_integers(4, 8, 6, 2)
+    writer = catalog.open_node(four)
+    writer.open_streams({eight: two})
+    writer.upload({eight: [RecordBatch(8, 1, 2, 6, b"abcdef")]}, data_time_seconds=np.float64(1.7e9))
+    writer.trim({eight: six})
+    assert catalog.stream_end(eight) == 8
+    assert len(writer.prepare(two)) == 2
 
 
 def test_every_public_call_is_in_the_table_or_takes_no_number() -> None:

@@ -658,6 +658,8 @@ def test_the_route_takes_events_of_those_who_have_the_secret(world: World, peers
     assert ask(app, b"nonsense")[0] == 400
     assert ask(app, b"\x81\xa4more" + b"\x91" * 3_000 + b"\x00")[0] == 400
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"a", b"b", numbers=[3])))[0] == 400
+    for wrong in ({"numbers": [2**63]}, {"settled": 2**64 - 1}, {"segment_id": 2**63}, {"positions": [float("nan")]}):
+        assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"a", **wrong)))[0] == 400
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, *[b"x"] * 4)))[0] == 413
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"x" * 6_000)))[0] == 413
     assert world.payloads() == []
