@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.import_plan import ImportedNode, ImportPlan, ImportReport, Overlap, StreamHole
 from accel.catalog.importing import (
-    NODE_ID_MAX,
     ImportChoice,
     Nodes,
     abandon_import,
