@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -222,6 +223,9 @@ def _asked(url: str, token: str | None) -> dict[str, Any]:
             detail = error.read(2000).decode("utf-8", "replace")
         raise StoreUnavailable("get", redacted(url), f"the sidecar answered {error.code}: {detail}") from error
     except (URLError, OSError) as error:
+        if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
+            reason = f"its certificate is not trusted ({error}); SSL_CERT_FILE names that of another authority"
+            raise StoreUnavailable("get", redacted(url), reason) from error
         raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreUnavailable("get", redacted(url), f"expected the stats of a sidecar, found {error}") from error

@@ -14,15 +14,19 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import uvicorn
 
 from accel.errors import InvalidArgument
 from accel.rendering import TextLines
-from accel.server.guard import App
+from accel.server.guard import App, Receive, Scope, Send, refuse_connection
 from accel.server.settings import SidecarSettings
 from accel.streams.listening import listening_config
 from loaders.errors import redacted
+
+CONNECTIONS_BEYOND: Final = 64
+"""Connections beyond the bound that are told so by a problem; all others get uvicorn's 503, which is plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +78,17 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
     """A server that is not started yet; its `run` blocks until the process is told to end."""
     if tls is not None:
         tls.check()
-    return uvicorn.Server(
+
+    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and len(server.server_state.connections) > settings.connections_max:
+            await refuse_connection(settings.connections_max, send)
+        else:
+            await app(scope, receive, send)
+
+    server = uvicorn.Server(
         listening_config(
-            app,
-            connections_max=settings.connections_max,
+            bounded,
+            connections_max=settings.connections_max + CONNECTIONS_BEYOND,
             head_seconds=settings.head_seconds,
             host=settings.host,
             port=settings.port,
@@ -87,3 +98,4 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
             ssl_keyfile=None if tls is None else tls.key,
         )
     )
+    return server

@@ -59,7 +59,9 @@ def question_options(command: Command) -> Command:
     """All that a lookup can be asked -> ``question``."""
 
     @range_options
-    @click.option("--limit", type=int, default=4, show_default=True, help="The maximum number of objects.")
+    @click.option(
+        "--limit", type=click.IntRange(min=1), default=4, show_default=True, help="The maximum number of objects."
+    )
     @click.option("--deadline", type=TIME, metavar="TIME", help="Give what is found by then, such as 2s.")
     @click.option(
         "--max-fill-rounds", type=click.IntRange(min=0), help="Rounds of loading once the first object is found."
