@@ -40,6 +40,7 @@ from accel.history.store.keys import SEGMENT_STREAMS, SYSTEM_TABLES, TRANSACTION
 from accel.history.store.repair import Repair
 from accel.history.store.repair_epochs import MISSING, NOTHING, Finding, Findings, RepairOutcome, RunIsFull
 from loaders.errors import TableMissing
+from loaders.tables import TypedKey
 
 THE_CATALOG: Final = "the catalog"
 MARKER: Final = "!table"
