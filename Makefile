@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests check bench clean
+.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests check audit bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,6 +60,12 @@ check: $(STAMP)  ## lint, format, types, direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+audit: $(STAMP)  ## look up known weaknesses of all that is installed (asks PyPI, and fails where it cannot)
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
+	$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > $(VENV)/installed.txt
+	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)/installed.txt
 
 bench: $(STAMP)  ## measure; both sides of every ratio in one run
 	$(BIN)/python -m benchmarks

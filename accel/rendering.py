@@ -18,6 +18,7 @@ escaped, as they are in JSON anyway.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -286,6 +287,28 @@ def shown_text(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in _KEPT else _escaped(letter) for letter in text)
+
+
+class TextLines(logging.Formatter):
+    """Lines of a log for a person, without users and passwords of URLs. Threads: any.
+
+    Of each record only the first line begins at the margin: no text from a bucket or a client looks like another one.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The record's own line."""
+        return printable(redacted(super().formatMessage(record)))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - likewise
+        """The trace of its error, indented."""
+        lines = shown_text(redacted(super().formatException(ei))).split("\n")
+        return "\n".join(f"  {line}" for line in lines)
+
+
+def log_as_text() -> None:
+    """What goes to stderr because the application has set no log up goes there as `TextLines`."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(TextLines())
 
 
 def _escaped(letter: str) -> str:

@@ -41,7 +41,7 @@ from accel.errors import AccelError, CatalogMissing, ImageRefused, MissingExtra,
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, read_image
 from accel.lookup.accelerator import ReadAccelerator
-from accel.rendering import Output, Shown, printable
+from accel.rendering import Output, Shown, log_as_text, printable
 from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time, size_text, time_text
@@ -255,6 +255,7 @@ def output_options(command: Command) -> Command:
         ctx = click.get_current_context()
         if ctx.get_parameter_source("output") is not ParameterSource.COMMANDLINE:
             output = ctx.meta.get(OUTPUT_META, output)
+        log_as_text()
         return command(*args, output=Output(output == "json", quiet, verbose), **others)
 
     return wrapped  # type: ignore[return-value]  # the same command with other arguments

@@ -19,14 +19,11 @@ from typing import Final
 import uvicorn
 
 from accel.errors import InvalidArgument
+from accel.rendering import TextLines
 from accel.server.guard import App, Receive, Scope, Send, refuse_connection
 from accel.server.settings import SidecarSettings
+from accel.streams.listening import listening_config
 from loaders.errors import redacted
-
-HEADERS_SIZE_BYTES_MAX: Final = 32 << 10
-"""Of the line and the headers of a request."""
-
-KEEP_ALIVE_SECONDS: Final = 30
 
 CONNECTIONS_BEYOND: Final = 64
 """Connections beyond the bound that are told so by a problem; all others get uvicorn's 503, which is plain text."""
@@ -64,24 +61,14 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = redacted(self.formatException(record.exc_info))
-        return json.dumps(line, ensure_ascii=False)
-
-
-class TextLines(logging.Formatter):
-    """Lines for a person, without users and passwords of URLs. Threads: any."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
-        return redacted(super().format(record))
+        return json.dumps(line)  # in ASCII: some letters outside steer terminals
 
 
 def log_to_stderr(*, level: int = logging.INFO) -> None:
     """Send the logs of this process to stderr: as text to a terminal, as JSON to all else."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(TextLines() if sys.stderr.isatty() else JsonLines())
+    text = TextLines("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler.setFormatter(text if sys.stderr.isatty() else JsonLines())
     logging.basicConfig(handlers=[handler], level=level, force=True)
     for noisy in ("botocore", "boto3", "urllib3", "uvicorn.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -99,20 +86,14 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
             await app(scope, receive, send)
 
     server = uvicorn.Server(
-        uvicorn.Config(
+        listening_config(
             bounded,
+            connections_max=settings.connections_max + CONNECTIONS_BEYOND,
+            head_seconds=settings.head_seconds,
             host=settings.host,
             port=settings.port,
             lifespan="on",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=settings.connections_max + CONNECTIONS_BEYOND,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-            h11_max_incomplete_event_size=HEADERS_SIZE_BYTES_MAX,
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_keyfile=None if tls is None else tls.key,
         )

@@ -36,6 +36,7 @@ class SidecarSettings:
         objects_max: the limit of one lookup.
         records_bytes_max: payload of one answer with records.
         request_seconds: how long a request may take; then it is answered with 504.
+        head_seconds: in which its line and headers have to come; then the connection ends.
         history_threads: questions about histories, and openings for places, at one time.
         drain_seconds: how long requests may go on once the process is told to end.
         currency: of the prices that the console shows.
@@ -63,6 +64,7 @@ class SidecarSettings:
     objects_max: int = 10_000
     records_bytes_max: int = 64 * MIB
     request_seconds: float = 30.0
+    head_seconds: float = 10.0
     history_threads: int = 16
     drain_seconds: float = 10.0
     slow_request_seconds: float = 5.0

@@ -66,6 +66,9 @@ ROWS_A_BYTE = 8
 LEVEL = 6
 """Of zstd: a list of 5,000 objects takes 2 ms; higher levels save next to nothing on numbers that look random."""
 
+WINDOW_SIZE_BYTES_MAX = 8 << 20
+"""Of a zstd frame: the memory that its head may ask for, whatever it unpacks to. Source: RFC 8878, 3.1.1.1.2."""
+
 COLUMNS_MAX = 32
 MAGIC = b"ACol"
 VERSION = 1
@@ -276,12 +279,22 @@ def _decompressed(data: bytes | memoryview, where: str, rows_max: int) -> bytes:
     try:
         if zstandard.frame_content_size(frame) not in (-1, size):
             raise _corrupt(where, data, f"a frame of {size} bytes", f"{zstandard.frame_content_size(frame)}")
-        raw = zstandard.ZstdDecompressor().decompress(frame, max_output_size=size, allow_extra_data=False)
+        raw = decompressed_frame(frame, size)
     except zstandard.ZstdError as error:
         raise _corrupt(where, data, f"a zstd frame of {size} bytes", str(error)) from error
     if len(raw) != size:
         raise _corrupt(where, data, f"{size} unpacked bytes", f"{len(raw)}")
     return raw
+
+
+def decompressed_frame(frame: bytes, size_bytes: int) -> bytes:
+    """What one zstd frame unpacks to; no more memory is taken than `size_bytes` and `WINDOW_SIZE_BYTES_MAX`.
+
+    Raises:
+        ZstdError: it is no frame, unpacks to more, asks for a larger window, or something follows it.
+    """
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_SIZE_BYTES_MAX)
+    return decompressor.decompress(frame, max_output_size=size_bytes, allow_extra_data=False)
 
 
 def _padding(rows: int, size_bytes: int) -> bytes:

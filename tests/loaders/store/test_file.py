@@ -203,6 +203,21 @@ def test_a_folder_that_must_not_be_written_is_told(store: FileStore) -> None:
     store.folder.chmod(0o700)
 
 
+@pytest.mark.parametrize(
+    "key", ["../out", "../../out", "a/../../out", "/out", "//out", "./../out", "%2E%2E/out", "a/.."]
+)
+def test_no_key_leads_out_of_the_folder(tmp_path: Path, key: str) -> None:
+    outside = tmp_path / "outside"
+    store = make(outside / "folder")
+    store.put(key, b"x")
+    assert [path for path in outside.rglob("*") if path.is_file() and store.folder not in path.parents] == []
+    assert [path.name for path in outside.iterdir()] == ["folder"]
+    assert [found.key for found in store.list("")] == [key]
+    store.delete(key)
+    with pytest.raises(KeyMissing):
+        store.get(key)
+
+
 PARTS = st.sampled_from(["", "a", "b", "a-", "a0", ".", "..", "%", "ü", "x" * 63, "x" * 64, "x" * 64 + "-", "x" * 129])
 KEYS = st.lists(PARTS, min_size=1, max_size=4).map("/".join).filter(bool)
 
