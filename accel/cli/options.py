@@ -512,9 +512,13 @@ def yes_option(text: str = "Do it; without it nothing is changed.") -> Callable[
     return click.option("--yes", is_flag=True, help=text)
 
 
+INTEGER = click.IntRange(0, 2**63 - 1)
+"""An id, an offset or a count."""
+
+
 def limit_option(default: int, text: str) -> Callable[[Command], Command]:
     """`--limit` -> ``limit``: how many to show; 0 for all."""
-    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
+    return click.option("--limit", type=INTEGER, default=default, show_default=True, help=text)
 
 
 EXIT_PARTIAL = 4

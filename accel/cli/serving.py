@@ -228,7 +228,7 @@ def _asked(url: str, token: str | None) -> dict[str, Any]:
             reason = f"its certificate is not trusted ({error}); SSL_CERT_FILE names that of another authority"
             raise StoreUnavailable("get", redacted(url), reason) from error
         raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreUnavailable("get", redacted(url), f"expected the stats of a sidecar, found {error}") from error
     return told
 
