@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 import click
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.putting_back import PutBackOutcome, PutBackReport, put_back
 from accel.catalog.undo import (
     IDS_PASSED_OVER,
@@ -41,7 +42,7 @@ EXIT_FAILED = 1
     "accel catalog undo --node 4 --to 1713 --store s3://bucket",
     "accel catalog undo --node 4 --to 1713 --yes --store s3://bucket",
 )
-@click.option("--node", "node_id", type=click.IntRange(min=0), required=True, help="Whose list.")
+@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="Whose list.")
 @click.option("--to", "sequence", type=click.IntRange(min=1), help="The version, by its sequence number.")
 @yes_option()
 @store_options

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.problems import Severity
 from accel.catalog.repairing import THE_CATALOG, repair
 from accel.catalog.sketching import SketchReport, sketch_list
@@ -123,7 +124,7 @@ IDS_SHOWN_MAX = 20
     "accel catalog sketch --node 4 --store s3://bucket",
     "accel catalog sketch --node 4 --yes --store s3://bucket",
 )
-@click.option("--node", "node_id", type=click.IntRange(min=0), required=True, help="Whose list.")
+@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="Whose list.")
 @yes_option()
 @store_options
 def sketch(*, node_id: int, yes: bool, store: StoreChoice, output: Output) -> None:

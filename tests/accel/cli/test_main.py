@@ -149,6 +149,21 @@ def test_commands_of_other_packages_are_found() -> None:
 
 
 @pytest.mark.usefixtures("stranger")
+def test_a_command_reads_what_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the metadata of all packages: to read it ten times took longer than most commands."""
+    groups: list[str] = []
+    entry_points = metadata.entry_points
+
+    def counted(**named: str) -> object:
+        groups.append(named["group"])
+        return entry_points(**named)
+
+    monkeypatch.setattr(metadata, "entry_points", counted)
+    assert run("hello", environment={"ACCEL_STREAM": "orders", "ACCEL_SCOPE": "shop"}).exit_code == 0
+    assert groups == ["accel.commands"]
+
+
+@pytest.mark.usefixtures("stranger")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

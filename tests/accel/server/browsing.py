@@ -30,12 +30,14 @@ DAY_MS = 86_400_000
 def example_store() -> MemoryStore:
     """40 objects of one stream; and a stream that was split, split and merged, a day each, with cuts, and truncated.
 
-    Cut 1 is of the first day, cut 2 of the second; the stream begins with cut 2. Cut 3 is of the last day.
+    Cut 1 is of the first day, cut 2 of the second; the stream begins with cut 2. Cut 3 is of the last day. A third
+    stream, shop/returns, has neither.
     """
     store = filled(40)
     with accel.connect(store) as connection:
         connection.create_scope("shop")
         connection.create_stream("shop", "orders")
+        connection.create_stream("shop", "returns")
         stream = connection.stream("shop", "orders")
         begun_ms = stream.creation_time_ms()
 

@@ -6,14 +6,13 @@ import json
 import re
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 import accel
 from accel.cli.demo.example import example_store as demo_store
 from accel.cli.demo.nodes import ISSUE_OBJECTS, ISSUE_READS
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.rendering import Output
-from loaders.store import MemoryStore
 from tests.accel.lookup.test_seed_example import READS
 from tests.accel.server.asking import STREAM, TOKEN, filled
 from tests.accel.server.browsing import WITH_BROWSER, example_store, shown
@@ -60,39 +59,45 @@ def test_a_history_is_drawn_with_its_splits_merges_cuts_and_beginning(browser: B
         gone = page.locator("#epochs svg rect[fill='url(#p-absent)'] title").all_text_contents()
         assert gone == ["segment 0@0: keys [0, 1)"]
         assert page.locator("#history-text").inner_text().startswith("4 epochs. 3 recorded cuts. It begins with 1@1")
+        check_places(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         assert one.violations() == []
+        one.history("shop", "returns")
+        expect(page.locator("#epochs")).to_contain_text("retention has not run")
+        assert page.locator("#epochs svg path.recorded").count() == 0
         assert one.troubles == []
 
 
-@WITH_BROWSER
-def test_cuts_lie_within_the_columns_of_the_times_at_which_they_were_recorded(browser: Browser) -> None:
-    with shown(browser, example_store()) as one:
-        one.history("shop", "orders")
-        expect(one.page.locator("#epochs svg path.cut")).to_be_attached()
-        boxes = {
-            name: box
-            for each in one.page.locator("#epochs svg rect[fill^='url(#p-'], #epochs svg path:not(.halo)").all()
-            if (name := each.text_content()) and (box := each.bounding_box()) is not None
-        }
-        by_cut = {name[:5]: box["x"] + box["width"] / 2 for name, box in boxes.items() if name.startswith("cut ")}
-        first, lower = boxes["segment 0@0: keys [0, 1)"], boxes["segment 1@1: keys [0, 0.5)"]
-        assert first["x"] < by_cut["cut 1"] < first["x"] + first["width"]
-        assert first["x"] + first["width"] < by_cut["cut 2"] < by_cut["cut 3"] < lower["x"] + lower["width"] + 2
-        heights = [box["height"] for name, box in boxes.items() if name.startswith("cut ")]
-        assert min(heights) > 200, "a cut of all keys crosses the whole picture"
+def check_places(page: Page) -> None:
+    """Each cut is drawn within its epoch, as late in it as it was recorded, through all keys."""
+    drawn = page.locator("#epochs svg rect[fill^='url(#p-'], #epochs svg path:not(.halo)")
+    boxes = dict(drawn.evaluate_all("each => each.map(one => [one.textContent, one.getBoundingClientRect().toJSON()])"))
+    cuts = {name[:5]: box for name, box in boxes.items() if name.startswith("cut ")}
+    at = {name: (box["left"] + box["right"]) / 2 for name, box in cuts.items()}
+    first, lower = boxes["segment 0@0: keys [0, 1)"], boxes["segment 1@1: keys [0, 0.5)"]
+    assert first["left"] < at["cut 1"] < first["right"] <= lower["left"] < at["cut 2"] < at["cut 3"] < lower["right"]
+    assert min(box["height"] for box in cuts.values()) > first["height"] - 2
 
 
 @WITH_BROWSER
 def test_errors_are_told_in_words_and_go_away_with_the_next_success(browser: Browser) -> None:
-    with shown(browser, filled(3)) as one:
+    with shown(browser, filled(3), viewport={"width": 360, "height": 640}) as one:
         alert = one.page.get_by_role("alert")
+        one.explain(STREAM, 0, 100)
+        expect(one.page.locator("#answer")).to_contain_text("1 object; end at 100")
+        expect(one.page.locator("#map figure")).to_be_visible()
         one.explain(7, 0, 100)
         expect(alert).to_contain_text("stream 7")
+        expect(alert).to_be_in_viewport()
+        assert one.page.locator("#map *, #trace *, #comparison *").count() == 0, "nothing of another stream stays"
+        assert one.page.locator("#answer").inner_text() == ""
         assert one.violations() == []
         one.explain(STREAM, 0, 100)
         expect(one.page.locator("#answer")).to_contain_text("1 object; end at 100")
         expect(alert).to_be_hidden()
+        one.history("shop", "</script><b>" + "long" * 30)
+        expect(alert).to_be_in_viewport()
+        assert one.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert one.troubles == []
 
 
@@ -104,19 +109,6 @@ def test_a_map_alone_opens_nothing_and_shows_all_as_unknown(browser: Browser) ->
         label = one.page.locator("#map figure svg[role=img]").get_attribute("aria-label") or ""
         assert "5 unknown" in label
         assert one.page.locator("#answer").inner_text() == ""
-
-
-@WITH_BROWSER
-def test_a_history_without_cuts_says_so(browser: Browser) -> None:
-    store = MemoryStore()
-    with accel.connect(store, create=True) as connection:
-        connection.create_scope("shop")
-        connection.create_stream("shop", "orders")
-    with shown(browser, store) as one:
-        one.history("shop", "orders")
-        expect(one.page.locator("#epochs")).to_contain_text("retention has not run")
-        assert one.page.locator("#epochs svg path.recorded").count() == 0
-        assert one.violations() == []
 
 
 @WITH_BROWSER
@@ -149,7 +141,7 @@ def test_a_compaction_is_shown_before_and_after(browser: Browser) -> None:
                 rewrite_all=True, max_objects_per_node=10, target_objects=5, min_age_seconds=0.0
             )
             assert compact(catalog, plan_compaction(catalog, settings)).groups
-        assert one.sidecar.ask("POST", "/v1/refresh")[0] == 200
+        assert one.sidecar.post("/v1/refresh")[0] == 200
         page.clock.run_for(5_000)
         expect(page.locator("#changed")).to_contain_text(f"This map is of image {before['image_version']}")
         assert page.locator("#comparison").inner_text() == ""
@@ -196,6 +188,7 @@ def test_a_token_is_asked_for_and_kept_nowhere(browser: Browser, caplog: pytest.
         page.keyboard.press("Enter")
         expect(page.get_by_role("alert")).to_contain_text("The sidecar refused this token.")
         assert page.locator("#figures div").count() == 0
+        expect(page.locator("#read")).to_be_hidden()
         expect(field).to_be_focused()
         assert one.violations() == []
         with page.expect_request("**/v1/prices") as asked:
