@@ -42,7 +42,7 @@ from accel.errors import AccelError, CatalogMissing, ImageRefused, MissingExtra,
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, read_image
 from accel.lookup.accelerator import ReadAccelerator
-from accel.rendering import Output, Shown, log_as_text, printable
+from accel.rendering import LogForm, Output, Shown, TextLines, log_as, log_lines, printable
 from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time, size_text, time_text
@@ -266,11 +266,34 @@ def output_options(command: Command) -> Command:
         ctx = click.get_current_context()
         if ctx.get_parameter_source("output") is not ParameterSource.COMMANDLINE:
             output = ctx.meta.get(OUTPUT_META, output)
-        log_as_text()
+        log_as(TextLines())
         return command(*args, output=Output(output == "json", quiet, verbose), **others)
 
     return wrapped  # type: ignore[return-value]  # the same command with other arguments
 
+
+def log_option(command: Command) -> Command:
+    """`--log-format` of a command that runs for long: so what it logs goes to stderr. Stands below `output_options`."""
+
+    @_LOG_FORMAT
+    @functools.wraps(command)
+    def wrapped(*args: Any, log_format: LogForm | None, **others: Any) -> Any:
+        log_as(log_lines(log_format))
+        return command(*args, **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def log_format_option(command: Command) -> Command:
+    """`--log-format` -> ``log_format``, for a command that sets its log up itself."""
+    return _LOG_FORMAT(command)
+
+
+_LOG_FORMAT = option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Of what is logged to stderr; text to a terminal, JSON to all else by default.",
+)
 
 _S3_OPTIONS = ("endpoint_url", "profile", "region", "no_sign_request", "client")
 
@@ -489,9 +512,13 @@ def yes_option(text: str = "Do it; without it nothing is changed.") -> Callable[
     return click.option("--yes", is_flag=True, help=text)
 
 
+INTEGER = click.IntRange(0, 2**63 - 1)
+"""An id, an offset or a count."""
+
+
 def limit_option(default: int, text: str) -> Callable[[Command], Command]:
     """`--limit` -> ``limit``: how many to show; 0 for all."""
-    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
+    return click.option("--limit", type=INTEGER, default=default, show_default=True, help=text)
 
 
 EXIT_PARTIAL = 4

@@ -163,7 +163,7 @@ def _show_saved(context: click.Context, _: click.Parameter, file: BinaryIO | Non
     try:
         with file:
             saved = _saved_lookups(file.read().decode())
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         expected = "expected what `to_dict()` of slow lookups gives: a JSON array of them, or one a line"
         raise click.BadParameter(f"{expected}, found {error!r}") from error
     for number, lines in enumerate(saved):

@@ -13,9 +13,10 @@ import pytest
 from accel import ObjectCatalog
 from accel.errors import InvalidArgument, StoreUnavailable
 from accel.image_source import ImageSource
+from accel.rendering import JsonLines
 from accel.server import Sidecar, SidecarSettings
 from accel.server.guard import App
-from accel.server.serving import JsonLines, make_server
+from accel.server.serving import make_server
 from loaders.format import RecordBatch
 from loaders.store import Fetched, MemoryStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
