@@ -120,12 +120,12 @@ DEFECTS: dict[str, Planted] = {
     ),
     "collector-trusts-an-old-list": Planted(
         "the collector deletes what it planned to, without a look at the lists of today",
-        19,
+        8,
         lambda: patch.object(collect, "_still_collectable", _trusting),
     ),
     "merge-across-a-hole": Planted(
         "a compaction says of a stream that it holds all between two ranges",
-        0,
+        3,
         lambda: patch.object(compact, "_invented", _none),
         Faulty(merges=0.1, bridges=True),
     ),
