@@ -49,8 +49,10 @@ test-wheel: $(STAMP)  ## install the wheel with each extra by pip and try it; ta
 
 SECONDS ?= 3600
 STEPS   ?= inf
-soak: $(STAMP)  ## simulate world after world: make soak SECONDS=600, or STEPS=1e6
+soak: $(STAMP)  ## simulate world after world, then fuzz every decoder, SECONDS each: make soak SECONDS=600, or STEPS=1e6
 	$(BIN)/python -m tests.simulation --seconds $(SECONDS) --total-steps $(STEPS) --report
+	@$(PIP) --quiet --editable '.[fuzz]' || echo "atheris cannot be installed here: mutants only, no coverage guidance"
+	$(BIN)/python -m tests.fuzzing --seconds $(SECONDS)
 
 soak-tests: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200

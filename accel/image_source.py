@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Condition, Event
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
@@ -440,7 +440,9 @@ def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
     if is_url and scheme.lower() in {"http", "https"}:
         return _image_of(_fetched(place), redacted(place))
     if is_url and scheme.lower() == "file":
-        return load_image_file(Path(unquote(urlsplit(place).path)))
+        from loaders.store.open import path_of  # noqa: PLC0415 - it loads stores, which few images come from
+
+        return load_image_file(path_of(place))
     if is_url:
         return _image_of(_stored(place, settings), redacted(place))
     if Path(place).exists() and not Path(place).is_dir():

@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -305,10 +306,41 @@ class TextLines(logging.Formatter):
         return "\n".join(f"  {line}" for line in lines)
 
 
-def log_as_text() -> None:
-    """What goes to stderr because the application has set no log up goes there as `TextLines`."""
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and the error with its trace. Threads: any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted(record.getMessage()),
+        }
+        if record.exc_info:
+            line["error"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(line)  # in ASCII: some letters outside steer terminals
+
+
+LogForm = Literal["text", "json"]
+
+
+def log_lines(form: LogForm | None, text: str | None = None) -> logging.Formatter:
+    """How a log is written to stderr.
+
+    Args:
+        form: `TextLines` or `JsonLines`; None = text to a terminal, JSON to all else, as collectors of logs want it.
+        text: the format of the lines of text; None = the message alone.
+    """
+    if form is None:
+        form = "text" if sys.stderr.isatty() else "json"
+    return JsonLines() if form == "json" else TextLines(text)
+
+
+def log_as(lines: logging.Formatter) -> None:
+    """What goes to stderr because the application has set no log up goes there in these lines."""
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(TextLines())
+        logging.lastResort.setFormatter(lines)
 
 
 def _escaped(letter: str) -> str:

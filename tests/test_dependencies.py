@@ -24,7 +24,12 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     BASE: ("accel", "bloom", "loaders", "range_index"),
     "spark": ("spark_jobs", "loaders/hints/snapshot_parquet.py"),
     "jvm": ("spark_jobs/session.py",),
-    "server": ("accel/server", "accel/streams/forwarding.py", "accel/streams/connection.py"),
+    "server": (
+        "accel/server",
+        "accel/streams/forwarding.py",
+        "accel/streams/listening.py",
+        "accel/streams/connection.py",
+    ),
     "metrics": ("accel/metrics.py", "accel/server"),
     "obstore": ("loaders/store/obstore_s3.py",),
     "arrow": ("accel/streams/rules/events.py", "accel/tables"),

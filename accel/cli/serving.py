@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from accel.cli.options import POLICY, StoreChoice, command, option, output_options, store_options
+from accel.cli.options import POLICY, StoreChoice, command, log_format_option, option, output_options, store_options
 from accel.errors import InvalidArgument, MissingExtra, StoreUnavailable
 from accel.image_source import ImageSource, PolledImages, fetched, read_image
 from accel.rendering import Column, Output, Shown, table_of
@@ -65,6 +66,7 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
 @option("--policy", type=POLICY, default="spread", show_default=True, help="Which objects to open next.")
 @option("--image", metavar="FILE_OR_URL", help="The metadata image, read again as it changes; else the catalog's.")
 @store_options
+@log_format_option
 def serve(
     *,
     host: str,
@@ -119,7 +121,7 @@ def _serve(
     tls = None if others["tls_cert"] is None else Tls(others["tls_cert"], others["tls_key"])
     lookups = Settings(policy=others["policy"])
     sidecar = Sidecar(store, settings, images=images, lookups=lookups, warm=others["warm"])
-    log_to_stderr()
+    log_to_stderr(others["log_format"])
     server = make_server(sidecar_app(sidecar), settings, tls)
     scheme = "http" if tls is None else "https"
     address = f"{scheme}://{settings.host if ':' not in settings.host else f'[{settings.host}]'}:{settings.port}"
@@ -222,8 +224,11 @@ def _asked(url: str, token: str | None) -> dict[str, Any]:
             detail = error.read(2000).decode("utf-8", "replace")
         raise StoreUnavailable("get", redacted(url), f"the sidecar answered {error.code}: {detail}") from error
     except (URLError, OSError) as error:
+        if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
+            reason = f"its certificate is not trusted ({error}); SSL_CERT_FILE names that of another authority"
+            raise StoreUnavailable("get", redacted(url), reason) from error
         raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreUnavailable("get", redacted(url), f"expected the stats of a sidecar, found {error}") from error
     return told
 

@@ -275,7 +275,7 @@ def _endpoint(
             return Response(status_code=413)
         try:
             reply = await run_in_threadpool(act, body)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             return Response(str(error), status_code=400)
         if reply is None:
             return Response(status_code=413)

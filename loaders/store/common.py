@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from loaders.errors import CorruptObject, StoreError
+from loaders.errors import CorruptObject, StoreError, shortened
 from loaders.store.base import (
     DELETE_BATCH_KEYS_MAX,
     LIST_PAGE_KEYS_MAX,
@@ -121,7 +121,7 @@ def parse_content_range(header: str) -> tuple[int, int, int]:
     """
     match = _CONTENT_RANGE.fullmatch(header)
     if match is None:
-        raise ValueError(f"expected a Content-Range of 'bytes first-last/size', found {header!r}")
+        raise ValueError(f"expected a Content-Range of 'bytes first-last/size', found {shortened(header)!r}")
     first, last, size = (int(part) for part in match.groups())
     return first, last + 1, size
 

@@ -171,6 +171,10 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.list_page`."""
         return self._plain.list_page(prefix, start_after, limit)
 
+    def date_seconds(self) -> float | None:
+        """See `DatedStore.date_seconds`; through boto3, as obstore shows no header of an answer."""
+        return self._plain.date_seconds()
+
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
         return self._plain.start_multipart(key)

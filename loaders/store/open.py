@@ -17,11 +17,12 @@ the client runs.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from loaders.errors import redacted
 from loaders.lifetime import ProcessLock
@@ -70,7 +71,7 @@ def open_store(url: str, settings: S3Settings | None = None) -> ObjectStore:
 
 def _file_store(url: str) -> FileStore:
     parts = urlsplit(url)
-    folder = Path(unquote(parts.path))
+    folder = path_of(url)
     if parts.netloc not in ("", "localhost") or folder == Path(folder.anchor) or ".." in folder.parts:
         raise ValueError(f"expected file:///absolute/path/of/a/folder, found {redacted(url)!r}")
     if parts.query or parts.fragment:
@@ -78,6 +79,21 @@ def _file_store(url: str) -> FileStore:
     from loaders.store.file import FileStore  # noqa: PLC0415 - it locks by fcntl, which not every platform has
 
     return FileStore(folder, sleep=time.sleep)  # noqa: TID251 - the edge of the program, as below
+
+
+def path_of(url: str) -> Path:
+    """The path that a URL with the scheme file names, byte by byte: what is no UTF-8 may stand there as %FF, too.
+
+    >>> path_of("file:///folder/a%20b")
+    PosixPath('/folder/a b')
+
+    Raises:
+        ValueError: no URL, or a path with a zero byte, which no file has.
+    """
+    path = unquote_to_bytes(os.fsencode(urlsplit(url).path))
+    if b"\0" in path:
+        raise ValueError(f"expected a path without zero bytes, found {redacted(url)!r}")
+    return Path(os.fsdecode(path))
 
 
 def _memory_store(name: str) -> MemoryStore:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from threading import Lock
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -402,6 +403,18 @@ class S3Store(PagedListing):
             after: _ListFrom = {"StartAfter": start_after} if start_after else {}
             client = self.clients().retrying
             return listed(client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **after))
+
+    def date_seconds(self) -> float | None:
+        """See `DatedStore.date_seconds`: the header Date of the answer to HeadBucket, also if it refuses."""
+        with self._errors("date", ""):
+            try:
+                headers = self.clients().once.head_bucket(Bucket=self.bucket)["ResponseMetadata"]["HTTPHeaders"]
+            except ClientError as error:
+                headers = error.response["ResponseMetadata"]["HTTPHeaders"]
+        try:
+            return parsedate_to_datetime(headers.get("date", "")).timestamp()
+        except ValueError:
+            return None
 
     def start_multipart(self, key: str) -> S3Multipart:
         """See `ObjectStore.start_multipart`."""

@@ -141,7 +141,7 @@ def test_a_compaction_is_shown_before_and_after(browser: Browser) -> None:
                 rewrite_all=True, max_objects_per_node=10, target_objects=5, min_age_seconds=0.0
             )
             assert compact(catalog, plan_compaction(catalog, settings)).groups
-        assert one.sidecar.ask("POST", "/v1/refresh")[0] == 200
+        assert one.sidecar.post("/v1/refresh")[0] == 200
         page.clock.run_for(5_000)
         expect(page.locator("#changed")).to_contain_text(f"This map is of image {before['image_version']}")
         assert page.locator("#comparison").inner_text() == ""

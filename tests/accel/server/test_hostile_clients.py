@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
-from accel.rendering import TextLines, log_as_text
-from accel.server.serving import JsonLines
+from accel.rendering import JsonLines, TextLines, log_as
 from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.owners import PATH
 from accel.system import SYSTEM
@@ -219,7 +218,7 @@ def test_a_record_as_json_is_one_line_of_ascii() -> None:
 
 
 def test_what_a_command_logs_is_shown_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    log_as_text()
+    log_as(TextLines())
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
     handler = logging.lastResort

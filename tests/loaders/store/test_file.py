@@ -169,9 +169,13 @@ def test_a_file_that_is_no_object_is_named(store: FileStore, body: bytes) -> Non
 
 def test_what_others_put_into_the_folder_is_no_object(store: FileStore) -> None:
     store.put("a/b", b"x")
-    for name in ("README", "a/notes.txt", "a/%zz", "%what%object", "a/%4a%object"):
+    # The last ones are what no key is written as: no UTF-8, an "A" in another form, a chunk that is too long.
+    others = ("README", "a/notes.txt", "a/%zz", "%what%object", "a/%4a%object", "%FF%object", "%41%object")
+    for name in (*others, "x" * 64 + "%object"):
         (store.folder / name).write_bytes(b"mine")
-    (store.folder / "b c").mkdir()
+    for name in ("b c", "%42", "c%more"):
+        (store.folder / name).mkdir()
+        (store.folder / name / "d%object").write_bytes((store.folder / "a" / "b%object").read_bytes())
     assert [found.key for found in store.list("")] == ["a/b"]
     store.delete("a/b")
     assert (store.folder / "a" / "notes.txt").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -78,6 +79,16 @@ def test_a_folder_is_a_store_that_survives(tmp_path: Path) -> None:
 def test_a_folder_is_named_by_its_whole_path(url: str) -> None:
     with pytest.raises(ValueError, match="expected file:///"):
         open_store(url)
+
+
+def test_a_folder_whose_name_is_no_utf_8_is_named_byte_by_byte(tmp_path: Path) -> None:
+    open_store(f"file://{tmp_path}/a%FF").put("k", b"x")
+    assert [os.fsencode(each.name) for each in tmp_path.iterdir()] == [b"a\xff"]
+
+
+def test_a_path_with_a_zero_byte_is_refused() -> None:
+    with pytest.raises(ValueError, match="without zero bytes"):
+        open_store("file:///a/b%00c")
 
 
 def test_errors_name_the_full_key() -> None:
