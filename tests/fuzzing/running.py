@@ -6,9 +6,9 @@ Threads: none is shared; each run is a function of its seed.
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from random import Random
@@ -153,15 +153,16 @@ def try_all(tasks: Iterable[tuple[str, str, int]], jobs: int, until: float | Non
     """
     found: dict[str, Figures] = {}
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting: deque[Future[tuple[str, Figures]]] = deque()
+        waiting: set[Future[tuple[str, Figures]]] = set()
         rest = iter(tasks)
         while True:
             while len(waiting) < 2 * jobs and (until is None or time.perf_counter() < until):
                 task = next(rest, None)
                 if task is None:
                     break
-                waiting.append(pool.submit(try_mutants, *task))
+                waiting.add(pool.submit(try_mutants, *task))
             if not waiting:
                 return found
-            name, figures = waiting.popleft().result()
-            found.setdefault(name, Figures()).add(figures)
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for name, figures in (each.result() for each in done):
+                found.setdefault(name, Figures()).add(figures)

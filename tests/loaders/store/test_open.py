@@ -49,9 +49,12 @@ def test_the_same_name_in_memory_is_the_same_store() -> None:
     assert list(open_store("memory://test-open-another").list("")) == []
 
 
-@pytest.mark.parametrize("url", ["", "bucket", "s3:/bucket", "s3://", "s3:///key", "gs://bucket"])
+@pytest.mark.parametrize("url", ["", "bucket", "s3:/bucket", "s3://", "s3:///key", "gcs://bucket", "gs://"])
 def test_another_url_is_refused_with_the_forms_there_are(url: str) -> None:
-    with pytest.raises(ValueError, match="expected s3://bucket/prefix, file:///folder or memory://name"):
+    with pytest.raises(
+        ValueError,
+        match="expected s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder or memory://name",
+    ):
         open_store(url)
 
 
@@ -111,6 +114,7 @@ def test_importing_the_stores_loads_no_client_of_s3() -> None:
 
 def test_a_client_that_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "loaders.store.obstore_s3", raising=False)
+    for module in ("loaders.store.obstore_s3", "loaders.store.obstore_client"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel-streams\[obstore\]'"):
         open_store("s3://bucket", S3Settings(client="obstore"))
