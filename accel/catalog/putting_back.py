@@ -181,4 +181,5 @@ class _PuttingBack:
         if not stands:
             create_object(store, self._key, body)
             return
-        store.put(self._key, body, condition=IfMatch(stands[0].etag))
+        condition = IfMatch(stands[0].etag, self.parts.format.if_match_quotes)
+        store.put(self._key, body, condition=condition)

@@ -20,6 +20,7 @@ import pytest
 from accel import connect
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import ProblemKind
+from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.verify import Verdict, verify
 from accel.cli.objects import verify as object_verification
 from accel.errors import AccelError, CatalogWentBack
@@ -29,11 +30,13 @@ from accel.history.store import GivenSizes, StreamStore
 from accel.history.store.repair_epochs import RepairOutcome
 from accel.system import SYSTEM
 from accel.testing import Crash, CrashStore
+from loaders.format import RecordBatch
 from loaders.store import MemoryStore, ObjectStore, open_store
 from loaders.tables import FormatRecord, Tables
 from tests.accel.cli.test_history_commands import Shop as Histories
 from tests.accel.cli.worlds import run
 from tests.docs.pages import ROOT, blocks
+from tests.loaders.tables.test_probe import Bending, wants
 
 PAGE = ROOT / "docs" / "repair.md"
 NODE = 4
@@ -188,6 +191,23 @@ def test_what_the_copy_does_not_have_or_vouch_for_is_left_and_said(broken: Broke
     assert "in the copy, found" in done
     assert broken.objects() == [third]
     assert broken.store.get(third).body == sound
+
+
+def test_a_damaged_object_is_put_back_where_an_etag_wants_no_quotes() -> None:
+    """Ceph: with quotes If-Match never holds."""
+    store = Bending(MemoryStore(), wants(quotes=False))
+    ObjectCatalog.init(store, FormatRecord(namespace="accel", stream_buckets=1))
+    with ObjectCatalog.open(store) as catalog:
+        with catalog.open_node(NODE) as writer:
+            writer.open_streams([1])
+            key = catalog.parts.layout.object_key(writer.upload({1: [RecordBatch(1, 1, 0, 10, b"records")]}).object_id)
+        sound = bytes(store.get(key).body)
+        copy = MemoryStore()
+        copy.put(key, sound)
+        cut(store, key)
+        report = put_back(catalog, copy, is_dry_run=False)
+    assert [each.outcome for each in report.found] == [PutBackOutcome.PUT_BACK]
+    assert store.get(key).body == sound
 
 
 def test_a_compaction_that_lost_its_object_is_undone(broken: Broken) -> None:
