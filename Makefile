@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests check bench clean
+.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests check audit bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,8 +49,10 @@ test-wheel: $(STAMP)  ## install the wheel with each extra by pip and try it; ta
 
 SECONDS ?= 3600
 STEPS   ?= inf
-soak: $(STAMP)  ## simulate world after world: make soak SECONDS=600, or STEPS=1e6
+soak: $(STAMP)  ## simulate world after world, then fuzz every decoder, SECONDS each: make soak SECONDS=600, or STEPS=1e6
 	MALLOC_ARENA_MAX=2 $(BIN)/python -m tests.simulation --processes 2 --seconds $(SECONDS) --total-steps $(STEPS) --report
+	@$(PIP) --quiet --editable '.[fuzz]' || echo "atheris cannot be installed here: mutants only, no coverage guidance"
+	$(BIN)/python -m tests.fuzzing --seconds $(SECONDS)
 
 soak-tests: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200
@@ -60,6 +62,12 @@ check: $(STAMP)  ## lint, format, types, direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+audit: $(STAMP)  ## look up known weaknesses of all that is installed (asks PyPI, and fails where it cannot)
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip --disable-pip-version-check install --quiet pip-audit
+	$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > $(VENV)/installed.txt
+	$(VENV)/audit/bin/pip-audit --strict --no-deps --disable-pip --requirement $(VENV)/installed.txt
 
 bench: $(STAMP)  ## measure; both sides of every ratio in one run
 	$(BIN)/python -m benchmarks

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Condition, Event
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
-from urllib.parse import unquote, urlsplit
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
@@ -440,7 +440,9 @@ def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
     if is_url and scheme.lower() in {"http", "https"}:
         return _image_of(_fetched(place), redacted(place))
     if is_url and scheme.lower() == "file":
-        return load_image_file(Path(unquote(urlsplit(place).path)))
+        from loaders.store.open import path_of  # noqa: PLC0415 - it loads stores, which few images come from
+
+        return load_image_file(path_of(place))
     if is_url:
         return _image_of(_stored(place, settings), redacted(place))
     if Path(place).exists() and not Path(place).is_dir():
@@ -449,15 +451,45 @@ def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
 
 
 def _fetched(url: str) -> bytes:
-    import urllib.request  # noqa: PLC0415 - few images come this way, and it loads half of the standard library
-
     try:
-        with urllib.request.urlopen(url, timeout=HTTP_TIMEOUT_SECONDS) as reply:  # noqa: S310 - http or https, above
-            data: bytes = reply.read(IMAGE_FILE_SIZE_BYTES_MAX + 1)
-    except OSError as error:  # of HTTP, too
+        data = fetched(url, size_bytes_max=IMAGE_FILE_SIZE_BYTES_MAX, timeout_seconds=HTTP_TIMEOUT_SECONDS)
+    except OSError as error:
         raise StoreUnavailable("get", redacted(url), str(error)) from error
     if len(data) > IMAGE_FILE_SIZE_BYTES_MAX:
         raise ImageRefused(f"{redacted(url)}: expected at most {IMAGE_FILE_SIZE_BYTES_MAX} bytes, found more")
+    return data
+
+
+def fetched(
+    url: str, *, size_bytes_max: int, timeout_seconds: float, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """The body of one GET. A redirect is followed by http and https alone, and only if no header is sent with it.
+
+    Args:
+        url: http or https.
+        size_bytes_max: one byte more is read at most, by which the caller sees that there is more.
+        timeout_seconds: the longest silence.
+        headers: for this server and no other.
+
+    Raises:
+        OSError: no answer, one that is no HTTP, or a status of 400 or above (`urllib.error.HTTPError`).
+    """
+    import http.client  # noqa: PLC0415 - few images come this way, and it loads half of the standard library
+    import urllib.request  # noqa: PLC0415 - likewise
+
+    class Redirects(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *args: Any) -> urllib.request.Request | None:
+            to = str(args[-1])
+            if headers or urlsplit(to).scheme.lower() not in {"http", "https"}:
+                raise OSError(f"expected an answer, found a redirect to {redacted(to)[:200]!r}")
+            return super().redirect_request(*args)
+
+    try:
+        request = urllib.request.Request(url, headers=dict(headers or {}))  # noqa: S310 - http or https, as the caller says
+        with urllib.request.build_opener(Redirects).open(request, timeout=timeout_seconds) as reply:
+            data: bytes = reply.read(size_bytes_max + 1)
+    except http.client.HTTPException as error:
+        raise OSError(f"expected an answer of HTTP, found {type(error).__name__}: {str(error)[:200]!r}") from error
     return data
 
 

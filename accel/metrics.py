@@ -45,6 +45,27 @@ class Accelerator(Protocol):
         ...
 
 
+class AutoScaling(Protocol):
+    """What one process has done for scaling policies: `accel.streams.auto_scale.AutoScaleStats`."""
+
+    @property
+    def looks(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def scales(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def splits(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def merges(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def waits(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def refusals(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def failures(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def last_scale_ms(self) -> int | None: ...  # noqa: D102 - as there
+
+
 HINT_TROUBLES: Final = ("missing", "corrupt", "foreign", "unreadable", "mixed", "stale", "unreachable")
 HINT_KINDS: Final = ("snapshot", "pack")
 
@@ -56,6 +77,8 @@ class AccelCollector(Collector):
         accelerator: whose lookups, caches, hints and images are told; None = none.
         store: the store that all requests go through; with a timer it tells their latency, too. None = none.
         caches: gives more caches by their name, as `Connection.cache_stats` does; None = none.
+        scaling: gives what was done for scaling policies, as `Connection.scaling_stats` does, or None while no segments
+            are held; None = nothing is told of it.
 
     Complexity: of a scrape O(caches + operations x outcomes + objects of nodes with hints).
     """
@@ -65,10 +88,12 @@ class AccelCollector(Collector):
         accelerator: Accelerator | None = None,
         store: CountingStore | None = None,
         caches: Callable[[], Mapping[str, CacheStats]] | None = None,
+        scaling: Callable[[], AutoScaling | None] | None = None,
     ) -> None:
         self._accelerator = accelerator
         self._store = store
         self._caches = caches
+        self._scaling = scaling
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: a registry does not need to ask an accelerator when it is told of this."""
@@ -87,6 +112,9 @@ class AccelCollector(Collector):
         yield from _cache_families(caches)
         if self._store is not None:
             yield from _requests(self._store)
+        scaled = None if self._scaling is None else self._scaling()
+        if scaled is not None:
+            yield from _scales(scaled)
 
 
 def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
@@ -182,6 +210,8 @@ def _requests(store: CountingStore) -> Iterator[Metric]:
     yield _counters("accel_store_received_bytes", "Bodies that came from it.", "operation", received)
     text = "1 if the request that ended last found the store unavailable."
     yield _gauge("accel_store_failing", text, int(store.is_failing))
+    text = "Time that the oldest request under way has taken; 0 if none is."
+    yield _gauge("accel_store_oldest_request_seconds", text, store.oldest_request_seconds())
     labels = ("operation", "outcome")
     requests = CounterMetricFamily("accel_store_requests", "Requests to the store.", labels=labels)
     seconds = HistogramMetricFamily("accel_store_request_duration_seconds", "Time that they took.", labels=labels)
@@ -190,6 +220,17 @@ def _requests(store: CountingStore) -> Iterator[Metric]:
         seconds.add_metric(kind, _buckets(histogram), histogram.total)
     yield requests
     yield seconds
+
+
+def _scales(stats: AutoScaling) -> Iterator[Metric]:
+    yield _counter("accel_auto_scale_looks", "How often a stream was looked at for its policy.", stats.looks)
+    outcomes = {"scaled": stats.scales, "waited": stats.waits, "refused": stats.refusals, "failed": stats.failures}
+    text = "Scales that policies wanted, and looks that failed, by what came of them."
+    yield _counters("accel_auto_scale_outcomes", text, "outcome", outcomes)
+    text = "Segments that were split, and pairs that were merged."
+    yield _counters("accel_auto_scaled_segments", text, "kind", {"split": stats.splits, "merge": stats.merges})
+    text = "When the last of these scales was carried out, since 1970; 0 if none was."
+    yield _gauge("accel_auto_scale_last_timestamp_seconds", text, (stats.last_scale_ms or 0) / 1000)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

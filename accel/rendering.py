@@ -18,10 +18,12 @@ escaped, as they are in JSON anyway.
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -286,6 +288,59 @@ def shown_text(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in _KEPT else _escaped(letter) for letter in text)
+
+
+class TextLines(logging.Formatter):
+    """Lines of a log for a person, without users and passwords of URLs. Threads: any.
+
+    Of each record only the first line begins at the margin: no text from a bucket or a client looks like another one.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        """The record's own line."""
+        return printable(redacted(super().formatMessage(record)))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - likewise
+        """The trace of its error, indented."""
+        lines = shown_text(redacted(super().formatException(ei))).split("\n")
+        return "\n".join(f"  {line}" for line in lines)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and the error with its trace. Threads: any."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted(record.getMessage()),
+        }
+        if record.exc_info:
+            line["error"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(line)  # in ASCII: some letters outside steer terminals
+
+
+LogForm = Literal["text", "json"]
+
+
+def log_lines(form: LogForm | None, text: str | None = None) -> logging.Formatter:
+    """How a log is written to stderr.
+
+    Args:
+        form: `TextLines` or `JsonLines`; None = text to a terminal, JSON to all else, as collectors of logs want it.
+        text: the format of the lines of text; None = the message alone.
+    """
+    if form is None:
+        form = "text" if sys.stderr.isatty() else "json"
+    return JsonLines() if form == "json" else TextLines(text)
+
+
+def log_as(lines: logging.Formatter) -> None:
+    """What goes to stderr because the application has set no log up goes there in these lines."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(lines)
 
 
 def _escaped(letter: str) -> str:

@@ -56,6 +56,7 @@ BENCHMARKS: Final = {
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
     "hanging": "read_pipelined.run_hanging",
+    "async_get": "async_get.run",
     "sidecar_batch": "sidecar.run_batch",
     "sidecar_requests": "sidecar.run",
 }
@@ -75,7 +76,7 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
     refresh, compaction_copy, history_year, time_order, order_latency, stream_read, stream_read_slow, stream_decode,
     seen_latency, reader_idle, reader_restart, write_durable, ack_latency, writer_restart, read_pipelined, slow_get,
-    hanging, sidecar_batch, sidecar_requests.
+    hanging, async_get, sidecar_batch, sidecar_requests.
     Without one all of them run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]

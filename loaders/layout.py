@@ -151,8 +151,8 @@ def decode_name(encoded: str) -> str:
     Raises:
         ValueError: not what `encode_name` makes of any name.
     """
-    if not _ENCODED.fullmatch(encoded):
-        raise ValueError(f"expected an encoded name, found {encoded!r}")
+    if len(encoded) > KEY_SIZE_BYTES_MAX or not _ENCODED.fullmatch(encoded):
+        raise ValueError(f"expected an encoded name, found {shortened(encoded)!r}")
     name = _HEX.sub(lambda escape: chr(int(escape[1], 16)), encoded).encode("latin-1").decode()
     if encode_prefix(name) != encoded:
         raise ValueError(f"expected the encoded form of {name!r}, found {encoded!r}")

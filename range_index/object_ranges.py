@@ -22,8 +22,9 @@ prove that the object holds an offset, hence the mark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -101,9 +102,11 @@ class ObjectRanges:
         Complexity: O(n log n), one Python tuple a stream.
 
         Raises:
-            ValueError: a stream named twice, or a range that ``from_columns`` refuses.
+            ValueError: what is no integer of 64 bits, a stream named twice, or a range that ``from_columns`` refuses.
         """
-        ordered = sorted(ranges)
+        rows = list(ranges)
+        _refuse_other_than_integers(rows)
+        ordered = sorted(rows)
         try:
             table = np.array(ordered, dtype=np.int64).reshape(len(ordered), 3)
         except OverflowError as error:
@@ -159,6 +162,13 @@ class ObjectRanges:
 
 RangesGiven = ObjectRanges | Mapping[int, tuple[int, int]] | Iterable[tuple[int, int, int]]
 """What an object holds: ready, {stream id: (start, end)}, or (stream id, start, end) rows."""
+
+
+def _refuse_other_than_integers(rows: Iterable[Sequence[int]]) -> None:
+    # An array would take a float, a text or a truth for the integer that it is near to.
+    for kind in set(map(type, chain.from_iterable(rows))) - {int, np.int64}:
+        if issubclass(kind, bool | np.bool_) or not hasattr(kind, "__index__"):
+            raise ValueError(f"expected integers as stream id, start and end, found a {kind.__name__}")
 
 
 def _check(stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:

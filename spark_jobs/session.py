@@ -229,7 +229,7 @@ JAVA_VERSION_MIN = 17
 ANSWER_SECONDS_MAX = 60
 """A Java that has not told its version by then is none that anyone wants to wait for."""
 
-_VERSION = re.compile(r'version "(\d+)')
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # 1.8.0 is Java 8
 
 _LAUNCHER = """#!/bin/sh
 # Made by accel: this Java has no module jdk.incubator.vector, and must not be asked for it.

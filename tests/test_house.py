@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.docs.pages import table_rows
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
@@ -97,3 +100,41 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     assert loaded.isdisjoint(HEAVY - {"click"} | {"numpy", "msgspec", "accel.rendering", "accel.image"})
     cli = {name for name in loaded if name.startswith(("accel.cli.", "spark_jobs.cli."))}
     assert cli == {"accel.cli.main", "accel.cli.groups", "accel.cli.config_file"}
+
+
+RUNS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "jsonpickle"}
+
+
+def imported_by(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def test_no_package_runs_code_that_it_reads() -> None:
+    found = []
+    for path in modules():
+        tree = ast.parse(path.read_text())
+        found += [f"{path}: {name}" for name in imported_by(tree) if name.partition(".")[0] in RUNS_CODE]
+        called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+        names = {each.id for each in called if isinstance(each, ast.Name)}
+        found += [f"{path}: {name}()" for name in names & {"eval", "exec", "compile", "__import__"}]
+        found += [f"{path}: allow_pickle"] * ("allow_pickle=True" in path.read_text())
+    assert found == []
+
+
+def test_exceptions_from_rules_of_security_stand_in_the_page() -> None:
+    told = {
+        (row[0].strip("`"), row[1])
+        for row in table_rows(ROOT / "docs" / "security.md")
+        if re.fullmatch(r"S\d+", row[1])
+    }
+    found = {
+        (str(path.relative_to(ROOT)), code)
+        for path in modules()
+        for codes in re.findall(r"# noqa: ([A-Z0-9, ]+)", path.read_text())
+        for code in re.findall(r"\bS\d{3}\b", codes)
+    }
+    assert found == told

@@ -21,6 +21,17 @@ from typing import Self
 import numpy as np
 
 from accel.catalog.compact import Compaction, CompactionRanges, commit_compaction, discard
+from accel.catalog.edges import (
+    check_ref,
+    check_stream_object,
+    checked_count,
+    checked_node,
+    checked_objects,
+    checked_offsets,
+    checked_stream,
+    checked_streams,
+    deadline_ms_after,
+)
 from accel.catalog.keys import require
 from accel.catalog.node_list import with_extended, with_prepared
 from accel.catalog.parts import (
@@ -223,6 +234,7 @@ class ObjectCatalog:
         Raises:
             CommitRefused: an unknown stream.
         """
+        stream_id = checked_stream(stream_id)
         return self._ends([stream_id])[stream_id]
 
     # Writing
@@ -232,7 +244,7 @@ class ObjectCatalog:
 
         Requests and errors: see `session`.
         """
-        return NodeWriter(self._parts, *open_session(self._parts, node_id))
+        return NodeWriter(self._parts, *open_session(self._parts, checked_node(node_id)))
 
     def prepare(self, node_id: int, count: int, deadline_seconds: float | None = None) -> list[int]:
         """Prepare ids for a compactor of a node's objects; the node's session goes on.
@@ -243,17 +255,20 @@ class ObjectCatalog:
             deadline_seconds: how long they are good for; the format record's `prepared_seconds` by default.
 
         Raises:
+            InvalidArgument: a node id or a count that is none, or a deadline that is not ahead or beyond ten years.
             CatalogMissing: the node was never opened.
             CatalogDamaged: the counter of ids was deleted, or is not above the ids in the node's list.
         """
-        seconds = self.format.prepared_seconds if deadline_seconds is None else deadline_seconds
-        if seconds <= 0:
-            raise ValueError(f"expected a deadline above 0, found {seconds} seconds")
+        node_id, count = checked_node(node_id), checked_count(count)
+        now_ms = self._parts.now_ms()
+        if deadline_seconds is None:
+            deadline_ms = now_ms + int(self.format.prepared_seconds * MILLISECONDS)
+        else:
+            deadline_ms = deadline_ms_after(now_ms, deadline_seconds)
         key = self._parts.keys.node_list(node_id)
         seen = read_list(key, node_id)
         self._parts.ids.note(highest_id(seen.value))
         ids = self._parts.ids.take(count)
-        deadline_ms = self._parts.now_ms() + int(seconds * MILLISECONDS)
 
         def change(now: NodeList | None) -> NodeList | None:
             return with_prepared(require(now, key.where), ids, deadline_ms, None)
@@ -266,7 +281,7 @@ class ObjectCatalog:
 
         Requests and errors: see `discard`.
         """
-        discard(self._parts, node_id, object_ids)
+        discard(self._parts, checked_node(node_id), checked_objects(object_ids))
 
     def commit_compaction(
         self,
@@ -291,7 +306,11 @@ class ObjectCatalog:
                 give up the group (`discard`).
             StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
         """
-        compaction = Compaction(node_id, tuple(removed), added, tuple(stream_objects), ranges)
+        compaction = Compaction(checked_node(node_id), tuple(removed), added, tuple(stream_objects), ranges)
+        for ref in (*compaction.removed, *(() if added is None else (added,))):
+            check_ref(ref)
+        for stream_id, stream_object in compaction.stream_objects:
+            check_stream_object(stream_id, stream_object)
         commit_compaction(self._parts, compaction)
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
@@ -300,10 +319,11 @@ class ObjectCatalog:
         Returns:
             stream id -> the end of its last range.
         """
+        wanted = checked_streams(stream_ids)
         image = self.refresh()
         by_node: dict[int, list[int]] = {}
         ends: dict[int, int] = {}
-        for stream_id in stream_ids:
+        for stream_id in wanted:
             last = _known(image, stream_id).ranges[-1]
             if last.end == OPEN:
                 by_node.setdefault(last.node_id, []).append(stream_id)
@@ -320,6 +340,7 @@ class ObjectCatalog:
         Raises:
             CommitRefused: an unknown stream, or an offset beyond its end.
         """
+        offsets = checked_offsets(offsets)
         ends = self._ends(offsets)
         for stream_id, offset in offsets.items():
             if offset > ends[stream_id]:
@@ -341,9 +362,10 @@ class ObjectCatalog:
             CommitRefused: one of them is gone or an undo can take it away (see `shard_writes`), they do not cover
                 the new one exactly, its deadline has passed, or it does not lie where readers look.
         """
+        check_stream_object(stream_id, stream_object)
+        gone = checked_objects(replaces)
         rows = stream_object_rows([(stream_id, stream_object)], 0, self._parts.now_ms())
         unproven = first_unproven(self._parts, [stream_object.ref])
-        gone = list(replaces)
         number = shard_of(stream_id, self.format.stream_buckets)
 
         key = self._parts.keys.shard(number)

@@ -41,6 +41,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.facts import sketch_rows
 from accel.catalog.import_plan import (
     FOUND_OBJECT,
@@ -163,9 +164,6 @@ def batch_key(stored: StoredObjects) -> str:
 
 Nodes: TypeAlias = int | Mapping[int, int] | Callable[[int], int | None]
 """Whose an object is: one node for all, {object id: node id}, or a function that gives None where it does not know."""
-
-NODE_ID_MAX = 10**10 - 1
-"""The largest id that a key of the catalog can say."""
 
 
 @dataclass(frozen=True, slots=True)

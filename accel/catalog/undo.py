@@ -390,7 +390,7 @@ def plan_restored(
     stored = (scan or BulkScan()).list_objects(parts, progress)
     survey = read_survey(parts)
     directory = must_read(parts.keys.directory()).value
-    hinted = max(_hinted_ids(parts), default=-1)
+    hinted = max(hinted_ids(parts), default=-1)
     highest = max(int(stored.ids.max(initial=-1)), int(survey.known_ids().max(initial=-1)), hinted)
     counter = parts.keys.object_ids().read()
     now = None if counter is None else counter.value
@@ -451,7 +451,7 @@ def _next_generation(parts: CatalogParts, before: str) -> str:
     return f"{max(parts.now_ms(), earlier_ms + 1):014d}-{parts.system.nonce().hex()}"
 
 
-def _hinted_ids(parts: CatalogParts) -> Iterator[int]:
+def hinted_ids(parts: CatalogParts) -> Iterator[int]:
     """The highest id that each root of hints names; hints that cannot be used name none."""
     namespace = parts.layout.namespace
     snapshots = SnapshotReader(parts.store, namespace, parts.system.timer)

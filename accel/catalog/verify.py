@@ -314,7 +314,7 @@ def _check_objects(
     opener: _CheckingOpener, survey: Survey, progress: ProgressOfTotal | None, *, is_whole: bool
 ) -> Iterator[Problem]:
     """Open all live objects; gives what may be a problem only because the catalog changed meanwhile."""
-    rows = _stream_object_rows(survey)
+    rows = stream_object_rows(survey)
     spans = Spans(rows)
     total = len(rows) + sum(len(node.value.live) for node in survey.lists.values())
     seen_so_far = count(1)
@@ -373,7 +373,7 @@ def _compare_claims(opener: _CheckingOpener, survey: Survey, all_ends: list[Ends
             yield from holes(ends, rows, shards)
 
 
-def _stream_object_rows(survey: Survey) -> Rows:
+def stream_object_rows(survey: Survey) -> Rows:
     """Live objects of one stream, each once; those of commits that are being undone are left out."""
     live = no_rows(STREAM_OBJECT)
     for rows in [

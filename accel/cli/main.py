@@ -22,10 +22,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import metadata
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, TextIO
 
 import click
@@ -183,12 +185,22 @@ main.params.insert(0, config_option())
 GROUP = "accel.commands"
 
 
-def find_plugins() -> dict[str, metadata.EntryPoint]:
-    """The offered commands by name; of two with one name that of the package that comes first in the alphabet."""
+def find_plugins() -> Mapping[str, metadata.EntryPoint]:
+    """The offered commands by name; of two with one name that of the package that comes first in the alphabet.
+
+    Python reads the metadata of every installed package to find them, and one command asks ten times or more: what was
+    found is kept until `sys.path` changes.
+    """
+    return _plugins(tuple(sys.path))
+
+
+@lru_cache(maxsize=1)
+def _plugins(path: tuple[str, ...]) -> Mapping[str, metadata.EntryPoint]:
+    del path  # where `metadata` looks
     plugins: dict[str, metadata.EntryPoint] = {}
     for entry_point in sorted(metadata.entry_points(group=GROUP), key=_package):
         plugins.setdefault(entry_point.name, entry_point)
-    return plugins
+    return MappingProxyType(plugins)
 
 
 def load_plugin(entry_point: metadata.EntryPoint) -> click.Command:

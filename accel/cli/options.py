@@ -34,6 +34,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from accel.catalog import ObjectCatalog
 from accel.cli.groups import OUTPUT_FORMS, OUTPUT_META
@@ -41,13 +42,13 @@ from accel.errors import AccelError, CatalogMissing, ImageRefused, MissingExtra,
 from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, read_image
 from accel.lookup.accelerator import ReadAccelerator
-from accel.rendering import Output, Shown, printable
+from accel.rendering import LogForm, Output, Shown, TextLines, log_as, log_lines, printable
 from accel.settings import Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time, size_text, time_text
 from loaders.errors import StoreError, redacted
 from loaders.layout import ACCEL_PREFIX, ObjectLayout
-from loaders.plan import policy_of
+from loaders.plan import POLICY_NAMES, policy_of
 from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
 from loaders.store.base import LIST_PAGE_KEYS_MAX
 from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
@@ -160,11 +161,21 @@ _OUTPUT = "accel.output"
 
 
 class _Parsed(click.ParamType[Any]):
-    """A parameter that one of our functions reads from text; its ValueError is the user's message."""
+    """A parameter that one of our functions reads from text; its ValueError is the user's message.
 
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+    Args:
+        name: of the type, for people.
+        parse: reads it.
+        known: values that a shell offers; none by default.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], Any], known: Sequence[str] = ()) -> None:
         self.name = name
         self._parse = parse
+        self._known = known
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's
+        return [CompletionItem(each) for each in self._known if each.startswith(incomplete)]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
@@ -190,7 +201,7 @@ SIZE = _Parsed("size", parse_size)
 TIME = _Parsed("time", parse_time)
 """A time such as 2s, in seconds."""
 
-POLICY = _Parsed("policy", _policy)
+POLICY = _Parsed("policy", _policy, POLICY_NAMES)
 """The name of a policy."""
 
 
@@ -255,10 +266,34 @@ def output_options(command: Command) -> Command:
         ctx = click.get_current_context()
         if ctx.get_parameter_source("output") is not ParameterSource.COMMANDLINE:
             output = ctx.meta.get(OUTPUT_META, output)
+        log_as(TextLines())
         return command(*args, output=Output(output == "json", quiet, verbose), **others)
 
     return wrapped  # type: ignore[return-value]  # the same command with other arguments
 
+
+def log_option(command: Command) -> Command:
+    """`--log-format` of a command that runs for long: so what it logs goes to stderr. Stands below `output_options`."""
+
+    @_LOG_FORMAT
+    @functools.wraps(command)
+    def wrapped(*args: Any, log_format: LogForm | None, **others: Any) -> Any:
+        log_as(log_lines(log_format))
+        return command(*args, **others)
+
+    return wrapped  # type: ignore[return-value]  # likewise
+
+
+def log_format_option(command: Command) -> Command:
+    """`--log-format` -> ``log_format``, for a command that sets its log up itself."""
+    return _LOG_FORMAT(command)
+
+
+_LOG_FORMAT = option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Of what is logged to stderr; text to a terminal, JSON to all else by default.",
+)
 
 _S3_OPTIONS = ("endpoint_url", "profile", "region", "no_sign_request", "client")
 
@@ -420,6 +455,19 @@ class Place:
     layout: ObjectLayout
     store: StoreChoice
 
+    def with_catalog(self) -> Place:
+        """The same with the image of the store's catalog.
+
+        Raises:
+            click.UsageError: there is no catalog, or it is of another namespace than was named.
+        """
+        with _catalog_instead_of_image(self.store.open()) as catalog:
+            layout = catalog.parts.layout
+            if self.layout not in (layout, ObjectLayout()):
+                found = f"--namespace {self.layout.namespace} and a catalog of namespace {layout.namespace}"
+                raise click.UsageError(f"Expected one namespace, found {found}.")
+            return Place(catalog.image(), layout, self.store)
+
 
 def place_options(command: Command) -> Command:
     """`--image`, `--namespace` and all of `store_options`, none of them required -> ``place``."""
@@ -464,9 +512,13 @@ def yes_option(text: str = "Do it; without it nothing is changed.") -> Callable[
     return click.option("--yes", is_flag=True, help=text)
 
 
+INTEGER = click.IntRange(0, 2**63 - 1)
+"""An id, an offset or a count."""
+
+
 def limit_option(default: int, text: str) -> Callable[[Command], Command]:
     """`--limit` -> ``limit``: how many to show; 0 for all."""
-    return click.option("--limit", type=click.IntRange(min=0), default=default, show_default=True, help=text)
+    return click.option("--limit", type=INTEGER, default=default, show_default=True, help=text)
 
 
 EXIT_PARTIAL = 4

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from ssl import SSLCertVerificationError
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from accel.cli.options import POLICY, StoreChoice, command, option, output_options, store_options
+from accel.cli.options import POLICY, StoreChoice, command, log_format_option, option, output_options, store_options
 from accel.errors import InvalidArgument, MissingExtra, StoreUnavailable
-from accel.image_source import ImageSource, PolledImages, read_image
+from accel.image_source import ImageSource, PolledImages, fetched, read_image
 from accel.rendering import Column, Output, Shown, table_of
 from accel.server import SidecarSettings
 from accel.server.settings import DEFAULT_PORT
@@ -66,6 +66,7 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
 @option("--policy", type=POLICY, default="spread", show_default=True, help="Which objects to open next.")
 @option("--image", metavar="FILE_OR_URL", help="The metadata image, read again as it changes; else the catalog's.")
 @store_options
+@log_format_option
 def serve(
     *,
     host: str,
@@ -120,7 +121,7 @@ def _serve(
     tls = None if others["tls_cert"] is None else Tls(others["tls_cert"], others["tls_key"])
     lookups = Settings(policy=others["policy"])
     sidecar = Sidecar(store, settings, images=images, lookups=lookups, warm=others["warm"])
-    log_to_stderr()
+    log_to_stderr(others["log_format"])
     server = make_server(sidecar_app(sidecar), settings, tls)
     scheme = "http" if tls is None else "https"
     address = f"{scheme}://{settings.host if ':' not in settings.host else f'[{settings.host}]'}:{settings.port}"
@@ -174,19 +175,60 @@ def stats(*, address: str, token_file: Path | None, output: Output) -> None:
     output.show(Shown(told, _lines(told)))
 
 
+class _Lookups(msgspec.Struct):
+    lookups: int
+    warm: int
+    failed: int
+    objects_opened: int
+    objects_listed: int
+    skipped_by_index: int
+    skipped_by_filter: int
+    skipped_by_bounds: int
+
+
+class _Cache(msgspec.Struct):
+    entries: int
+    size_bytes: int
+    size_bytes_max: int
+    hits: int
+    evicted: int
+
+
+class _Requests(msgspec.Struct):
+    requests: int
+    failures: int
+    received_bytes: int
+
+
+class _Told(msgspec.Struct):
+    """What `_lines` shows of the stats of a sidecar; they have more."""
+
+    state: str
+    image_version: int
+    image_unconfirmed_seconds: float
+    memory_bytes: int
+    memory_bytes_max: int
+    lookups: _Lookups
+    caches: dict[str, _Cache]
+    store: dict[str, _Requests]
+
+
 def _asked(url: str, token: str | None) -> dict[str, Any]:
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http or https, as checked
-        with urllib.request.urlopen(request, timeout=STATS_SECONDS) as reply:  # noqa: S310 - likewise
-            told: dict[str, Any] = msgspec.json.decode(reply.read(STATS_SIZE_BYTES_MAX), type=dict)
+        body = fetched(url, size_bytes_max=STATS_SIZE_BYTES_MAX, timeout_seconds=STATS_SECONDS, headers=headers)
+        told: dict[str, Any] = msgspec.json.decode(body, type=dict)
+        msgspec.convert(told, _Told)
     except HTTPError as error:
         with error:
             detail = error.read(2000).decode("utf-8", "replace")
         raise StoreUnavailable("get", redacted(url), f"the sidecar answered {error.code}: {detail}") from error
     except (URLError, OSError) as error:
+        if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
+            reason = f"its certificate is not trusted ({error}); SSL_CERT_FILE names that of another authority"
+            raise StoreUnavailable("get", redacted(url), reason) from error
         raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreUnavailable("get", redacted(url), f"expected the stats of a sidecar, found {error}") from error
     return told
 

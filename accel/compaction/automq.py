@@ -213,6 +213,8 @@ _RECORDS: dict[str, tuple[type[Struct], Callable[[_World, Any], None]]] = {
 _DECODERS = {name: msgspec.json.Decoder(form) for name, (form, _) in _RECORDS.items()}
 _RECORD = msgspec.json.Decoder(_Record)
 _DOCUMENT = msgspec.json.Decoder(_Document)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""How the decoder refuses a text: no JSON of that form, no UTF-8, nested too deeply."""
 
 
 def read_automq(data: bytes, *, namespace: str, version: int = 0) -> ControllerMetadata:
@@ -241,7 +243,7 @@ def _replayed(data: bytes) -> tuple[_World, int]:
             record = _RECORD.decode(line)
             if known := _RECORDS.get(record.type):
                 known[1](world, _DECODERS[record.type].decode(record.data))
-        except (msgspec.MsgspecError, ImageRefused) as error:
+        except (*_UNREADABLE, ImageRefused) as error:
             raise ImageRefused(f"AutoMQ metadata, line {number}: {error}") from error
         count += 1
     return world, count
@@ -257,7 +259,7 @@ def _record_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
 def _listed(data: bytes) -> _World:
     try:
         document = _DOCUMENT.decode(data)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise ImageRefused(f"AutoMQ metadata: {error}") from error
     world = _World()
     for stream in document.streams:

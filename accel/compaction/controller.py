@@ -410,7 +410,7 @@ def swaps_from_json(data: bytes) -> tuple[Swap, ...]:
     """
     try:
         document = msgspec.json.decode(data, type=_Document)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ImageRefused(f"expected a file of swaps: {error}") from error
     if (document.form, document.version) != (FORM, FORM_VERSION):
         found = f"{document.form!r} version {document.version}"

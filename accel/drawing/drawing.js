@@ -27,7 +27,7 @@ export function svg(name, attributes = {}, ...children) {
 export const count = (number) => Number(number).toLocaleString("en");
 export const counted = (number, what) => `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 export const share = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(1)} %` : "–");
-export const moment = (ms) => new Date(ms).toISOString().replace(".000Z", "Z");
+export const moment = (ms) => new Date(ms).toISOString().slice(0, 19).replace("T", " ");
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const span = (start, end) => `[${count(start)}, ${end === -1 ? "…" : count(end)})`;
 
@@ -150,31 +150,33 @@ function drawUnknown(each, {x, low, high}, {step, row, top}) {
   return parts;
 }
 
-// Neighbours in one row that touch are one rectangle, so that a picture has no more of them than it has pixels.
-function drawKnown(each, {x}, {step, y}) {
+// Neighbours that touch are one rectangle, so that a picture has no more of them than it has pixels.
+// rows: [y, id, start, end] in order; `joins` tells of two neighbours of one y, as drawn so far and at x, whether they are one.
+function drawRuns(rows, {x}, height, joins) {
   const parts = [];
   let last = null;
   const close = () => {
-    if (!last) return;
+    if (!last || parts.length >= DRAWN_MAX) return;
     const what = last.count === 1 ? `object ${last.id} holds` : `${count(last.count)} objects hold`;
-    parts.push(titled("rect", {class: "known", x: last.x, y: last.y, width: Math.max(2, last.end - last.x), height: step - .5},
-      `${what} ${span(last.from, last.to)}`));
+    parts.push(titled("rect", {class: "known", x: last.x, y: last.y, width: Math.max(2, last.end - last.x - .5), height}, `${what} ${span(last.from, last.to)}`));
   };
-  for (const [position, id, start, end] of each.known) {
-    if (last && last.y === y(position) && x(start) <= last.end + 1) {
-      last.end = Math.max(last.end, x(end));
-      last.to = end;
-      last.count += 1;
+  for (const [y, id, start, end] of rows) {
+    if (last && last.y === y && joins(last, x(start))) {
+      Object.assign(last, {end: Math.max(last.end, x(end)), to: end, count: last.count + 1});
       continue;
     }
     close();
-    last = {x: x(start), end: x(end), y: y(position), id, from: start, to: end, count: 1};
+    last = {x: x(start), end: x(end), y, id, from: start, to: end, count: 1};
   }
   close();
-  return parts.slice(0, DRAWN_MAX);
+  return parts;
 }
 
+const drawKnown = (each, scale, {step, y}) => drawRuns(each.known.map(([position, ...rest]) => [y(position), ...rest]), scale, step - .5,
+  (last, at) => at <= last.end + 1);
+
 const answerIds = (trace) => new Set((trace && trace.answer ? trace.answer.objects : []).map((found) => found.object_id));
+const SOURCES = {image: "named by the image", memory: "known from memory", snapshot: "told by the snapshot", opened: "opened just now"};
 const picked = (id, x, y, width, height) => titled("rect", {class: "picked", x, y, width: Math.max(3, width), height: Math.max(3, height)}, `the answer has object ${id}`);
 
 function drawRead(each, trace, {x, high}, {step, top, bottom, y, has}) {
@@ -185,6 +187,7 @@ function drawRead(each, trace, {x, high}, {step, top, bottom, y, has}) {
     if (ids.has(id)) parts.push(picked(id, x(from), y(position), x(to) - x(from), step - .5));
   }
   const drawn = new Set();
+  const numbers = new Map(); // by place, above all boxes: where there is room
   for (const round of trace.events.filter((event) => event.opened && event.node_id === each.node_id)) {
     for (const opened of round.opened) {
       const held = opened.held;
@@ -195,12 +198,13 @@ function drawRead(each, trace, {x, high}, {step, top, bottom, y, has}) {
       const width = held ? Math.max(3, x(held.end) - at) : 8;
       parts.push(titled("rect", {class: "opened", x: at, y: y(opened.position), width, height: Math.max(3, step - .5)},
         `round ${round.number} opened object ${opened.object_id}`));
-      if (!held || step < 8) continue;
+      if (!held) continue;
       const isLate = at + width > x(high) - 14; // no room on the right
-      parts.push(svg("text", {class: "round", x: isLate ? at - 3 : at + width + 3, y: y(opened.position) + step / 2 + 4, "text-anchor": isLate ? "end" : "start"}, `${round.number}`));
+      const place = `${Math.floor(y(opened.position) / 12)} ${Math.floor(at / 12)}`;
+      if (!numbers.has(place)) numbers.set(place, svg("text", {class: "round", x: isLate ? at - 3 : at + width + 3, y: y(opened.position) + step / 2 + 4, "text-anchor": isLate ? "end" : "start"}, `${round.number}`));
     }
   }
-  return parts;
+  return [...parts, ...numbers.values()];
 }
 
 function drawNode(each, scale, trace, width) {
@@ -222,9 +226,9 @@ function drawNode(each, scale, trace, width) {
 function drawOwn(map, scale, trace, width) {
   const ids = answerIds(trace);
   const label = `${counted(map.stream_objects.length, "object")} of this stream alone`;
-  const parts = map.stream_objects.slice(-DRAWN_MAX).map(([id, start, end]) => (ids.has(id)
-    ? picked(id, scale.x(start), 4, scale.x(end) - scale.x(start), 16)
-    : titled("rect", {class: "known", x: scale.x(start), y: 4, width: Math.max(2, scale.x(end) - scale.x(start) - 1), height: 16}, `object ${id} holds ${span(start, end)}`)));
+  const taken = map.stream_objects.filter(([id]) => ids.has(id)).slice(0, DRAWN_MAX);
+  const parts = [...drawRuns(map.stream_objects.map((own) => [4, ...own]), scale, 16, (last, at) => at - last.x < 3),
+    ...taken.map(([id, start, end]) => picked(id, scale.x(start), 4, scale.x(end) - scale.x(start) - 1, 16))];
   return node("figure", {}, node("figcaption", {}, label), drawing(label, width, 44, ...parts, ...scale.labels(38)));
 }
 
@@ -254,7 +258,7 @@ function tell(event) {
       + `${counted(event.requests, "request")}, ${size(event.bytes)}; ${held.slice(0, 6).join(", ") || "none holds the stream"}${more}`;
   }
   if (event.owned) return `At ${count(event.offset)}: node ${event.owned.node_id} owns ${span(event.owned.start, event.owned.end)} and lists ${counted(event.listed_objects, "object")}`;
-  if (event.found) return `Took object ${(event.found.ref ? event.found.ref.object_id : event.found.object_id)} with ${span(event.found.start, event.found.end)}, known from ${event.source}`;
+  if (event.found) return `Took object ${(event.found.ref ? event.found.ref.object_id : event.found.object_id)} with ${span(event.found.start, event.found.end)}, ${SOURCES[event.source] || event.source}`;
   if (event.reason) return event.reason;
   if (event.what) return `Snapshot ${event.what}: ${event.trouble || `${event.covered} of ${event.listed} objects covered`}`;
   return event.event;
@@ -277,7 +281,7 @@ export function comparison(before, now, width) {
       ["Objects that its lookup opened", told(before.trace, opened), told(now.trace, opened)]);
   }
   const label = "The stream before and after the image changed";
-  return [node("h3", {}, label), table(label, ["", "Before", "Now"], rows, {class: "comparison"}),
+  return [node("h3", {}, label), table(label, ["What", "Before", "Now"], rows, {class: "comparison"}),
     node("details", {}, node("summary", {}, "The map before"), ...mapView(before.map, before.trace, width).slice(1))];
 }
 
@@ -334,7 +338,7 @@ function drawSegments(segments, gone, {x, y}) {
     const wide = (from, to) => ({x: x(from), width: Math.max(1, x(to) - x(from) - 1)});
     const isGone = gone.has(each.name);
     const whole = titled("rect", {...boxOf(isGone ? "absent" : "known", 0, top, 0, height), ...wide(each.first, each.last + 1)}, title);
-    return isGone ? [whole] : [whole, titled("rect", {...boxOf("unknown", 0, top, 0, height), ...wide(each.first, each.first + Math.min(1, .12 * (each.last - each.first + 1)))}, `segment ${each.name} begins`)];
+    return isGone ? [whole] : [whole, titled("rect", {...boxOf("unknown", 0, top, 0, height), ...wide(each.first, each.first + .12)}, `segment ${each.name} begins`)];
   });
 }
 
@@ -345,21 +349,21 @@ function drawCuts(told, segments, scale, head) {
   told.cuts.forEach((each, at) => {
     const path = cutPath(each.cut, segments, place(each.recorded_ms), scale);
     if (!path) return;
-    parts.push(titled("path", {class: each === begin ? "cut" : "recorded", d: path}, `cut ${at + 1}, recorded ${moment(each.recorded_ms)}: ${cutText(each.cut)}`));
+    parts.push(svg("path", {class: "halo", d: path}), titled("path", {class: each === begin ? "cut" : "recorded", d: path}, `cut ${at + 1}, recorded ${moment(each.recorded_ms)}: ${cutText(each.cut)}`));
     const [, left] = path.match(/^M(\S+)/);
     if (told.cuts.length <= 20) parts.push(svg("text", {class: "round", x: Number(left) + 3, y: scale.y(1) - 4}, `${at + 1}`));
   });
   const path = begin ? null : cutPath(head, segments, null, scale);
-  if (path) parts.push(titled("path", {class: "cut", d: path}, `the stream begins with ${cutText(head)}`));
+  if (path) parts.push(svg("path", {class: "halo", d: path}), titled("path", {class: "cut", d: path}, `the stream begins with ${cutText(head)}`));
   return parts;
 }
 
 function historyTables(told, head) {
   const epochs = told.epochs.map((epoch) => [`${epoch.epoch}`, moment(epoch.time_ms), count(epoch.splits), count(epoch.merges), count(epoch.segments.length)]);
   const cuts = told.cuts.map((each, at) => [`${at + 1}`, moment(each.recorded_ms), `${count(each.size)} ${told.unit}`, cutText(each.cut), isSameCut(each.cut, head) ? "yes" : ""]);
-  const parts = [node("h3", {}, "Epochs"), table("Epochs", ["Epoch", "Since", "Splits", "Merges", "Segments"], epochs, {class: "epochs"}), node("h3", {}, "Recorded cuts")];
+  const parts = [node("h3", {}, "Epochs"), table("Epochs", ["Epoch", "Since (UTC)", "Splits", "Merges", "Segments"], epochs, {class: "epochs"}), node("h3", {}, "Recorded cuts")];
   if (!cuts.length) return [...parts, node("p", {class: "quiet"}, "None: retention has not run, or there is no policy.")];
-  return [...parts, table("Recorded cuts", ["Cut", "Recorded", "Before it", "Segments", "The stream begins here"], cuts, {class: "cuts"})];
+  return [...parts, table("Recorded cuts", ["Cut", "Recorded (UTC)", "Before it", "Segments", "Begins here"], cuts, {class: "cuts"})];
 }
 
 // told: {epochs, more, cuts, more_cuts, unit, head: {cut, is_deleting}}, as the routes below /v1/streams answer.
@@ -399,6 +403,8 @@ function explanationView({trace, map}, width) {
   return [head, node("p", {}, answerText(trace)), ...(map ? mapView(map, trace, width) : []), node("ol", {class: "trace"}, ...traceItems(trace), ...events)];
 }
 
+const shortened = (text) => (text.length > 6 ? `…${text.slice(-5)}` : text);
+
 function drawStreams(streams, width) {
   const map = {nodes: streams.map((each) => ({known: [], owned: each.owned})), stream_objects: streams.flatMap((each) => each.own.map(([start, end]) => [0, start, end]))};
   const scale = axis(...offsetsOf(map, null), width);
@@ -409,7 +415,7 @@ function drawStreams(streams, width) {
     const owned = each.owned.map(([start, end, nodeId]) => titled("rect", {...boxOf(kinds[nodeId % kinds.length], 0, y, 0, 12), ...box(start, end)},
       `stream ${each.stream_id}: node ${nodeId} owns ${span(start, end)}`));
     const own = each.own.map(([start, end]) => svg("rect", {class: "picked", y: y + 14, height: 4, ...box(start, end)}));
-    return [...owned, ...own];
+    return [svg("text", {x: LEFT - 6, y: y + 10, "text-anchor": "end"}, shortened(`${each.stream_id}`)), ...owned, ...own];
   });
   return drawing("Which node owns which offsets of these streams", width, 24 * streams.length + 28, ...parts, ...scale.labels(24 * streams.length + 20));
 }
@@ -423,7 +429,7 @@ function imageView(image, width) {
   return [node("h1", {}, `Image ${image.version} of namespace ${image.namespace}`),
     node("dl", {}, figure("Streams", count(image.streams)), figure("Nodes", count(image.nodes)), figure("Objects of nodes", count(image.objects)), figure("Their bytes", size(image.bytes))),
     ...(streams.length ? [node("h2", {}, `Streams: which node owns which offsets${shown(streams.length, image.streams)}`), drawStreams(image.shown_streams, width),
-      table("Streams", ["Stream", "Kept from", "Owned", "Objects of its own"], streams)] : []),
+      table("Streams", ["Stream", "Kept from", "Owned", "Objects of its own"], streams, {class: "streams"})] : []),
     ...(lists.length ? [node("h2", {}, `Nodes, by the length of their lists${shown(lists.length, image.nodes)}`), table("Nodes", ["Node", "Objects", "Bytes", "Length"], lists)] : [])];
 }
 

@@ -229,8 +229,13 @@ def check_ranges(start: int, limit: int, ranges: Sequence[Span | None]) -> None:
         ranges: what each object holds of the stream, in order; None for an object that lacks it.
 
     Raises:
-        InconsistentAnswer: one of these does not hold.
+        InconsistentAnswer: one of these does not hold; or the limit is 0, and there is an object (a rule of the
+            production system).
     """
+    if limit == 0 and ranges:
+        error = InconsistentAnswer(f"expected a limit of at least 1 where an object holds offset {start}, found 0")
+        error.advice = "ask with a limit of at least 1; nothing is damaged"  # type: ignore[misc]  # in this case alone
+        raise error
     if len(ranges) > limit:
         raise InconsistentAnswer(f"expected at most {limit} objects, found {len(ranges)}")
     reached = None

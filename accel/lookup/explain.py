@@ -146,8 +146,11 @@ class Explanation:
         }
 
     def _answer_dict(self, answer: Answer) -> dict[str, Any]:
+        # A search that began again took objects twice, or others before: the answer says which count.
+        picked = [event for event in self.trace.events if isinstance(event, Picked)]
+        source_of = {event.found.object_id: event.source for event in picked}
         return {
-            "objects": [_found_dict(event) for event in self.trace.events if isinstance(event, Picked)],
+            "objects": [_found_dict(found, source_of.get(found.object_id, "memory")) for found in answer.objects],
             "start_offset": answer.start_offset,
             "end_offset": answer.end_offset,
             "ending": answer.ending.value,
@@ -385,15 +388,14 @@ def _picked_line(event: Picked) -> str:
     return f"took     {kind} {found.object_id} with [{found.start}, {found.end}), {source}"
 
 
-def _found_dict(event: Picked) -> dict[str, Any]:
-    found = event.found
+def _found_dict(found: FoundObject, source: str) -> dict[str, Any]:
     return {
         "object_id": found.object_id,
         "kind": found.kind.value,
         "node_id": found.node_id,
         "start": found.start,
         "end": found.end,
-        "known_from": event.source,
+        "known_from": source,
     }
 
 

@@ -72,18 +72,22 @@ IMAGE_HELD_SECONDS = 5.0
 """A read looks up with one image for so long; then the rest is looked up with the newest one, or refused with it."""
 
 
+FOREVER_SECONDS: Final = 1e9
+"""A time to wait that is this long, or longer, has no end: the clocks of threads do not go so far."""
+
+
 class Deadline:
     """The time that a call may take; None for as long as it takes.
 
     Args:
         timer: seconds, from any start.
-        seconds: from now on.
+        seconds: from now on; as many as a thousand million are no bound, which no clock could wait for.
         answer_seconds: the source of images has at least so long to answer.
     """
 
     def __init__(self, timer: Callable[[], float], seconds: float | None, answer_seconds: float = 0.0) -> None:
         self._timer = timer
-        self._end = None if seconds is None else timer() + seconds
+        self._end = None if seconds is None or seconds >= FOREVER_SECONDS else timer() + seconds
         self._answer_seconds = answer_seconds
 
     def left_seconds(self) -> float | None:

@@ -26,7 +26,7 @@ from loaders.format import RecordBatch
 
 Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 End = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
-Limit = Annotated[int, Meta(ge=1)]
+Limit = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Seconds = Annotated[float, Meta(ge=0, le=3600)]
 
 
@@ -107,7 +107,7 @@ class RecordsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     stream_id: Whole
     start: Whole
     end: End = OPEN_END
-    max_bytes: Annotated[int, Meta(ge=1)] = 1 << 20
+    max_bytes: Limit = 1 << 20
 
 
 class Place(Struct, frozen=True):

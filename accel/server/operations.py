@@ -137,7 +137,7 @@ async def _body(kind: type[Struct] | None, request: Request, size_bytes_max: int
             raise Refused("BodyTooLarge", 413, "The body is too large.", detail)
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:  # a ValidationError is one
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # a ValidationError is a DecodeError
         raise _invalid(f"body: {error}") from error
 
 

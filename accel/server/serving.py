@@ -7,26 +7,23 @@ lines of text. Neither has a header, a body or a query of a request in it.
 
 from __future__ import annotations
 
-import json
 import logging
 import ssl
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from accel.errors import InvalidArgument
-from accel.server.guard import App
+from accel.rendering import LogForm, log_lines
+from accel.server.guard import App, Receive, Scope, Send, refuse_connection
 from accel.server.settings import SidecarSettings
-from loaders.errors import redacted
+from accel.streams.listening import listening_config
 
-HEADERS_SIZE_BYTES_MAX: Final = 32 << 10
-"""Of the line and the headers of a request."""
-
-KEEP_ALIVE_SECONDS: Final = 30
+CONNECTIONS_BEYOND: Final = 64
+"""Connections beyond the bound that are told so by a problem; all others get uvicorn's 503, which is plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +45,10 @@ class Tls:
             raise InvalidArgument(f"expected a certificate and its key as PEM files, found {error}") from error
 
 
-class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and the error with its trace. Threads: any."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": redacted(record.getMessage()),
-        }
-        if record.exc_info:
-            line["error"] = redacted(self.formatException(record.exc_info))
-        return json.dumps(line, ensure_ascii=False)
-
-
-class TextLines(logging.Formatter):
-    """Lines for a person, without users and passwords of URLs. Threads: any."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line of a record."""
-        return redacted(super().format(record))
-
-
-def log_to_stderr(*, level: int = logging.INFO) -> None:
-    """Send the logs of this process to stderr: as text to a terminal, as JSON to all else."""
+def log_to_stderr(form: LogForm | None = None, *, level: int = logging.INFO) -> None:
+    """Send the logs of this process to stderr; None = as text to a terminal, as JSON to all else."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(TextLines() if sys.stderr.isatty() else JsonLines())
+    handler.setFormatter(log_lines(form, "%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=level, force=True)
     for noisy in ("botocore", "boto3", "urllib3", "uvicorn.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -88,22 +58,24 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
     """A server that is not started yet; its `run` blocks until the process is told to end."""
     if tls is not None:
         tls.check()
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
+
+    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and len(server.server_state.connections) > settings.connections_max:
+            await refuse_connection(settings.connections_max, send)
+        else:
+            await app(scope, receive, send)
+
+    server = uvicorn.Server(
+        listening_config(
+            bounded,
+            connections_max=settings.connections_max + CONNECTIONS_BEYOND,
+            head_seconds=settings.head_seconds,
             host=settings.host,
             port=settings.port,
             lifespan="on",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=settings.connections_max,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-            h11_max_incomplete_event_size=HEADERS_SIZE_BYTES_MAX,
             ssl_certfile=None if tls is None else tls.certificate,
             ssl_keyfile=None if tls is None else tls.key,
         )
     )
+    return server

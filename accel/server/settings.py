@@ -28,7 +28,7 @@ class SidecarSettings:
         is_open: other addresses than loopback may read without a token.
         allowed_hosts: names besides those of loopback that the header Host may have; anything is allowed where clients
             need a token.
-        connections_max: connections at one time; more are answered with 503.
+        connections_max: connections at one time; requests on more are answered with 503, and these end.
         requests_max: requests below /v1 under way at one time; more are answered with 429.
         body_bytes_max: of a request.
         batch_max: lookups of one batch.
@@ -36,11 +36,14 @@ class SidecarSettings:
         objects_max: the limit of one lookup.
         records_bytes_max: payload of one answer with records.
         request_seconds: how long a request may take; then it is answered with 504.
+        head_seconds: in which its line and headers have to come; then the connection ends.
         history_threads: questions about histories, and openings for places, at one time.
         drain_seconds: how long requests may go on once the process is told to end.
         currency: of the prices that the console shows.
         per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1.
         per_thousand_writes: of a thousand PUTs or listings; likewise.
+        slow_request_seconds: a request to the store that takes longer makes the sidecar say that it is degraded, while
+            the request is under way.
         open_retry_seconds: after which opening the store is tried again; at most ten times as long later on.
 
     Raises:
@@ -61,8 +64,10 @@ class SidecarSettings:
     objects_max: int = 10_000
     records_bytes_max: int = 64 * MIB
     request_seconds: float = 30.0
+    head_seconds: float = 10.0
     history_threads: int = 16
     drain_seconds: float = 10.0
+    slow_request_seconds: float = 5.0
     open_retry_seconds: float = 1.0
     currency: str = "USD"
     per_thousand_reads: float = 0.0004

@@ -7,7 +7,8 @@ answers from what it knows:
     |-----------|--------------------------------------------------------------------------|---------|
     | starting  | no image was loaded yet                                                  | 503     |
     | ready     | the image is at hand, and what was asked for last was answered           | 200     |
-    | degraded  | the store or the source of images fails; what memory knows is answered   | 200     |
+    | degraded  | the store or the source of images fails, or a request to the store takes | 200     |
+    |           | more than `slow_request_seconds`; what memory knows is answered          |         |
     | stale     | no image may be served from any more; lookups fail with `ImageTooOld`    | 503     |
 
 Nothing has to be done for it to recover: each question about readiness asks for a newer image where one is due, as a
@@ -78,7 +79,7 @@ class Sidecar:
     """One bucket, for requests over HTTP. Threads: one event loop, that of `open`.
 
     Args:
-        store: the store; give it a timer, and metrics tell the latency of requests.
+        store: the store; with a timer, metrics tell the latency of requests, and readiness tells of slow ones.
         settings: bounds and access.
         images: gives the source of images, called in a thread; None = the catalog of the store.
         lookups: settings of the accelerator.
@@ -174,6 +175,8 @@ class Sidecar:
             reasons.append("the last question to the source of images failed")
         if self.store.is_failing:
             reasons.append("the last request to the store found it unavailable")
+        if (seconds := self.store.oldest_request_seconds()) > self.settings.slow_request_seconds:
+            reasons.append(f"a request to the store has taken {seconds:.0f} s until now")
         return Readiness(State.DEGRADED if reasons else State.READY, reasons)
 
     def note(self, operation: str, status: int, seconds: float) -> None:

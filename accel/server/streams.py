@@ -107,6 +107,13 @@ class Epochs(Struct, frozen=True):
     more: bool
 
 
+class SegmentObjects(Struct, frozen=True):
+    """A segment, and the id of the stream by which lookups know what it holds: `stream_id` of /v1/objects."""
+
+    segment: str
+    stream_id: int
+
+
 class Neighbours(Struct, frozen=True):
     """Segments that follow one (or that it follows), each with all that it follows (or that follow it)."""
 
@@ -215,6 +222,16 @@ async def segments(sidecar: Sidecar, asked: Asked) -> Response:
         offsets = stream.segments_at(at_ms)
         rows = stream.cuts.span(offsets).segments
         return Segments([_segment(row, offsets[row.id]) for row in rows], at_ms=at_ms)
+
+    return json_response(await _ask(sidecar, asked, question))
+
+
+async def segment_stream(sidecar: Sidecar, asked: Asked) -> Response:
+    """`GET .../segment`: one request to the store, as the id never changes."""
+    segment_id = read_id(asked.query.segment)
+
+    def question(stream: Stream) -> SegmentObjects:
+        return SegmentObjects(segment_text(segment_id), stream.segment_stream(segment_id))
 
     return json_response(await _ask(sidecar, asked, question))
 
@@ -344,6 +361,14 @@ OPERATIONS: Final = (
         segments,
         query=SegmentsQuery,
         reply=Segments,
+    ),
+    _of_stream(
+        "GET",
+        "segment",
+        "The id by which lookups know a segment.",
+        segment_stream,
+        query=SegmentQuery,
+        reply=SegmentObjects,
     ),
     _of_stream("GET", "epochs", "The epochs from one time to another.", epochs, query=EpochsQuery, reply=Epochs),
     _of_stream("GET", "successors", "The segments that follow one.", successors, query=SegmentQuery, reply=Neighbours),

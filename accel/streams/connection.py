@@ -58,6 +58,7 @@ from accel.history.store.hosts import SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.settings import Settings
 from accel.streams.async_writer import AsyncStreamWriter
+from accel.streams.auto_scale import AutoScaleStats
 from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
 from accel.streams.owners import (
@@ -357,6 +358,11 @@ class Connection:
         caches = {"time_parts": self._time_parts.stats()}
         streams: StreamStore | None = self._parts.peek("stream store")
         return caches if streams is None else caches | {"tables": streams.cache_stats()}
+
+    def scaling_stats(self) -> AutoScaleStats | None:
+        """What this process has done for scaling policies; None while it holds no segments. Opens nothing."""
+        host: ObjectSegments | None = self._parts.peek("host")
+        return None if host is None else host.scaling.stats()
 
     @property
     def host(self) -> ObjectSegments:

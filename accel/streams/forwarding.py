@@ -234,11 +234,11 @@ class ForwardingServer:
     def __init__(self, app: Starlette, listening: socket, system: Components) -> None:
         try:
             import uvicorn  # noqa: PLC0415 - the extra `server` brings it
+
+            from accel.streams.listening import listening_config  # noqa: PLC0415 - likewise
         except ImportError as error:
             raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
-        config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS
-        )
+        config = listening_config(app, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS)
         self._server, self._ended = uvicorn.Server(config), Event()
         self._lifetime = Lifetime("a server of segments", system.process_id)
 
@@ -275,7 +275,7 @@ def _endpoint(
             return Response(status_code=413)
         try:
             reply = await run_in_threadpool(act, body)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
             return Response(str(error), status_code=400)
         if reply is None:
             return Response(status_code=413)

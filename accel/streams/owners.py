@@ -383,17 +383,20 @@ class Status(IntEnum):
     OTHER_OWNER = 4
 
 
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
 class AppendRequest(msgspec.Struct, frozen=True):
     """Events for one segment; the module has the fields."""
 
     scope: str
     stream: str
-    segment_id: int
+    segment_id: Number
     owner_token: bytes
     writer_id: Annotated[bytes, Meta(min_length=WRITER_ID_SIZE_BYTES, max_length=WRITER_ID_SIZE_BYTES)]
-    numbers: list[Annotated[int, Meta(ge=0)]]
-    positions: list[float]
-    settled: Annotated[int, Meta(ge=0)]
+    numbers: list[Number]
+    positions: list[Annotated[float, Meta(ge=0, lt=1)]]
+    settled: Number
     payloads: list[bytes]
 
 
@@ -504,7 +507,7 @@ class ForwardingClient:
             except ConnectionRefusedError as refused:
                 error = refused
                 break
-            except (OSError, HTTPException, msgspec.MsgspecError) as lost:
+            except (OSError, HTTPException, msgspec.MsgspecError, RecursionError) as lost:
                 error, was_sent = lost, True
                 continue
             error = OSError(f"HTTP status {status}: {told[:200]!r}")
@@ -533,7 +536,10 @@ class ForwardingClient:
             raise OwnerUnreachable(owner.node_id, owner.address, where, str(error)) from error
         if status != HTTP_OK:
             raise OwnerUnreachable(owner.node_id, owner.address, where, f"HTTP status {status}: {told[:200]!r}")
-        return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
+        try:
+            return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, f"no reply of an owner: {error}") from error
 
 
 # The segments of several owners

@@ -43,6 +43,7 @@ import numpy as np
 from accel.catalog.records import WRITER_NUMBER, Rows, no_rows
 from accel.errors import InvalidArgument
 from accel.history.rules.segments import SegmentRecord
+from accel.history.rules.values import checked_integer
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.rules.events import NO_WRITER, NUMBER_MAX, WRITER_ID_SIZE_BYTES, WriterRun, run_of
@@ -239,7 +240,7 @@ class WriterNumbering:
         """
         if self.error is not None:
             raise self.error
-        first = self.next_number if number is None else number
+        first = self.next_number if number is None else checked_integer("a number of an event", number)
         least = self.next_number if self._is_begun else 0
         if not least <= first <= NUMBER_MAX - count + 1:
             raise InvalidArgument(f"expected a number of {least} to {NUMBER_MAX - count + 1}, found {first}")

@@ -70,7 +70,7 @@ from loaders.hints.snapshot_parquet import GROUP_START, can_read_parquet
 from loaders.hints.sorted_entries import EncodedGroup, decode_group
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.store.base import ObjectStore
-from loaders.tables.columns import pack_columns, unpack_columns
+from loaders.tables.columns import decompressed_frame, pack_columns, unpack_columns
 from loaders.tables.records import RecordForm
 
 FILES_MAX = 10_000
@@ -289,7 +289,7 @@ def _unpacked(frame: bytes, size: int) -> bytes:
         return b""
     if zstandard.frame_content_size(frame) not in (-1, size):
         raise ValueError(f"expected a frame of {size} bytes, found {zstandard.frame_content_size(frame)}")
-    return zstandard.ZstdDecompressor().decompress(frame, max_output_size=size, allow_extra_data=False)
+    return decompressed_frame(frame, size)
 
 
 def _find_flaw(root: SnapshotRoot) -> str | None:

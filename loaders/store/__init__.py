@@ -1,8 +1,9 @@
 """The store seam: S3 and what stands in for it, behind one small protocol.
 
 `base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `FileStore` (a folder), `S3Store`
-(boto3) and `ObstoreStore` (obstore) hold objects; `PrefixedStore` and `CountingStore` go around another store, and so
-do the faulty, slow and crashing ones of `accel.testing`. One suite of tests holds all of them to the same promises.
+(boto3), `ObstoreStore` (S3 by obstore) and `CloudStore` (Google and Azure by obstore) hold objects; `PrefixedStore` and
+`CountingStore` go around another store, and so do the faulty, slow and crashing ones of `accel.testing`. One suite of
+tests holds all of them to the same promises.
 
 Some are imported when they are first asked for: boto3 takes a while to load, obstore is an extra, and a folder
 is locked by what not every platform has.
@@ -33,6 +34,7 @@ from loaders.store.memory import MemoryStore
 from loaders.store.open import S3Settings, open_store
 
 if TYPE_CHECKING:
+    from loaders.store.clouds import CloudStore
     from loaders.store.file import FileStore
     from loaders.store.obstore_s3 import ObstoreStore
     from loaders.store.s3 import S3Store
@@ -41,6 +43,7 @@ __all__ = [
     "ALWAYS",
     "Always",
     "Body",
+    "CloudStore",
     "Condition",
     "CountingStore",
     "CreateOnly",
@@ -64,6 +67,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "CloudStore": "loaders.store.clouds",
     "FileStore": "loaders.store.file",
     "ObstoreStore": "loaders.store.obstore_s3",
     "S3Store": "loaders.store.s3",

@@ -25,7 +25,7 @@ ETags cross without quotes. Every method may raise the errors of `loaders.errors
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -156,6 +156,19 @@ class MultipartUpload(Protocol):
 
     def abort(self) -> None:
         """Drop all parts; nothing remains. Aborting what is gone already is no error."""
+        ...
+
+
+@runtime_checkable
+class DatedStore(Protocol):
+    """A store that can be asked for the time. Blocking; any thread."""
+
+    def date_seconds(self) -> float | None:
+        """What the store's clock said as it answered, seconds since 1970, whole; None if it did not say. One request.
+
+        Raises:
+            StoreError: it did not answer at all.
+        """
         ...
 
 

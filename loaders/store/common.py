@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from loaders.errors import CorruptObject, StoreError
+from loaders.errors import CorruptObject, StoreError, shortened
 from loaders.store.base import (
     DELETE_BATCH_KEYS_MAX,
     LIST_PAGE_KEYS_MAX,
@@ -121,7 +121,7 @@ def parse_content_range(header: str) -> tuple[int, int, int]:
     """
     match = _CONTENT_RANGE.fullmatch(header)
     if match is None:
-        raise ValueError(f"expected a Content-Range of 'bytes first-last/size', found {header!r}")
+        raise ValueError(f"expected a Content-Range of 'bytes first-last/size', found {shortened(header)!r}")
     first, last, size = (int(part) for part in match.groups())
     return first, last + 1, size
 
@@ -158,3 +158,12 @@ def check_key(operation: str, key: str) -> None:
     if not 1 <= size_bytes <= KEY_SIZE_BYTES_MAX:
         detail = f"a key has 1 to {KEY_SIZE_BYTES_MAX} bytes, this one {size_bytes}"
         raise store_error(operation, key, detail, code="KeyTooLongError", status=400)
+
+
+def bare_etag(etag: str) -> str:
+    """An ETag as it crosses the seam: without quotes.
+
+    >>> bare_etag('"9e107d9d372bb6826bd81d3542a419d6"')
+    '9e107d9d372bb6826bd81d3542a419d6'
+    """
+    return etag.strip('"')

@@ -8,12 +8,23 @@ delete of many keys batch by batch, a multipart upload part by part. (Repetition
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from itertools import count
+from os import getpid
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from loaders.counting import SECONDS_BOUNDS, Histogram, HistogramStats
 from loaders.errors import StoreError, StoreUnavailable
 from loaders.lifetime import ProcessLock
-from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, Always, DeleteFailure, DeleteFailures, Fetched, ListPage
+from loaders.store.base import (
+    ALWAYS,
+    LIST_PAGE_KEYS_MAX,
+    Always,
+    DatedStore,
+    DeleteFailure,
+    DeleteFailures,
+    Fetched,
+    ListPage,
+)
 from loaders.store.common import PagedListing, delete_in_batches
 from loaders.tracing import traced
 
@@ -33,7 +44,7 @@ WRITES = frozenset(
 )
 """Operations that change the store. The one that is left is `list`, a page of a listing."""
 
-OPERATIONS = GETS | WRITES | {"list"}
+OPERATIONS = GETS | WRITES | {"list", "date"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +119,11 @@ class DecoratedStore(PagedListing):
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
         """See `ObjectStore.list_page`."""
         return self._around(StoreCall("list", prefix), lambda: self._store.list_page(prefix, start_after, limit))
+
+    def date_seconds(self) -> float | None:
+        """See `DatedStore.date_seconds`; None if the store inside is none."""
+        inside = self._store
+        return self._around(StoreCall("date", ""), inside.date_seconds) if isinstance(inside, DatedStore) else None
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
@@ -199,6 +215,10 @@ class PrefixedStore(PagedListing):
         after = self.prefix + start_after if start_after else ""
         page = self._store.list_page(self.prefix + prefix, after, limit)
         return ListPage([replace(info, key=self._short(info.key)) for info in page.objects], page.more)
+
+    def date_seconds(self) -> float | None:
+        """See `DatedStore.date_seconds`; None if the store inside is none."""
+        return self._store.date_seconds() if isinstance(self._store, DatedStore) else None
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
@@ -300,6 +320,8 @@ class CountingStore(DecoratedStore):
         self._lock = ProcessLock()
         self._counts: dict[str, OperationCount] = {}
         self._seconds: dict[tuple[str, str], Histogram] = {}
+        self._began_seconds: dict[tuple[int, int], float] = {}  # by process, as a fork takes no request with it
+        self._numbers = count()
         self.is_failing = False
 
     def request_seconds(self) -> dict[tuple[str, str], HistogramStats]:
@@ -309,6 +331,18 @@ class CountingStore(DecoratedStore):
         """
         with self._lock:
             return {kind: histogram.stats() for kind, histogram in self._seconds.items()}
+
+    def oldest_request_seconds(self) -> float:
+        """How long the oldest request that is under way in this process has taken; 0 if none is, or nothing is timed.
+
+        A store that answers nothing fails no request before its client gives up; this tells of it at once.
+        """
+        if self._timer is None:
+            return 0.0
+        here = getpid()
+        with self._lock:
+            began = [seconds for (process_id, _), seconds in self._began_seconds.items() if process_id == here]
+        return max(0.0, self._timer() - min(began)) if began else 0.0
 
     def snapshot(self) -> StoreCounts:
         """The counts until now, all of one moment."""
@@ -330,6 +364,9 @@ class CountingStore(DecoratedStore):
         if self._timer is None:
             return self._counted(call, send)
         started_seconds, outcome = self._timer(), OTHER_ERROR
+        request = getpid(), next(self._numbers)
+        with self._lock:
+            self._began_seconds[request] = started_seconds
         try:
             answer = self._counted(call, send)
             outcome = OK
@@ -337,7 +374,7 @@ class CountingStore(DecoratedStore):
             outcome = type(error).__name__
             raise
         finally:
-            self._note((call.operation, outcome), self._timer() - started_seconds)
+            self._note(request, (call.operation, outcome), self._timer() - started_seconds)
         return answer
 
     def _counted(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
@@ -351,8 +388,9 @@ class CountingStore(DecoratedStore):
         self._add(call.operation, OperationCount(1, 0, call.sent_bytes, received_bytes(answer)))
         return answer
 
-    def _note(self, kind: tuple[str, str], seconds: float) -> None:
+    def _note(self, request: tuple[int, int], kind: tuple[str, str], seconds: float) -> None:
         with self._lock:
+            self._began_seconds.pop(request, None)
             histogram = self._seconds.get(kind)
             if histogram is None:
                 histogram = self._seconds[kind] = Histogram(SECONDS_BOUNDS)

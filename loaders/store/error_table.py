@@ -67,6 +67,14 @@ BY_CODE: Table = MappingProxyType(
         "RequestLimitExceeded": StoreUnavailable,
         "ServiceUnavailable": StoreUnavailable,
         "NotImplemented": RequestRefused,
+        # Azure's own names
+        "BlobNotFound": KeyMissing,
+        "ContainerNotFound": BucketMissing,
+        "ContainerBeingDeleted": BucketMissing,
+        "BlobAlreadyExists": PreconditionFailed,  # 409, and yet decided
+        "ConditionNotMet": PreconditionFailed,
+        "LeaseIdMissing": RequestRefused,  # 412, and yet no condition of ours
+        "BlobArchived": RequestRefused,  # 409: the object lies in an archive
     }
 )
 
@@ -137,7 +145,8 @@ def store_error(
 
 def named_bucket(detail: str, code: str, bucket: str) -> str:
     """What the store said, and the bucket's name if that is what it does not have."""
-    return f"no bucket {bucket!r}: {detail}" if code == "NoSuchBucket" and bucket else detail
+    is_missing = BY_CODE.get(code) is BucketMissing
+    return f"no bucket {bucket!r}: {detail}" if is_missing and bucket else detail
 
 
 def store_error_of(operation: str, key: str, exception: BaseException) -> StoreError:

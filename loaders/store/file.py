@@ -405,8 +405,16 @@ def _walk(folder: Path, base: bytes, prefix: bytes, after: bytes) -> Iterator[tu
 def _may_list(text: bytes, prefix: bytes, after: bytes, *, is_object: bool) -> bool:
     """Whether a listing contains this key; or, of a folder, any key that begins so."""
     if is_object:
-        return text > after and text.startswith(prefix)
+        return text > after and text.startswith(prefix) and _is_utf8(text)
     return (text.startswith(prefix) or prefix.startswith(text)) and (text > after or after.startswith(text))
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False  # somebody else's file: no key is written so
+    return True
 
 
 def _entries(folder: Path) -> list[Entry]:

@@ -58,7 +58,7 @@ def place_of(key: str) -> tuple[list[str], str]:
 
 
 def entry_of(name: str, *, is_folder: bool) -> Entry | None:
-    """What a name stands for; None if it is none of a store's.
+    """What a name stands for; None if it is none of a store's: each text has one name, which leads to it again.
 
     >>> entry_of("a%20b%object", is_folder=False)
     Entry(text=b'a b', name='a%20b%object', is_object=True)
@@ -66,17 +66,24 @@ def entry_of(name: str, *, is_folder: bool) -> Entry | None:
     (Entry(text=b'a/', name='a', is_object=False), None)
     """
     if not is_folder:
-        quoted, _, end = name.rpartition(OBJECT)
-        return Entry(unquote_to_bytes(quoted), name, is_object=True) if not end and _is_own(name, OBJECT) else None
+        end = _text(name, OBJECT)
+        return Entry(end, name, is_object=True) if end is not None and len(end) < _CHUNK_BYTES else None
     if name == EMPTY:
         return Entry(b"/", name, is_object=False)
-    if _is_own(name, MORE):
-        return Entry(unquote_to_bytes(name.removesuffix(MORE)), name, is_object=False)
-    return Entry(unquote_to_bytes(name) + b"/", name, is_object=False) if _QUOTED.fullmatch(name) else None
+    chunk = _text(name, MORE)
+    if chunk is not None:
+        return Entry(chunk, name, is_object=False) if len(chunk) == _CHUNK_BYTES else None
+    part = _text(name, "")
+    return Entry(part + b"/", name, is_object=False) if part and len(part) < _CHUNK_BYTES else None
 
 
-def _is_own(name: str, suffix: str) -> bool:
-    return name.endswith(suffix) and _QUOTED.fullmatch(name.removesuffix(suffix)) is not None
+def _text(name: str, suffix: str) -> bytes | None:
+    """What a name with this suffix says; None for one that is not made of any text, as there is another one for it."""
+    quoted = name.removesuffix(suffix)
+    if not name.endswith(suffix) or not _QUOTED.fullmatch(quoted):
+        return None
+    text = unquote_to_bytes(quoted)
+    return text if _quoted(text) == quoted else None
 
 
 def _folders(part: bytes) -> list[str]:

@@ -3,7 +3,7 @@
 Reads and writes of objects go through obstore. What it has no words for goes through boto3, with the same settings:
 listings (obstore's prefixes are whole path segments), deletes (it does not say which key failed), multipart uploads
 (it numbers no parts and copies none), and keys that it would bend into another path (`/a`, `a/`, `a//b`, `a/./b`,
-control characters). This is the only module that imports obstore, which the extra `obstore` installs.
+control characters). obstore is what the extra `obstore` installs.
 
 Of the settings and of AWS's configuration chain it honours: endpoint, region, path style, profile, credentials (asked
 of boto3's session again every five minutes, so that roles and tokens refresh), unsigned requests, attempts,
@@ -11,62 +11,44 @@ timeouts. Not honoured: the other S3 sections of the config files (dualstack, FI
 certificate bundles, proxies of the profile), and redirects to a bucket's true region: name the region. `connections`
 bounds the idle connections it keeps, not those it opens. An answer that breaks off is taken up again where it broke.
 
-obstore's threads stay with the process that first used it, and a forked one can have no others: there everything goes
-through boto3. (Where a program uses obstore besides Accel before it forks, this cannot be known: choose boto3.)
+In a process that was forked from one that used obstore everything goes through boto3 (`obstore_client`). Where a
+program uses obstore besides Accel before it forks, choose boto3.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from loaders.errors import CredentialsMissing, EndpointUnreachable, RangeInvalid, RequestRefused
+from loaders.errors import CredentialsMissing, RangeInvalid, RequestRefused
 from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
-from loaders.store.common import PagedListing, check_range, check_size, check_tail
-from loaders.store.error_table import kind_of_exception, named_bucket, redact, store_error
+from loaders.store.common import PagedListing, bare_etag, check_range, check_tail
+from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
 from loaders.store.open import S3Settings
-from loaders.store.s3 import S3Store, bare_etag, s3_errors
+from loaders.store.s3 import S3Store, s3_errors
 
-try:
-    import obstore
-    from obstore.auth.boto3 import Boto3CredentialProvider
-    from obstore.exceptions import BaseError, NotModifiedError
-    from obstore.store import S3Store as RustStore
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"the S3 client 'obstore' is not installed: pip install 'accel-streams[obstore]', or choose boto3 ({error})",
-        name=error.name,
-    ) from error
+# What is missing without obstore is told by `obstore_client`, which therefore comes first.
+# isort: split
+import obstore
+from obstore.auth.boto3 import Boto3CredentialProvider
+from obstore.exceptions import NotModifiedError
+from obstore.store import S3Store as RustStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from obstore import GetOptions, GetResult, PutMode
+    from obstore import GetOptions, PutMode
 
-    from loaders.errors import StoreError
     from loaders.store.base import Body, Condition, DeleteFailures, ListPage, MultipartUpload
     from loaders.store.s3 import S3Clients
 
 # botocore renews temporary credentials when 10 to 15 minutes are left; kept for less than 10, they cannot run out.
 CREDENTIALS_TTL = timedelta(minutes=5)
-# obstore has a limit on a whole request, which large bodies would run into; the read timeout guards against silence.
-WHOLE_REQUEST_TIMEOUT = timedelta(hours=1)
-
-# The process that has obstore's threads: the first one to use it.
-_used_in: dict[str, int] = {}
-
-_STATUS = re.compile(r"non-2xx status code: (\d{3})")
-_CODE = re.compile(r"<Code>(\w+)</Code>")
-_UNWANTED_ANSWER = re.compile(r"non-partial response|Requested \S+, got|redirect without LOCATION")
-
-_NO_CONNECTION = re.compile(r"tcp connect error|dns error|Connect,")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +81,13 @@ class ObstoreStore(PagedListing):
         self._plain = S3Store(bucket, self.settings)
         self._connection = PerProcess("a connection", _Connection)
 
-    def _errors(self, operation: str, key: str, *, conditional: bool = False) -> AbstractContextManager[None]:
-        return _errors(operation, key, self.bucket, conditional=conditional)
+    @contextmanager
+    def _errors(self, operation: str, key: str, *, conditional: bool = False) -> Iterator[None]:
+        with (
+            s3_errors(operation, key, bucket=self.bucket, conditional=conditional),
+            obstore_errors(operation, key, self.bucket, conditional=conditional),
+        ):
+            yield
 
     def __reduce__(self) -> tuple[type[ObstoreStore], tuple[str, S3Settings]]:
         return type(self), (self.bucket, self.settings)
@@ -171,19 +158,16 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.list_page`."""
         return self._plain.list_page(prefix, start_after, limit)
 
+    def date_seconds(self) -> float | None:
+        """See `DatedStore.date_seconds`; through boto3, as obstore shows no header of an answer."""
+        return self._plain.date_seconds()
+
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
         return self._plain.start_multipart(key)
 
     def _fetch(self, key: str, options: GetOptions, size_bytes_max: int | None = None) -> Fetched:
-        answer: GetResult = obstore.get(self._stores().retrying, key, options=options)
-        check_size(key, answer.meta["size"], size_bytes_max)
-        body = bytes(answer.bytes())
-        start, end = answer.range
-        if len(body) != end - start:
-            raise ConnectionResetError(f"{end - start} bytes were promised, {len(body)} came")
-        meta = answer.meta
-        return Fetched(body, bare_etag(meta["e_tag"] or ""), meta["size"], start)
+        return fetch(self._stores().retrying, key, options, size_bytes_max)[0]
 
     def _mode(self, condition: Condition) -> PutMode:
         if isinstance(condition, CreateOnly):
@@ -202,17 +186,7 @@ class ObstoreStore(PagedListing):
 
 def _takes(key: str) -> bool:
     """Whether a request for a key goes through obstore: as it is, and in the process that has its threads."""
-    process_id = os.getpid()
-    return is_plain(key) and _used_in.setdefault("process", process_id) == process_id
-
-
-def is_plain(key: str) -> bool:
-    """Whether obstore takes a key as it is; it tidies others up, or refuses them.
-
-    >>> is_plain("a/b c+%"), is_plain("/a"), is_plain("a/../b")
-    (True, False, False)
-    """
-    return key.isprintable() and not any(part in {"", ".", ".."} for part in key.split("/"))
+    return is_plain(key) and in_own_process()
 
 
 def _connect(bucket: str, settings: S3Settings, clients: S3Clients) -> _RustStores:
@@ -226,13 +200,7 @@ def _connect(bucket: str, settings: S3Settings, clients: S3Clients) -> _RustStor
             "virtual_hosted_style_request": not path_style,
             "skip_signature": settings.no_sign_request,
         },
-        "client_options": {
-            "allow_http": endpoint.startswith("http://"),
-            "connect_timeout": timedelta(seconds=settings.connect_timeout_seconds),
-            "read_timeout": timedelta(seconds=settings.read_timeout_seconds),
-            "timeout": WHOLE_REQUEST_TIMEOUT,
-            "pool_max_idle_per_host": str(settings.connections),
-        },
+        "client_options": client_options(settings, allow_http=endpoint.startswith("http://")),
     }
     if not settings.no_sign_request:
         options["credential_provider"] = _credentials(bucket, clients)
@@ -254,31 +222,3 @@ def _credentials(bucket: str, clients: S3Clients) -> Boto3CredentialProvider:
         return Boto3CredentialProvider(clients.session, ttl=CREDENTIALS_TTL)
     except ValueError as error:
         raise CredentialsMissing("connect", bucket, "no credentials found in AWS's configuration chain") from error
-
-
-@contextmanager
-def _errors(operation: str, key: str, bucket: str, *, conditional: bool = False) -> Iterator[None]:
-    """Turn what obstore raises in here into our errors, by the one table; the original stays as the cause."""
-    with s3_errors(operation, key, bucket=bucket, conditional=conditional):
-        try:
-            yield
-        except (BaseError, FileNotFoundError) as error:
-            raise _store_error(operation, key, error, bucket, conditional=conditional) from error
-
-
-def _store_error(operation: str, key: str, error: Exception, bucket: str, *, conditional: bool) -> StoreError:
-    redact(error)
-    # obstore has no fields for code and status, and its classes cannot tell 409 from 412, or a bucket from a key.
-    words = str(error).partition("\n\nDebug source")[0]
-    status, code = _STATUS.search(words), _CODE.search(words)
-    if status is None:
-        return _kind_by_words(words, str(error), error)(operation, key, words)
-    name = code[1] if code else ""
-    detail = named_bucket(f"{words.partition(': <')[0]} {name}".strip(), name, bucket)
-    return store_error(operation, key, detail, code=name, status=int(status[1]), conditional=conditional)
-
-
-def _kind_by_words(words: str, all_words: str, error: Exception) -> type[StoreError]:
-    if _UNWANTED_ANSWER.search(words):
-        return RequestRefused
-    return EndpointUnreachable if _NO_CONNECTION.search(all_words) else kind_of_exception(error)

@@ -1,11 +1,13 @@
 """From a URL to a store: the one place that chooses which client is used.
 
-Three kinds of URL:
+Kinds of URL:
 
     | URL                       | store                                                                      |
     |---------------------------|----------------------------------------------------------------------------|
     | `s3://bucket/some/prefix` | the keys below `some/prefix/` of a bucket; `s3a:` and `s3n:` mean the same |
     | `file:///folder/of/it`    | a store in a folder of this machine: no server, and it survives the process |
+    | `gs://bucket/some/prefix` | the same of Google Cloud Storage; takes the extra `obstore`                |
+    | `az://container/prefix`   | the same of Azure Blob Storage; likewise                                   |
     | `memory://name`           | a store in this process's memory; the same name is the same store          |
 
 How to reach S3 is a value (`S3Settings`), which can be printed, compared and sent to another process. What is left at
@@ -17,11 +19,12 @@ the client runs.
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from loaders.errors import redacted
 from loaders.lifetime import ProcessLock
@@ -35,11 +38,12 @@ if TYPE_CHECKING:
 
 
 _S3_SCHEMES = ("s3", "s3a", "s3n")
+_CLOUD_SCHEMES = ("gs", "az")
 
-SCHEMES = (*_S3_SCHEMES, "file", "memory")
+SCHEMES = (*_S3_SCHEMES, *_CLOUD_SCHEMES, "file", "memory")
 """Those of the URLs that `open_store` takes."""
 
-STORE_URLS = "s3://bucket/prefix, file:///folder or memory://name"
+STORE_URLS = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder or memory://name"
 """The URLs of stores, as errors name them."""
 
 _memory_stores: dict[str, MemoryStore] = {}
@@ -61,16 +65,28 @@ def open_store(url: str, settings: S3Settings | None = None) -> ObjectStore:
     name, _, path = rest.partition("/")
     if separator and scheme.lower() == "file":
         return _file_store(url)
-    if not separator or not name or scheme.lower() not in {*_S3_SCHEMES, "memory"}:
+    if not separator or not name or scheme.lower() not in SCHEMES:
         raise ValueError(f"expected {STORE_URLS}, found {redacted(url)!r}")
-    store = _memory_store(name) if scheme.lower() == "memory" else _s3_store(name, settings or S3Settings())
+    store = _store_of(scheme.lower(), name, settings or S3Settings())
     prefix = path.strip("/")
     return PrefixedStore(store, f"{prefix}/") if prefix else store
 
 
+def _store_of(scheme: str, name: str, settings: S3Settings) -> ObjectStore:
+    if scheme == "memory":
+        return _memory_store(name)
+    return _cloud_store(scheme, name, settings) if scheme in _CLOUD_SCHEMES else _s3_store(name, settings)
+
+
+def _cloud_store(scheme: str, bucket: str, settings: S3Settings) -> ObjectStore:
+    from loaders.store.clouds import CLOUDS, CloudStore  # noqa: PLC0415 - obstore need not be installed
+
+    return CloudStore(bucket, CLOUDS[scheme], settings)
+
+
 def _file_store(url: str) -> FileStore:
     parts = urlsplit(url)
-    folder = Path(unquote(parts.path))
+    folder = path_of(url)
     if parts.netloc not in ("", "localhost") or folder == Path(folder.anchor) or ".." in folder.parts:
         raise ValueError(f"expected file:///absolute/path/of/a/folder, found {redacted(url)!r}")
     if parts.query or parts.fragment:
@@ -78,6 +94,21 @@ def _file_store(url: str) -> FileStore:
     from loaders.store.file import FileStore  # noqa: PLC0415 - it locks by fcntl, which not every platform has
 
     return FileStore(folder, sleep=time.sleep)  # noqa: TID251 - the edge of the program, as below
+
+
+def path_of(url: str) -> Path:
+    """The path that a URL with the scheme file names, byte by byte: what is no UTF-8 may stand there as %FF, too.
+
+    >>> path_of("file:///folder/a%20b")
+    PosixPath('/folder/a b')
+
+    Raises:
+        ValueError: no URL, or a path with a zero byte, which no file has.
+    """
+    path = unquote_to_bytes(os.fsencode(urlsplit(url).path))
+    if b"\0" in path:
+        raise ValueError(f"expected a path without zero bytes, found {redacted(url)!r}")
+    return Path(os.fsdecode(path))
 
 
 def _memory_store(name: str) -> MemoryStore:
@@ -116,9 +147,12 @@ def check_endpoint_url(url: str) -> None:
 class S3Settings:
     """How to reach S3. Printed, it shows no user and no password of the endpoint's URL.
 
+    Of it `gs://` and `az://` take: endpoint_url, no_sign_request, connections, attempts and the time-outs.
+
     Attributes:
         client: "boto3", or "obstore" (needs the extra `obstore`): the same requests for a quarter of the CPU a GET.
-        endpoint_url: an endpoint other than AWS; None = what the configuration chain says.
+        endpoint_url: an endpoint other than AWS, or than Google's or Azure's own; None = what the configuration chain
+            says.
         profile: a profile of the AWS config files; None = what the configuration chain says.
         region: None = what the configuration chain says, else us-east-1.
         path_style: whether the bucket goes into the path; None = yes for endpoints other than AWS, which often have

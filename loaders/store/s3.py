@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from threading import Lock
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -38,6 +39,7 @@ from loaders.store.base import (
 )
 from loaders.store.common import (
     PagedListing,
+    bare_etag,
     check_page_limit,
     check_part_number,
     check_range,
@@ -58,15 +60,6 @@ if TYPE_CHECKING:
     from types_boto3_s3.type_defs import ErrorTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
     from loaders.store.base import Body, Condition, DeleteFailures
-
-
-def bare_etag(etag: str) -> str:
-    """An ETag as it crosses the seam: without quotes.
-
-    >>> bare_etag('"9e107d9d372bb6826bd81d3542a419d6"')
-    '9e107d9d372bb6826bd81d3542a419d6'
-    """
-    return etag.strip('"')
 
 
 def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None = None) -> Fetched:
@@ -402,6 +395,18 @@ class S3Store(PagedListing):
             after: _ListFrom = {"StartAfter": start_after} if start_after else {}
             client = self.clients().retrying
             return listed(client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **after))
+
+    def date_seconds(self) -> float | None:
+        """See `DatedStore.date_seconds`: the header Date of the answer to HeadBucket, also if it refuses."""
+        with self._errors("date", ""):
+            try:
+                headers = self.clients().once.head_bucket(Bucket=self.bucket)["ResponseMetadata"]["HTTPHeaders"]
+            except ClientError as error:
+                headers = error.response["ResponseMetadata"]["HTTPHeaders"]
+        try:
+            return parsedate_to_datetime(headers.get("date", "")).timestamp()
+        except ValueError:
+            return None
 
     def start_multipart(self, key: str) -> S3Multipart:
         """See `ObjectStore.start_multipart`."""

@@ -66,6 +66,9 @@ ROWS_A_BYTE = 8
 LEVEL = 6
 """Of zstd: a list of 5,000 objects takes 2 ms; higher levels save next to nothing on numbers that look random."""
 
+WINDOW_SIZE_BYTES_MAX = 8 << 20
+"""Of a zstd frame: the memory that its head may ask for, whatever it unpacks to. Source: RFC 8878, 3.1.1.1.2."""
+
 COLUMNS_MAX = 32
 MAGIC = b"ACol"
 VERSION = 1
@@ -76,6 +79,10 @@ _HEAD = struct.Struct(">BBqq")
 _PLAIN, _DELTA = 0, 1
 _NAME_SIZE_BYTES_MAX = 63
 _FIELD = np.dtype("<i8")
+_HEADS_SIZE_BYTES_MAX = _SHAPE.size + COLUMNS_MAX * (1 + _NAME_SIZE_BYTES_MAX + _HEAD.size)
+_SIZE_FACTOR = 10
+"""More unpacked bytes for each stored one are not allocated before the heads have been read."""
+
 _WRAP = 1 << 64
 _SKIPPED = struct.Struct("<II")
 _SKIPPED_MAGIC = 0x184D2A50
@@ -202,14 +209,11 @@ def unpack_arrays(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_
         CorruptObject, FormatTooNew: as `unpack_columns`.
     """
     allowed = rows_allowed(len(data), rows_max)
-    raw = _decompressed(data, where, allowed)
-    count, heads, at = _read_heads(raw, where, data)
-    if count > allowed:
-        why = " in so many bytes" if allowed < rows_max else ""
-        raise _corrupt(where, data, f"at most {allowed} rows{why}", f"{count}")
-    size = at + count * sum(head.width for head in heads)
-    if size != len(raw):
-        raise _corrupt(where, data, f"{size} bytes of heads and columns", f"{len(raw)}")
+    size, frame = _frame(data, where, allowed)
+    if size > _SIZE_FACTOR * len(data):
+        _read_shape(_unpacked_heads(frame, size, where, data), size, where, data, rows_max)
+    raw = _unpacked(frame, size, where, data)
+    count, heads, at = _read_shape(raw, size, where, data, rows_max)
     columns = {}
     for head in heads:
         stop = at + count * head.width
@@ -260,7 +264,8 @@ def _width(span: int) -> int:
     return (span.bit_length() + 7) // 8
 
 
-def _decompressed(data: bytes | memoryview, where: str, rows_max: int) -> bytes:
+def _frame(data: bytes | memoryview, where: str, rows_max: int) -> tuple[int, bytes]:
+    """How many bytes are packed, and the frame that holds them."""
     if len(data) < _OUTSIDE.size:
         raise _corrupt(where, data, f"packed columns of at least {_OUTSIDE.size} bytes", f"{len(data)}")
     magic, version, size = _OUTSIDE.unpack_from(data)
@@ -268,20 +273,45 @@ def _decompressed(data: bytes | memoryview, where: str, rows_max: int) -> bytes:
         raise _corrupt(where, data, f"packed columns that begin with {MAGIC!r}", f"{magic!r}")
     if version > VERSION:
         raise FormatTooNew(f"{where}: expected packed columns of version {VERSION} or lower, found {version}")
-    heads_max = COLUMNS_MAX * (1 + _NAME_SIZE_BYTES_MAX + _HEAD.size)
-    size_max = _SHAPE.size + heads_max + rows_max * COLUMNS_MAX * _FIELD.itemsize
+    size_max = _HEADS_SIZE_BYTES_MAX + rows_max * COLUMNS_MAX * _FIELD.itemsize
     if not _SHAPE.size <= size <= size_max:
         raise _corrupt(where, data, f"an unpacked size of {_SHAPE.size} to {size_max} bytes", f"{size}")
     frame = _without_padding(data, where)
     try:
         if zstandard.frame_content_size(frame) not in (-1, size):
             raise _corrupt(where, data, f"a frame of {size} bytes", f"{zstandard.frame_content_size(frame)}")
-        raw = zstandard.ZstdDecompressor().decompress(frame, max_output_size=size, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise _corrupt(where, data, f"a zstd frame of {size} bytes", str(error)) from error
+    return size, frame
+
+
+def _unpacked_heads(frame: bytes, size: int, where: str, data: bytes | memoryview) -> bytes:
+    """The beginning of what is packed: few bytes that become many have to say so in their heads, before it is done."""
+    try:
+        decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_SIZE_BYTES_MAX)
+        return decompressor.stream_reader(frame).read(min(size, _HEADS_SIZE_BYTES_MAX))
+    except zstandard.ZstdError as error:
+        raise _corrupt(where, data, f"a zstd frame of {size} bytes", str(error)) from error
+
+
+def _unpacked(frame: bytes, size: int, where: str, data: bytes | memoryview) -> bytes:
+    try:
+        raw = decompressed_frame(frame, size)
     except zstandard.ZstdError as error:
         raise _corrupt(where, data, f"a zstd frame of {size} bytes", str(error)) from error
     if len(raw) != size:
         raise _corrupt(where, data, f"{size} unpacked bytes", f"{len(raw)}")
     return raw
+
+
+def decompressed_frame(frame: bytes, size_bytes: int) -> bytes:
+    """What one zstd frame unpacks to; no more memory is taken than `size_bytes` and `WINDOW_SIZE_BYTES_MAX`.
+
+    Raises:
+        ZstdError: it is no frame, unpacks to more, asks for a larger window, or something follows it.
+    """
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_SIZE_BYTES_MAX)
+    return decompressor.decompress(frame, max_output_size=size_bytes, allow_extra_data=False)
 
 
 def _padding(rows: int, size_bytes: int) -> bytes:
@@ -301,7 +331,24 @@ def _without_padding(data: bytes | memoryview, where: str) -> bytes:
     return bytes(rest[_SKIPPED.size + size :])
 
 
+def _read_shape(
+    raw: bytes, size_bytes: int, where: str, data: bytes | memoryview, rows_max: int
+) -> tuple[int, list[_Head], int]:
+    """Rows, columns, and where these begin: they fill as many bytes as the frame says. ``raw`` may end behind heads."""
+    count, heads, at = _read_heads(raw, where, data)
+    allowed = rows_allowed(len(data), rows_max)
+    if count > allowed:
+        why = " in so many bytes" if allowed < rows_max else ""
+        raise _corrupt(where, data, f"at most {allowed} rows{why}", f"{count}")
+    size = at + count * sum(head.width for head in heads)
+    if size != size_bytes:
+        raise _corrupt(where, data, f"{size} bytes of heads and columns", f"{size_bytes}")
+    return count, heads, at
+
+
 def _read_heads(raw: bytes, where: str, data: bytes | memoryview) -> tuple[int, list[_Head], int]:
+    if len(raw) < _SHAPE.size:
+        raise _corrupt(where, data, f"{_SHAPE.size} unpacked bytes", f"{len(raw)}")
     rows, columns = _SHAPE.unpack_from(raw)
     if not 1 <= columns <= COLUMNS_MAX:
         raise _corrupt(where, data, f"1 to {COLUMNS_MAX} columns", f"{columns}")

@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 
@@ -96,6 +97,8 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
         check_generation(self.generation)
+        for name in ("stream_buckets", "version"):
+            _check_integer(name, getattr(self, name))
         if not 1 <= self.stream_buckets <= STREAM_BUCKETS_MAX:
             raise ValueError(f"expected 1 to {STREAM_BUCKETS_MAX} stream buckets, found {self.stream_buckets}")
         if self.version < 1:
@@ -244,8 +247,15 @@ def _decoded(stored: Stored) -> FormatRecord:
     return record
 
 
-def _check_seconds(name: str, seconds: float, *, is_zero_allowed: bool) -> None:
+def _check_integer(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"expected an integer as {name}, found {value!r}")  # noqa: TRY004 - as all of its errors
+
+
+def _check_seconds(name: str, seconds: Any, *, is_zero_allowed: bool) -> None:
     # Not a number is neither, and no time without an end is one.
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ValueError(f"expected a number as {name}, found {seconds!r}")  # noqa: TRY004 - likewise
     if not (0 <= seconds < float("inf")) or (seconds == 0 and not is_zero_allowed):
         raise ValueError(f"expected {name} of {'at least' if is_zero_allowed else 'more than'} 0, found {seconds}")
 

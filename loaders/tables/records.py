@@ -476,6 +476,8 @@ class RecordForm(Generic[T]):
         return data
 
     def _upgrade(self, stored: bytes, version: int) -> Any:
+        if all(self._upgrades.get(older) is dict for older in range(version, self.version)):
+            return self._decoder.decode(stored)  # the same fields: what is none of them is not made into objects
         fields = msgspec.msgpack.decode(stored, type=Fields)
         for older in range(version, self.version):
             if older not in self._upgrades:

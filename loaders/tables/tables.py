@@ -17,6 +17,7 @@ unique part: then nothing that is left of the old table, here or in anybody's ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from os.path import commonprefix
 from threading import Lock
@@ -24,14 +25,15 @@ from threading import Lock
 from cachetools import LRUCache
 
 from loaders.backoff import Backoff, RetrySettings
-from loaders.errors import AmbiguousWrite, StoreUnavailable
+from loaders.errors import AmbiguousWrite, CorruptObject, StoreUnavailable
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, decode_name, encode_prefix, marker_key, table_folder
 from loaders.lifetime import PerProcess
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.cache import ValueCache
-from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
+from loaders.tables.envelope import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX
 from loaders.tables.settle import ConditionalWriter, Outcome
 from loaders.tables.table import Table, TableFolder, TableParts, TableState
+from loaders.versions import NONCE_SIZE_BYTES, Version
 
 TABLE_STATES_MAX = 1024
 """Tables whose existence is remembered."""
@@ -100,6 +102,24 @@ class Tables:
         self._state(name).forget()
         if settled.outcome is Outcome.AMBIGUOUS and settled.current is None:
             raise AmbiguousWrite(name, "", "the reply was lost, and it cannot be told whether the table was made")
+        return settled.outcome is Outcome.WRITTEN
+
+    def restore_table(self, name: str) -> bool:
+        """Make a table, also where its marker cannot be read; False if a sound one is there. At most four requests.
+
+        Raises:
+            AmbiguousWrite, StoreError: it may have been made; to be repeated.
+        """
+        with suppress(CorruptObject):
+            return self.create_table(name)
+        key = marker_key(table_folder(self._prefix, name))
+        etag = next((info.etag for info in self._store.list_page(key, limit=1).objects if info.key == key), None)
+        if etag is None:
+            return self.create_table(name)
+        # No version of any key has a nonce of zeros: settling never takes another write for these bytes.
+        base = Version(etag, SEQUENCE_JUMP, bytes(NONCE_SIZE_BYTES), final=False, ancestors=b"")
+        settled = self._writer.with_limit(0).write(key, b"", base, final=True)
+        self._state(name).forget()
         return settled.outcome is Outcome.WRITTEN
 
     def drop_table(self, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from accel.cli.options import option, output_options, required_url, s3_options
+from accel.cli.options import log_option, option, output_options, required_url, s3_options
 from accel.errors import MissingExtra
 from accel.hint_building import listed_nodes, opened_catalog
 from accel.image import MetadataImage
@@ -84,6 +84,7 @@ def job_options(command: Command) -> Command:
     @click.option("--ui", is_flag=True, help="Let Spark serve its pages meanwhile.")
     @s3_options
     @output_options
+    @log_option
     @functools.wraps(command)
     def wrapped(
         *args: Any,

@@ -7,12 +7,14 @@
     | option           | meaning                                                            | default         |
     |------------------|--------------------------------------------------------------------|-----------------|
     | path             | s3://bucket/prefix, where the catalog lies; the argument of `load` |                 |
-    | table            | objects, stream_ranges, blocks or records; see `TABLES`           | objects         |
+    | table            | one of `accel.tables.TABLES`                                       | objects         |
     | node-id          | only rows of these nodes: numbers with commas between              | all             |
     | object-id        | only rows of these objects                                         | all             |
-    | stream-id        | only rows of these streams                                         | all             |
+    | stream-id        | only rows of these streams of the object layer                     | all             |
+    | scope, stream    | epochs, segments, cuts: only rows of this scope, of this stream    | all             |
     | push-filters     | true: let Spark hand over the conditions of a query, see below     | false           |
     | objects-per-task | how many objects one task opens                                    | 64 (records: 4) |
+    | streams-per-task | epochs, segments, cuts: of how many streams one task reads         | 64              |
     | endpoint         | an S3 endpoint other than AWS                                      |                 |
     | region, profile  | as AWS's configuration has them                                    |                 |
     | client           | boto3 or obstore                                                   | boto3           |
@@ -27,21 +29,36 @@ Conditions of a query (`WHERE stream_id = 7`) spare requests, too, where Spark h
 a DataFrame that was read once with a condition keeps it, and gives too few rows when it is used again without one. So
 who turns them on loads a DataFrame anew for each query. The options `node-id`, `object-id` and `stream-id` are always
 safe.
+
+What is read, and how, is `accel.tables`: this module divides it among tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
     DataType,
+    DoubleType,
     LongType,
     StringType,
     StructField,
@@ -49,101 +66,39 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from accel.catalog import ObjectCatalog
+from accel.history.store import StreamStore
+from accel.tables.bounds import AllowedIntegers, Bounds, Condition
+from accel.tables.history_batches import chosen_streams
+from accel.tables.listing import Listed
+from accel.tables.reading import chosen_objects, history_rows, object_rows
+from accel.tables.schemas import RowSource, TableSchema, table_of
 from loaders.layout import ObjectLayout
-from loaders.object_index import ObjectIndexLoader
 from loaders.store import S3Settings
 from loaders.store.open import Client
-from spark_jobs.source.batches import OpenedListed, block_batch, object_batch, range_batch, record_batches
-from spark_jobs.source.listing import AllowedIntegers, Bounds, Listed, chosen_columns, listed_objects, ref_of
 from spark_jobs.tasks import StoreSpec
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
-
-OBJECT_COLUMNS = "node_id BIGINT, object_id BIGINT, order_id BIGINT"
-
-
-@dataclass(frozen=True, slots=True)
-class TableSchema:
-    """One table.
-
-    Args:
-        name: as the option `table` has it.
-        ddl: its columns, as Spark reads them.
-        opens_objects: whether a row takes more than the catalog; then the objects are divided among tasks.
-        objects_a_task: how many of them a task opens.
-    """
-
-    name: str
-    ddl: str
-    opens_objects: bool
-    objects_a_task: int = 1_000_000
-
-
-TABLES: dict[str, TableSchema] = {
-    table.name: table
-    for table in (
-        TableSchema(
-            "objects",
-            f"{OBJECT_COLUMNS}, kind STRING, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, "
-            "size_bytes BIGINT, index_size_bytes BIGINT, data_time TIMESTAMP, key STRING",
-            opens_objects=False,
-        ),
-        TableSchema(
-            "stream_ranges",
-            f"{OBJECT_COLUMNS}, kind STRING, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, holed BOOLEAN, "
-            "data_size_bytes BIGINT, record_count BIGINT",
-            opens_objects=True,
-            objects_a_task=64,
-        ),
-        TableSchema(
-            "blocks",
-            f"{OBJECT_COLUMNS}, kind STRING, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, "
-            "record_count BIGINT, position BIGINT, size_bytes BIGINT, holder_id BIGINT",
-            opens_objects=True,
-            objects_a_task=64,
-        ),
-        TableSchema(
-            "records",
-            f"{OBJECT_COLUMNS}, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, epoch BIGINT, "
-            "is_link BOOLEAN, payload BINARY",
-            opens_objects=True,
-            objects_a_task=4,
-        ),
-    )
-}
-"""By name."""
-
-
-def table_of(name: str) -> TableSchema:
-    """The table of a name, in any case.
-
-    Raises:
-        ValueError: there is no such table; the message has those that there are.
-    """
-    table = TABLES.get(name.lower())
-    if table is None:
-        raise ValueError(f"expected the option table to be one of {', '.join(TABLES)}, found {name!r}")
-    return table
-
-
-OPEN_AT_ONCE = 8
-"""Objects that one task opens side by side."""
+_OBJECTS_A_TASK = {"records": 4}
+_OBJECTS_A_TASK_ELSE = 64
+_STREAMS_A_TASK = 64
 
 _CHOICES = {"node-id": "node_id", "object-id": "object_id", "stream-id": "stream_id"}
+_NAMES = ("scope", "stream")
 _OPTIONS = frozenset(
-    {"path", "table", "push-filters", "objects-per-task", "endpoint", "region", "profile", "client", *_CHOICES}
+    {
+        *("path", "table", "push-filters", "objects-per-task", "streams-per-task"),
+        *("endpoint", "region", "profile", "client"),
+        *_CHOICES,
+        *_NAMES,
+    }
 )
 _TABLE_PROPERTIES = frozenset(
     {"location", "is_managed_location", "provider", "owner", "external", "comment", "collation"}
 )
 _OPTION_PREFIX = "option."
 _REMEMBERED = "streamset"
-_KEYS_OF_OBJECTS = ("node_id", "object_id", "order_id")
-_KEYS_OF_THE_LIST = (*_KEYS_OF_OBJECTS, "stream_id", "start_offset", "end_offset", "size_bytes", "index_size_bytes")
 
 
 def register(spark: SparkSession) -> None:
@@ -159,6 +114,7 @@ class SourceOptions:
         store: where the catalog lies.
         table: which table.
         objects_a_task: how many objects one task opens.
+        streams_a_task: the histories of how many streams one task reads.
         chosen: the rows that are wanted, as the options have it.
         pushes_filters: whether Spark hands over the conditions of a query.
     """
@@ -166,6 +122,7 @@ class SourceOptions:
     store: StoreSpec
     table: TableSchema
     objects_a_task: int
+    streams_a_task: int
     chosen: Bounds
     pushes_filters: bool
 
@@ -182,17 +139,41 @@ class SourceOptions:
             raise ValueError(f"expected options of {', '.join(sorted(_OPTIONS))}, found {', '.join(unknown)}")
         if "path" not in given:
             raise ValueError('expected a path: .load("s3://bucket/prefix")')
-        table = table_of(given.get("table", "objects"))
+        table = _table(given.get("table", "objects"))
         settings = S3Settings(
             client=cast("Client", given.get("client", "boto3")),
             endpoint_url=given.get("endpoint"),
             profile=given.get("profile"),
             region=given.get("region"),
         )
-        count = _number("objects-per-task", given.get("objects-per-task", str(table.objects_a_task)))
-        chosen = {column: _chosen(name, given[name]) for name, column in _CHOICES.items() if name in given}
         pushes = _flag("push-filters", given.get("push-filters", "false"))
-        return cls(StoreSpec(given["path"], settings), table, max(1, count), Bounds(chosen), pushes)
+        objects = given.get("objects-per-task", str(_OBJECTS_A_TASK.get(table.name, _OBJECTS_A_TASK_ELSE)))
+        streams = given.get("streams-per-task", str(_STREAMS_A_TASK))
+        return cls(
+            StoreSpec(given["path"], settings),
+            table,
+            max(1, _number("objects-per-task", objects)),
+            max(1, _number("streams-per-task", streams)),
+            _chosen_rows(table, given),
+            pushes,
+        )
+
+
+def _table(name: str) -> TableSchema:
+    try:
+        return table_of(name)
+    except ValueError as error:
+        raise ValueError(f"the option table: {error}") from error
+
+
+def _chosen_rows(table: TableSchema, given: Mapping[str, str]) -> Bounds:
+    columns = {option: _CHOICES.get(option, option) for option in (*_CHOICES, *_NAMES) if option in given}
+    foreign = [option for option, column in columns.items() if column not in table.columns.names]
+    if foreign:
+        raise ValueError(f"table {table.name}: expected options of its columns, found {', '.join(foreign)}")
+    spans = {column: _chosen(option, given[option]) for option, column in columns.items() if option in _CHOICES}
+    texts = {column: frozenset([given[option]]) for option, column in columns.items() if option in _NAMES}
+    return Bounds(spans, texts)
 
 
 def _without_properties(given: dict[str, str]) -> dict[str, str]:
@@ -210,11 +191,12 @@ def _without_properties(given: dict[str, str]) -> dict[str, str]:
 
 
 _SPARK_TYPES: dict[str, DataType] = {
-    "BIGINT": LongType(),
-    "STRING": StringType(),
-    "BOOLEAN": BooleanType(),
-    "TIMESTAMP": TimestampType(),
-    "BINARY": BinaryType(),
+    "int64": LongType(),
+    "string": StringType(),
+    "bool": BooleanType(),
+    "double": DoubleType(),
+    "timestamp[us, tz=UTC]": TimestampType(),
+    "binary": BinaryType(),
 }
 
 
@@ -229,8 +211,8 @@ class StreamSetSource(DataSource):
     def schema(self) -> StructType:
         """The columns of the table that the options name; the first one remembers the options, see `reader`."""
         given = _without_properties({name.lower(): value for name, value in self.options.items()})
-        columns = [column.split() for column in SourceOptions.of(given).table.ddl.split(", ")]
-        fields = [StructField(name, _SPARK_TYPES[kind]) for name, kind in columns]
+        columns = SourceOptions.of(given).table.columns
+        fields = [StructField(column.name, _SPARK_TYPES[str(column.type)]) for column in columns]
         fields[0].metadata = {_REMEMBERED: given}
         return StructType(fields)
 
@@ -251,7 +233,14 @@ class ObjectPartition(InputPartition):
     """Objects that one task reads."""
 
     listed: Listed
-    namespace: str
+    layout: ObjectLayout
+
+
+@dataclass
+class HistoryPartition(InputPartition):
+    """Scope and name of the streams whose histories one task reads."""
+
+    names: list[tuple[str, str]]
 
 
 @dataclass
@@ -262,39 +251,31 @@ class StreamSetReader(DataSourceReader):
     bounds: Bounds
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Read the catalog, leave out objects that no row is asked of, and divide the others among tasks."""
-        table = self.options.table
-        with ObjectCatalog.open(self.options.store.open()) as catalog:
-            listed = listed_objects(catalog.refresh_state())
-            namespace = catalog.format.namespace
-        names = _KEYS_OF_OBJECTS if table.opens_objects else _KEYS_OF_THE_LIST
-        listed = listed[self.bounds.mask(chosen_columns(listed, names))]
-        if table.opens_objects:
-            listed = listed[_may_hold(listed, self.bounds)]
-        count = max(1, -(-len(listed) // self.options.objects_a_task))
-        return [ObjectPartition(part, namespace) for part in np.array_split(listed, count)]
+        """List objects or streams, leave out those that no row is asked of, and divide the others among tasks."""
+        table, store = self.options.table, self.options.store.open()
+        if table.source is RowSource.HISTORIES:
+            names, size = list(chosen_streams(StreamStore.open(store), self.bounds)), self.options.streams_a_task
+            return [HistoryPartition(names[at : at + size]) for at in range(0, max(1, len(names)), size)]
+        listed, layout = chosen_objects(store, table, self.bounds)
+        size = self.options.objects_a_task if table.source is RowSource.OBJECTS else max(1, len(listed))
+        parts = np.array_split(listed, max(1, -(-len(listed) // size)))
+        return [ObjectPartition(part, layout) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, an Arrow batch for each object or span of blocks."""
-        if not isinstance(partition, ObjectPartition):
-            raise TypeError(f"expected a partition of objects, found {type(partition).__name__}")
-        layout = ObjectLayout(namespace=partition.namespace)
-        if not self.options.table.opens_objects:
-            yield object_batch(partition.listed, layout)
-            return
-        store = self.options.store.open()
-        threads = ThreadPoolExecutor(OPEN_AT_ONCE, thread_name_prefix="accel-source")
-        try:
-            loader = ObjectIndexLoader(store, layout, threads, cache_bytes_max=1)
-            for opened in _opened(loader, partition.listed):
-                if self.options.table.name == "stream_ranges":
-                    yield range_batch(opened, self.bounds)
-                elif self.options.table.name == "blocks":
-                    yield block_batch(opened, self.bounds)
-                else:
-                    yield from record_batches(opened, self.bounds, store, layout)
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)  # not waited for: see `accel.catalog.parts`
+        """The rows of one partition, batch by batch."""
+        table, store = self.options.table, self.options.store.open()
+        if isinstance(partition, HistoryPartition):
+            return self._kept(history_rows(store, table, self.bounds, names=partition.names))
+        if isinstance(partition, ObjectPartition):
+            return object_rows(store, partition.layout, partition.listed, table, self.bounds)
+        raise TypeError(f"expected a partition of objects or of streams, found {type(partition).__name__}")
+
+    def _kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows that options choose by a column which is not known before a history is read."""
+        chosen = self.options.chosen
+        for batch in batches:
+            columns = {name: batch[name].fill_null(-1).to_numpy(zero_copy_only=False) for name in chosen.spans}
+            yield batch.filter(pa.array(chosen.mask(columns))) if columns else batch
 
 
 @dataclass
@@ -303,22 +284,28 @@ class FilteredReader(StreamSetReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
         """Take what the query asks of its columns; Spark applies all of it again, so nothing rests on it here."""
-        self.bounds = self.options.chosen & Bounds.of(filters)
+        self.bounds = self.options.chosen & Bounds.of(_conditions(filters))
         return iter(filters)
 
 
-def _opened(loader: ObjectIndexLoader, listed: Listed) -> Iterator[OpenedListed]:
-    for at in range(0, len(listed), OPEN_AT_ONCE):
-        some = listed[at : at + OPEN_AT_ONCE]
-        loads = [loader.open(int(row["node_id"]), ref_of(row)) for row in some]
-        for row, load in zip(some, loads, strict=True):
-            yield OpenedListed(row, load.result.result())
+_OPERATORS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    EqualNullSafe: "=",
+    In: "in",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
 
 
-def _may_hold(listed: Listed, bounds: Bounds) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """An object of one stream says itself what it holds; one of many may hold any."""
-    of_many = listed["stream_id"] < 0
-    return of_many | bounds.mask({"stream_id": listed["stream_id"]})
+def _conditions(filters: Iterable[Filter]) -> Iterator[Condition]:
+    """Those of Spark's conditions that have one column and a value, in the words of `accel.tables.bounds`."""
+    for condition in filters:
+        path: tuple[str, ...] = getattr(condition, "attribute", ())
+        operator = _OPERATORS.get(type(condition))
+        if operator is not None and len(path) == 1:
+            yield path[0].lower(), operator, getattr(condition, "value", None)
 
 
 def _chosen(name: str, text: str) -> AllowedIntegers:

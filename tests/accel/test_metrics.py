@@ -16,6 +16,7 @@ from accel import MetadataImage, StaticImages
 from accel.errors import KeyMissing, StoreUnavailable
 from accel.image import ImageVersion
 from accel.metrics import AccelCollector
+from accel.streams.auto_scale import AutoScaleStats
 from accel.testing import Fault, FaultStore
 from bloom import StreamFilter
 from loaders.counting import Histogram
@@ -116,8 +117,40 @@ def test_requests_are_told_by_operation_and_outcome_with_their_time() -> None:
     assert requests == {"ok": (1, 0.03), "KeyMissing": (1, 0.03), "StoreUnavailable": (1, 0)}
     assert told['accel_store_received_bytes_total{operation="get_range"}'] == 4
     assert told["accel_store_failing"] == 1
+    assert told["accel_store_oldest_request_seconds"] == 0
     store.get_range("a", 0, 4)
     assert scraped(AccelCollector(store=store))["accel_store_failing"] == 0
+
+
+def test_scales_by_policies_are_told_where_segments_are_held() -> None:
+    held: list[AutoScaleStats] = []
+    collector = AccelCollector(scaling=lambda: held[-1] if held else None)
+    assert scraped(collector) == {}
+    held.append(AutoScaleStats(9, scales=3, splits=2, merges=1, waits=4, refusals=5, failures=6, last_scale_ms=1500))
+    assert scraped(collector) == {
+        "accel_auto_scale_looks_total": 9,
+        'accel_auto_scale_outcomes_total{outcome="scaled"}': 3,
+        'accel_auto_scale_outcomes_total{outcome="waited"}': 4,
+        'accel_auto_scale_outcomes_total{outcome="refused"}': 5,
+        'accel_auto_scale_outcomes_total{outcome="failed"}': 6,
+        'accel_auto_scaled_segments_total{kind="split"}': 2,
+        'accel_auto_scaled_segments_total{kind="merge"}': 1,
+        "accel_auto_scale_last_timestamp_seconds": 1.5,
+    }
+    held.append(AutoScaleStats())
+    assert scraped(collector)["accel_auto_scale_last_timestamp_seconds"] == 0
+
+
+def test_a_connection_tells_of_scales_once_it_holds_segments() -> None:
+    with accel.connect(MemoryStore(), create=True) as streams:
+        collector = AccelCollector(caches=streams.cache_stats, scaling=streams.scaling_stats)
+        assert "accel_auto_scale_looks_total" not in scraped(collector)
+        streams.create_scope("shop")
+        streams.create_stream("shop", "orders")
+        with streams.writer("shop", "orders") as writer:
+            writer.write(b"one", "key")
+        assert scraped(collector)["accel_auto_scale_looks_total"] == 0
+        assert streams.scaling_stats() == AutoScaleStats()
 
 
 def of_requests(told: dict[str, float], outcome: str) -> tuple[float, float]:
@@ -193,7 +226,8 @@ def test_hints_are_as_old_as_their_build() -> None:
 def test_every_metric_stands_in_the_operations_page_and_no_other() -> None:
     page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
     with settled(line_store(2), line_image([0, 1])) as one:
-        collected = AccelCollector(one, CountingStore(MemoryStore(), Clock())).collect()
+        store = CountingStore(MemoryStore(), Clock())
+        collected = AccelCollector(one, store, scaling=AutoScaleStats).collect()
         told = {family.name + "_total" * (family.type == "counter") for family in collected}
     assert told == set(re.findall(r"`(accel_[a-z_]+)`", page))
 

@@ -11,7 +11,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 _FENCE = re.compile(r"^(?P<fence>`{3,})(?P<language>\w*)\n(?P<text>.*?)^(?P=fence)$", re.MULTILINE | re.DOTALL)
 _PRINTS = re.compile(r"\s*prints\s*^```text\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)|\b(?:src|href)=\"(?P<quoted>[^\"]+)\"")
+_LINK = re.compile(r"!?\[[^\]]*\]\((?P<target>[^)\s]+)\)|\b(?:srcset|src|href)=\"(?P<quoted>[^\"]+)\"")
 _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 _CODE = re.compile(r"`([^`\n]+)`")
 

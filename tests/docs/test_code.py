@@ -12,7 +12,10 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, blocks, name
 
-RUNNABLE = [ROOT / "README.md", *(ROOT / "docs" / f"{each}.md" for each in ("brokers", "catalog", "reading"))]
+RUNNABLE = [
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{each}.md" for each in ("brokers", "catalog", "querying", "reading")),
+]
 
 
 @pytest.mark.parametrize("page", RUNNABLE, ids=name)

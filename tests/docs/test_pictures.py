@@ -10,8 +10,8 @@ import pytest
 from accel.catalog.keys import TABLES
 from loaders.layout import FORMAT_KEY
 from loaders.tables import FormatRecord
-from tests.docs import rooms
-from tests.docs.pages import ROOT, name
+from tests.docs import console_picture, rooms
+from tests.docs.pages import PAGES, ROOT, name
 
 FOLDER = ROOT / "docs" / "img"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -47,3 +47,12 @@ def test_the_picture_of_an_objects_life_names_every_time_of_the_format_record() 
     assert f"{record.prepared_seconds / 3600:g} h" in written
     assert f"{record.max_image_age_seconds / 60:g} min" in written
     assert f"{record.orphan_seconds / 86400:g} days" in written
+
+
+def test_the_pictures_of_the_console_are_those_of_the_script_small_and_on_a_page() -> None:
+    pages = "".join(page.read_text() for page in PAGES)
+    found = {path.name: path.read_bytes() for path in FOLDER.glob("*.png")}
+    assert found.keys() == console_picture.PICTURES.keys(), "python -m tests.docs.console_picture"
+    assert [each for each, content in found.items() if len(content) > console_picture.SIZE_BYTES_MAX] == []
+    assert [each for each, content in found.items() if not content.startswith(b"\x89PNG\r\n")] == []
+    assert [each for each in found if f"img/{each}" not in pages] == []

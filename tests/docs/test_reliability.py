@@ -1,4 +1,4 @@
-"""Every promise of docs/reliability.md names a test that is there."""
+"""Every promise of docs/reliability.md and docs/security.md names a test that is there."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 
 from tests.docs.pages import ROOT, table_rows
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGES = [ROOT / "docs" / name for name in ("reliability.md", "security.md")]
 
 
 def promises() -> list[tuple[str, str]]:
-    """The promises of the page, each with the test that it names."""
-    found = [row for row in table_rows(PAGE) if row[-1].startswith("`tests/")]
+    """The promises of the pages, each with the tests that it names."""
+    found = [row for page in PAGES for row in table_rows(page) if row[-1].startswith("`tests/")]
     return [(row[0], each.strip("`")) for row in found for each in row[-1].split(", ")]
 
 
@@ -39,5 +39,5 @@ def test_each_promise_names_a_test_that_is_there(promise: str, test: str) -> Non
     assert not name or name in names_of(ROOT / path), f"{promise}: {name}"
 
 
-def test_the_page_makes_promises() -> None:
+def test_the_pages_make_promises() -> None:
     assert len(promises()) > 30

@@ -94,14 +94,16 @@ def scripted_server() -> Iterator[ScriptedServer]:
                 scripted.end.wait()
             if reply.status:
                 self._send(reply)
-            self.close_connection = not reply.status or reply.promised_bytes is not None
+            if not reply.status or reply.promised_bytes is not None:
+                self.close_connection = True
 
         def _send(self, reply: Reply) -> None:
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)
             promised = len(reply.body) if reply.promised_bytes is None else reply.promised_bytes
-            self.send_header("Content-Length", str(promised))
+            if not {"Content-Length", "Transfer-Encoding"} & set(reply.headers):
+                self.send_header("Content-Length", str(promised))
             self.end_headers()
             self.wfile.write(reply.body)
 

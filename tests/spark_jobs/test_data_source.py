@@ -9,8 +9,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
+from accel import tables
 from accel.catalog import ObjectCatalog
+from accel.tables import TABLES
 from spark_jobs.tasks import StoreSpec
+from tests.accel.history.store.bench import Bench
+from tests.conformance.history_world import SCOPE
 from tests.spark_jobs.worlds import fill, make_catalog, split_off
 
 if TYPE_CHECKING:
@@ -191,9 +195,11 @@ def test_objects_are_divided_among_tasks(spark: SparkSession, filled: StoreSpec)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"table": "segments"}, "one of objects, stream_ranges"),
+        ({"table": "ranges"}, "a table of objects, stream_ranges"),
         ({"object-id": "7,x"}, "numbers of at least 0"),
         ({"tabel": "x"}, "tabel"),
+        ({"table": "epochs", "node-id": "4"}, "table epochs: expected options of its columns, found node-id"),
+        ({"scope": "shop"}, "table objects: expected options of its columns, found scope"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(
@@ -205,8 +211,27 @@ def test_options_that_make_no_sense_are_refused(
 
 def test_an_empty_catalog_has_empty_tables(spark: SparkSession, bucket: StoreSpec) -> None:
     make_catalog(bucket.open())
-    for table in ("objects", "stream_ranges", "blocks", "records"):
+    for table in TABLES:
         assert read(spark, bucket, table).count() == 0
+
+
+def test_histories_are_the_tables_that_arrow_has(spark: SparkSession, bucket: StoreSpec) -> None:
+    store = bucket.open()
+    bench = Bench(store=store)
+    bench.create()
+    bench.scale_once()
+    bench.stream().retention.run(bench.tick())
+    for name in ("a", "b"):
+        bench.streams().create_stream(SCOPE, name, time_ms=bench.now_ms)
+    for table in ("epochs", "segments", "cuts"):
+        expected = getattr(tables, table)(store).read_all()
+        found = read(spark, bucket, table, streams_per_task="2").toArrow()
+        assert found.cast(expected.schema).sort_by("stream").equals(expected.sort_by("stream"))
+    assert read(spark, bucket, "epochs", streams_per_task="2").rdd.getNumPartitions() == 2
+    assert {row.stream for row in read(spark, bucket, "segments", scope=SCOPE, stream="b").collect()} == {"b"}
+    [one] = read(spark, bucket, "segments", stream_id="1").collect()
+    assert one.stream_id == 1
+    assert read(spark, bucket, "cuts", scope="nobody's").count() == 0
 
 
 def test_a_table_may_be_created_once_and_asked_by_its_name(spark: SparkSession, filled: StoreSpec) -> None:

@@ -9,7 +9,6 @@ import click
 import pytest
 
 from accel.cli.main import main
-from spark_jobs.source.data_source import TABLES
 from spark_jobs.tasks import StoreSpec
 from tests.docs.pages import ROOT, blocks, table_rows
 from tests.spark_jobs.worlds import fill, make_catalog
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 PAGE = ROOT / "docs" / "jobs.md"
-TYPES = {"bigint", "string", "timestamp", "boolean", "binary"}
 RANGES = "node_id BIGINT, object_id BIGINT, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, holed BOOLEAN"
 
 
@@ -89,21 +87,6 @@ def test_the_code_of_the_page_runs(bucket: StoreSpec) -> None:
     assert namespace["compacted"]["rewritten_objects"].tolist() == [0]
     assert namespace["built"].row()["covered_objects"] == 5
     assert namespace["total"] == 3
-
-
-def test_the_columns_of_the_page_are_those_of_the_tables() -> None:
-    rows = [row for row in table_rows(PAGE) if len(row) == 4 and row[1] in TYPES]
-    told = {name: _tables_of(row[2]) for row in rows for name in re.findall(r"`(\w+)`", row[0])}
-    actual: dict[str, set[str]] = {}
-    for table in TABLES.values():
-        for column in table.ddl.split(", "):
-            actual.setdefault(column.split()[0], set()).add(table.name)
-    assert told == actual
-
-
-def _tables_of(cell: str) -> set[str]:
-    named = set(re.findall(r"`(\w+)`", cell))
-    return TABLES.keys() - named if cell.startswith("all") else named
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_java_on_the_path_that_is_new_enough_is_taken(tmp_path: Path, version:
     assert find_java_home({"JAVA_HOME": str(home), "PATH": ""}) is None
 
 
-@pytest.mark.parametrize(("version", "found"), [("11.0.2", "found Java 11"), ("1.8.0_402", "found Java 1")])
+@pytest.mark.parametrize(("version", "found"), [("11.0.2", "found Java 11"), ("1.8.0_402", "found Java 8")])
 def test_a_java_home_that_will_not_do_is_an_error(tmp_path: Path, version: str, found: str) -> None:
     home = make_java(tmp_path, version)
     with pytest.raises(MissingExtra, match=rf"JAVA_HOME is {home}: expected Java 17 or newer there, {found}"):

@@ -37,8 +37,9 @@ def alone(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 def test_the_wheel_holds_the_five_packages_and_nothing_else(wheel: Path) -> None:
     names = {each for each in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in each}
-    sources = {str(path.relative_to(ROOT)) for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
-    assert names == sources | DATA
+    files = (path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.is_file())
+    assert names == {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
+    assert names >= DATA
 
 
 def test_the_sdist_holds_what_the_wheel_is_built_of_and_the_tests(wheel: Path, tmp_path: Path) -> None:

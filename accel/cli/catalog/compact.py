@@ -14,7 +14,17 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.cli.catalog.hints import node_option
-from accel.cli.options import EXIT_PARTIAL, SIZE, TIME, StoreChoice, command, end_with, image_option, store_options
+from accel.cli.options import (
+    EXIT_PARTIAL,
+    SIZE,
+    TIME,
+    StoreChoice,
+    command,
+    end_with,
+    image_option,
+    log_option,
+    store_options,
+)
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, Status, compact, plan_compaction
 from accel.compaction.controller import plan_for_controller
 from accel.compaction.plan import NodePlan
@@ -174,6 +184,7 @@ def _settings(
 @compaction_options
 @image_option
 @store_options
+@log_option
 def compact_command(*, work: CompactionWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
     """Make few large objects of many small ones, node by node.
 

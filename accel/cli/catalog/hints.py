@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, image_option, store_options
+from accel.cli.options import EXIT_PARTIAL, INTEGER, StoreChoice, command, end_with, image_option, store_options
 from accel.hint_building import (
     Depth,
     FailedObject,
@@ -81,7 +81,7 @@ class HintWork:
 def node_option(command: Command) -> Command:
     """`--node`, as often as wanted -> ``nodes``; None for all."""
 
-    @click.option("--node", "nodes", type=click.IntRange(min=0), multiple=True, help="Only this node; may be repeated.")
+    @click.option("--node", "nodes", type=INTEGER, multiple=True, help="Only this node; may be repeated.")
     @functools.wraps(command)
     def wrapped(*args: Any, nodes: tuple[int, ...], **others: Any) -> Any:
         return command(*args, nodes=frozenset(nodes) or None, **others)

@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.import_plan import ImportedNode, ImportPlan, ImportReport, Overlap, StreamHole
 from accel.catalog.importing import (
-    NODE_ID_MAX,
     ImportChoice,
     Nodes,
     abandon_import,
@@ -111,7 +111,7 @@ def _nodes(node: int | None, path: Path | None) -> Nodes | None:
     try:
         text = path.read_text()
         return _from_json(text) if text.lstrip().startswith("{") else _from_lines(text.splitlines())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{path}: {error}", param_hint="'--nodes'") from error
 
 

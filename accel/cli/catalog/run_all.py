@@ -22,7 +22,7 @@ from accel.catalog import ObjectCatalog
 from accel.cli.catalog.compact import CompactionWork, compaction_options
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.hints import HintWork
-from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, store_options
+from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, log_option, store_options
 from accel.compaction import compact, plan_compaction
 from accel.errors import AccelError
 from accel.hint_building import HintChoice, build_hints, opened_catalog, plan_hints
@@ -149,6 +149,7 @@ def steps_of(
 @compaction_options
 @collection_options
 @store_options
+@log_option
 def run_all(*, work: CompactionWork, wanted: Collection, store: StoreChoice, output: Output) -> None:
     """Do what compact, build-hints and gc do, in this order, and print one report: for a scheduler.
 

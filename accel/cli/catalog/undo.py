@@ -1,17 +1,19 @@
 """`accel catalog undo` and `accel catalog restored`: go back to an earlier state, or cope with somebody having done so.
 
 `undo` takes bad compactions of one node back. `restored` says that keys of the bucket were put back from a copy, so
-that nothing of the lost time is believed.
+that nothing of the lost time is believed. `put-back` fetches single objects from a copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
+from accel.catalog.putting_back import PutBackOutcome, PutBackReport, put_back
 from accel.catalog.undo import (
     IDS_PASSED_OVER,
     KeptVersion,
@@ -25,11 +27,13 @@ from accel.catalog.undo import (
     versions,
 )
 from accel.catalog.undo import undo as undo_commits
-from accel.cli.options import StoreChoice, command, store_options, yes_option
+from accel.cli.options import StoreChoice, command, end_with, store_options, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text, moment_text, size_text
 
 IDS_SHOWN_MAX = 20
+
+EXIT_FAILED = 1
 
 
 @command(
@@ -38,7 +42,7 @@ IDS_SHOWN_MAX = 20
     "accel catalog undo --node 4 --to 1713 --store s3://bucket",
     "accel catalog undo --node 4 --to 1713 --yes --store s3://bucket",
 )
-@click.option("--node", "node_id", type=click.IntRange(min=0), required=True, help="Whose list.")
+@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="Whose list.")
 @click.option("--to", "sequence", type=click.IntRange(min=1), help="The version, by its sequence number.")
 @yes_option()
 @store_options
@@ -190,6 +194,49 @@ def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple
     lines.append(f"sessions                of {nodes} {'are' if generation else verb} fenced")
     done = f"generation {generation}: readers go on with what is there now; open writers anew"
     return Shown(data, (*lines, done if generation else "dry run: nothing was changed (--yes does it)"))
+
+
+@command(
+    "Put lost or damaged objects back from a copy; a dry run without --yes.",
+    "accel catalog put-back --from s3://copy/prefix --store s3://bucket/prefix",
+    "accel catalog put-back --from s3://copy/prefix --yes --store s3://bucket/prefix",
+    name="put-back",
+)
+@click.option("--from", "copy", metavar="URL", required=True, help="A copy of the store, with the same keys.")
+@yes_option()
+@store_options
+def put_back_command(*, copy: str, yes: bool, store: StoreChoice, output: Output) -> None:
+    """Put live objects that are gone, or hold other bytes, back from a copy of the bucket.
+
+    All live objects are opened. Of the copy only objects are taken whose size and checksum are those that the catalog
+    says; nothing that can be read is touched, and no key below accel/. Ends with 1 if an object could not be put back.
+    """
+    copied = replace(store, url=copy).open()
+    with ObjectCatalog.open(store.open()) as catalog, output.progress("looking") as tell:
+        report = put_back(catalog, copied, is_dry_run=not yes, progress=tell)
+    data = {
+        "dry_run": report.is_dry_run,
+        "objects": report.objects,
+        "found": [{**asdict(each), "outcome": each.outcome.value} for each in report.found],
+        "unchecked": report.unchecked,
+    }
+    output.show(Shown(data, _put_back_lines(report)))
+    left = len(report.found) - report.count(PutBackOutcome.PUT_BACK) + report.unchecked
+    end_with(EXIT_FAILED if left else 0)
+
+
+def _put_back_lines(report: PutBackReport) -> Iterator[str]:
+    for each in report.found:
+        may = "can be " if report.is_dry_run and each.outcome is PutBackOutcome.PUT_BACK else ""
+        yield f"object {each.object_id} at {each.key}: {may}{each.outcome.value}"
+        yield f"  found: {each.problem}"
+        if each.reason:
+            yield f"  why:   {each.reason}"
+    counted = [f"{number} {outcome.value}" for outcome in PutBackOutcome if (number := report.count(outcome))]
+    if report.unchecked:
+        counted.append(f"{report.unchecked} could not be looked at")
+    text = f"{count_text(report.objects, 'object')} looked at: {', '.join(counted) or 'nothing is missing or damaged'}"
+    yield f"dry run: {text} (--yes does it)" if report.is_dry_run and report.found else text
 
 
 def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str, tuple[int | None, int]]:

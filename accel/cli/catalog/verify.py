@@ -12,12 +12,15 @@ from typing import Any, NoReturn
 import click
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.problems import Severity
+from accel.catalog.repairing import THE_CATALOG, repair
 from accel.catalog.sketching import SketchReport, sketch_list
 from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
 from accel.catalog.verify import verify as verify_catalog
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import StoreChoice, command, end_with, store_options, yes_option
+from accel.cli.stream.repair import show_repair
 from accel.rendering import Output, Shown
 from accel.units import age_text, count_text, size_text
 
@@ -121,7 +124,7 @@ IDS_SHOWN_MAX = 20
     "accel catalog sketch --node 4 --store s3://bucket",
     "accel catalog sketch --node 4 --yes --store s3://bucket",
 )
-@click.option("--node", "node_id", type=click.IntRange(min=0), required=True, help="Whose list.")
+@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="Whose list.")
 @yes_option()
 @store_options
 def sketch(*, node_id: int, yes: bool, store: StoreChoice, output: Output) -> None:
@@ -150,3 +153,22 @@ def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
             yield f"  {count_text(len(ids), 'object')} {verb} that {why}: {shown}"
     if is_dry_run:
         yield "nothing was written: repeat it with --yes"
+
+
+@command(
+    "Rebuild keys of a catalog that follow from others; a dry run without --yes.",
+    "accel catalog repair --store s3://bucket",
+    "accel catalog repair --yes --store s3://bucket",
+    name="repair",
+)
+@yes_option("Write what can be rebuilt; without it nothing is changed.")
+@store_options
+def repair_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
+    """Find keys of the catalog that cannot be read or are missing, and rebuild those that follow from others.
+
+    These are markers of tables, the copy of the choices, the directory of nodes, the counter of object ids,
+    checkpoints and kept versions. Lists and stream shards follow from nothing: they are named, and the command then
+    ends with 1. It may run at any time; no key that can be read is written.
+    """
+    with ObjectCatalog.open(store.open()) as catalog:
+        show_repair(repair(catalog, apply=yes), THE_CATALOG, output)

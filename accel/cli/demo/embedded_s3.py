@@ -14,7 +14,7 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 POLL_SECONDS = 0.05  # how often the server looks whether it is to end
@@ -23,10 +23,14 @@ _READS = {"GET", "HEAD"}
 
 
 @contextmanager
-def embedded_s3() -> Iterator[str]:
+def embedded_s3(around: Callable[[WSGIApplication], WSGIApplication] | None = None) -> Iterator[str]:
     """Run an S3 server on a free port of the loopback interface while the context lasts; gives its endpoint URL.
 
-    It takes any credentials, and keeps what it holds in memory until the process ends.
+    It takes any credentials, and keeps what it holds in memory until the process ends. All servers of a process hold
+    the same.
+
+    Args:
+        around: gives an application around the server's own, such as one that is slow; None = none.
 
     Raises:
         ModuleNotFoundError: moto is not installed; the message says what to install.
@@ -47,7 +51,9 @@ def embedded_s3() -> Iterator[str]:
             """Say nothing: a request is no news."""
 
     # Straight to S3: to choose between services, moto's dispatcher would read its own folder twice a request.
-    app = _OneWriteAtATime(create_backend_app("s3"))
+    app: WSGIApplication = _OneWriteAtATime(create_backend_app("s3"))
+    if around is not None:
+        app = around(app)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=QuietHandler)
     thread = Thread(target=server.serve_forever, args=(POLL_SECONDS,), name="embedded-s3", daemon=True)

@@ -59,7 +59,9 @@ def question_options(command: Command) -> Command:
     """All that a lookup can be asked -> ``question``."""
 
     @range_options
-    @click.option("--limit", type=int, default=4, show_default=True, help="The maximum number of objects.")
+    @click.option(
+        "--limit", type=click.IntRange(min=1), default=4, show_default=True, help="The maximum number of objects."
+    )
     @click.option("--deadline", type=TIME, metavar="TIME", help="Give what is found by then, such as 2s.")
     @click.option(
         "--max-fill-rounds", type=click.IntRange(min=0), help="Rounds of loading once the first object is found."
@@ -161,7 +163,7 @@ def _show_saved(context: click.Context, _: click.Parameter, file: BinaryIO | Non
     try:
         with file:
             saved = _saved_lookups(file.read().decode())
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         expected = "expected what `to_dict()` of slow lookups gives: a JSON array of them, or one a line"
         raise click.BadParameter(f"{expected}, found {error!r}") from error
     for number, lines in enumerate(saved):

@@ -373,7 +373,7 @@ def _sentence(verification: ObjectVerification) -> str:
     "accel object verify ./42.bin --data --quiet",
 )
 @click.argument("names", metavar="[ID|KEY|FILE]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Every object of the image.")
+@click.option("--all", "everything", is_flag=True, help="Every object of the image, or of the catalog.")
 @click.option("--data", is_flag=True, help="Read every block, too, not only the indexes.")
 @click.option("--parallel", type=click.IntRange(1, 1024), default=32, show_default=True, help="Objects at once.")
 @place_options
@@ -388,12 +388,19 @@ def verify(
 ) -> None:
     """Check objects against the format, against themselves, and against the image.
 
-    Reads every index; with --data every block. With --image it also compares sizes, and finds the streams whose
-    offsets do not ascend through a node's list. Ends with 3 if there are problems, else with 1 if something could not
-    be checked. With --quiet it says nothing when all is well.
+    Reads every index; with --data every block. With --image or --all it also compares sizes, and finds the streams
+    whose offsets do not ascend through a node's list. Ends with 3 if there are problems, else with 1 if something could
+    not be checked. With --quiet it says nothing when all is well.
     """
+    if everything == bool(names):
+        raise click.UsageError("Expected either objects to verify or --all.")
+    place = place.with_catalog() if everything and place.image is None else place
     targets = Targets(place, output)
-    subjects = _subjects(names, everything=everything, image=place.image, targets=targets)
+    subjects = (
+        list(subjects_of_image(place.image, targets))
+        if everything and place.image is not None
+        else subjects_of_names(names, place.image, targets)
+    )
     verification = ObjectVerification(with_data=data)
     verifier = Verifier(targets, with_data=data)
     with (
@@ -411,15 +418,3 @@ def verify(
     verification.requests, verification.bytes_read = targets.reads
     output.show(_shown(verification, is_quiet=output.is_quiet))
     end_with(EXIT_PROBLEMS if verification.found_problems else int(bool(verification.unchecked)))
-
-
-def _subjects(
-    names: tuple[str, ...], *, everything: bool, image: MetadataImage | None, targets: Targets
-) -> list[Subject]:
-    if everything == bool(names):
-        raise click.UsageError("Expected either objects to verify or --all.")
-    if not everything:
-        return subjects_of_names(names, image, targets)
-    if image is None:
-        raise click.UsageError("Missing option '--image' (or ACCEL_IMAGE): --all means the objects that it lists.")
-    return list(subjects_of_image(image, targets))

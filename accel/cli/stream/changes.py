@@ -162,7 +162,9 @@ def merge(
 def scale_status(*, epoch: int | None, stream: StreamChoice, output: Output) -> None:
     """Show whether the stream went on from an epoch ("done"), is about to ("under way"), or neither ("none").
 
-    Requests of scales that wait for the process that holds the segments are listed as well.
+    Requests of scales that wait for the process that holds the segments are listed as well, and whether a policy asked
+    for them. The history keeps when an epoch began, and not who asked: of scales by policies that are done, the
+    metrics of the process that holds the segments tell.
     """
     opened = stream.open()
     current = opened.current_epoch()
@@ -173,12 +175,14 @@ def scale_status(*, epoch: int | None, stream: StreamChoice, output: Output) -> 
         "epoch": since,
         "progress": progress.value,
         "current_epoch": current.epoch,
+        "current_epoch_ms": current.creation_time_ms,
         "segments": len(current.segments),
         "requests": [_data(each) for each in waiting],
     }
+    now = f"now epoch {current.epoch}, begun {moment_ms_text(current.creation_time_ms)}"
     sentence = (
-        f"scale since epoch {since}: {progress.value}; now epoch {current.epoch} with"
-        f" {count_text(len(current.segments), 'segment')}, {count_text(len(waiting), 'request')} open"
+        f"scale since epoch {since}: {progress.value}; {now}, with {count_text(len(current.segments), 'segment')};"
+        f" {count_text(len(waiting), 'request')} open"
     )
     output.show(Shown(data, (*chain.from_iterable(shown_request(each).lines for each in waiting), sentence)))
 
@@ -408,7 +412,8 @@ def _what(request: WorkflowRequest) -> str:
     shown = ", ".join(f"[{start}, {end})" for start, end in ranges[:RANGES_SHOWN_MAX])
     more = ", ..." if len(ranges) > RANGES_SHOWN_MAX else ""
     time = moment_ms_text(transition.time_ms)
-    return f"scale of {some_ids(transition.segments_to_seal.ids)} to {shown}{more} of {time}"
+    who = "" if request.plan.is_manual else ", by a policy"
+    return f"scale of {some_ids(transition.segments_to_seal.ids)} to {shown}{more} of {time}{who}"
 
 
 def _data(request: WorkflowRequest) -> dict[str, Any]:
@@ -422,6 +427,7 @@ def _data(request: WorkflowRequest) -> dict[str, Any]:
     if isinstance(request.plan, ScalePlan):
         transition = request.plan.transition
         data["time_ms"] = transition.time_ms
+        data["by_policy"] = not request.plan.is_manual
         data["seal"] = [segment_text(segment_id) for segment_id in transition.segments_to_seal.ids.tolist()]
         data["ranges"] = [list(new_range) for new_range in transition.new_ranges]
     return data

@@ -26,6 +26,7 @@ from accel.cli.options import (
     Command,
     ReaderChoice,
     command,
+    log_option,
     payload_text,
     slow_log_option,
     telling_slow,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     "--node-id", type=click.IntRange(0), help="The node to write as: its session is fenced; drawn by default."
 )
 @stream_options
+@log_option
 def write(
     *, key: str | None, key_separator: str | None, node_id: int | None, stream: StreamChoice, output: Output
 ) -> None:
@@ -470,6 +472,7 @@ def parse_fields(text: str) -> tuple[str, ...]:
     help="How to print what they hold; raw for what was written, byte by byte.",
 )
 @stream_reader_options
+@log_option
 def read(
     *,
     events: StreamRead,

@@ -119,7 +119,7 @@ def read_cut(text: str) -> dict[int, int]:
     """
     try:
         content = json.loads(Path(text).read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"expected a JSON file with a cut, found {text!r}: {error}") from error
     cut = content.get("cut", content.get("position", content)) if isinstance(content, dict) else content
     if not isinstance(cut, dict) or not all(type(offset) is int for offset in cut.values()):

@@ -34,10 +34,15 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
     It may run at any time, beside those who work, and reads all records of the stream. It names what cannot be rebuilt,
     with what is known of it, and then ends with 1. A lost shard of sealed sizes is rebuilt from --size.
     """
-    from accel.history.store.repair_epochs import RepairOutcome  # noqa: PLC0415 - only for who needs it
-
     store = stream.scope.open()
     done = store.repair_stream(stream.scope.scope, stream.name, apply=yes, sizes=sizes)
+    show_repair(done, f"stream {done.stream}", output)
+
+
+def show_repair(done: Repair, what: str, output: Output) -> None:
+    """Print what a repair found and did, and end the command with the code that says how it went."""
+    from accel.history.store.repair_epochs import RepairOutcome  # noqa: PLC0415 - only for who needs it
+
     data = {
         "stream": done.stream,
         "dry_run": not done.applied,
@@ -54,12 +59,12 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
         ],
     }
     counts = {outcome: done.count(outcome) for outcome in RepairOutcome}
-    output.show(Shown(data, _lines(done, counts)))
+    output.show(Shown(data, _lines(done, what, counts)))
     left = counts[RepairOutcome.LOST] + counts[RepairOutcome.CHANGED]
     end_with(EXIT_FAILED if left or not done.is_complete else 0)
 
 
-def _lines(done: Repair, counts: Mapping[RepairOutcome, int]) -> Iterator[str]:
+def _lines(done: Repair, what: str, counts: Mapping[RepairOutcome, int]) -> Iterator[str]:
     """Three lines for each finding, and a sentence."""
     for finding in done.findings[:SHOWN_FINDINGS_MAX]:
         yield f"{finding.key}: {finding.outcome.value}"
@@ -70,7 +75,7 @@ def _lines(done: Repair, counts: Mapping[RepairOutcome, int]) -> Iterator[str]:
     if not done.is_complete:
         yield "not all records were read: repair these first, and then run the command again"
     if not done.findings:
-        yield f"stream {done.stream}: nothing is damaged"
+        yield f"{what}: nothing is damaged"
         return
     counted = [f"{count} {outcome.value}" for outcome, count in counts.items() if count]
     text = f"{count_text(len(done.findings), 'record')} of {done.stream}: {', '.join(counted)}"

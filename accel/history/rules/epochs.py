@@ -122,7 +122,7 @@ class EpochTransition:
         new_ranges: their key ranges, in the order that they were asked for in.
 
     Raises:
-        ValueError: one of both sides is empty, or a number out of bounds.
+        ValueError: one of both sides is empty, a number out of bounds, or a range that is none.
     """
 
     active_epoch: int = 0
@@ -138,6 +138,9 @@ class EpochTransition:
             raise ValueError(f"transition: expected segments to seal and new ranges, found one of them: {self}")
         if not 0 <= self.first_number <= NUMBER_MAX - len(self.new_ranges):
             raise ValueError(f"transition: expected a segment number, found {self.first_number}")
+        starts, ends = self.new_ranges.starts, self.new_ranges.ends
+        if not ((starts >= 0) & (starts < ends) & (ends <= 1)).all():
+            raise ValueError(f"transition: expected key ranges within 0 to 1, found {self.new_ranges}")
 
     @property
     def is_empty(self) -> bool:

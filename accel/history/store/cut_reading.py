@@ -177,6 +177,10 @@ class CutReading:
         """How much a segment holds; None while that is not known: it is not sealed yet. 1 call."""
         return self._sealed_sizes(np.array([checked_id(segment_id)], dtype=np.int64), {}).get(segment_id)
 
+    def sealed_sizes(self, ids: Integers) -> dict[int, int]:
+        """How much each of some segments holds; without those that are not sealed yet. 1 call a shard of sizes."""
+        return self._sealed_sizes(ids, {})
+
     def shard(self, number: int) -> IdMap:
         """A shard of sealed sizes; empty if nothing of it was sealed. 1 call."""
         versioned = self._parts.keys.shard(number).read()

@@ -100,7 +100,7 @@ class RunIsFull(Exception):
 @dataclass(slots=True)
 class _Draft:
     finding: Finding
-    write: Callable[[], None] | None = None
+    write: Callable[[], object] | None = None
 
 
 @dataclass(slots=True)
@@ -132,6 +132,10 @@ class Findings:
     def lose(self, key: TypedKey[T], stands: Inspected[T], advice: str, problem: str = "") -> None:
         """A record that follows from nothing that is known."""
         self._add(_Draft(Finding(key.table_name, key.key, problem or _problem(stands), advice, RepairOutcome.LOST)))
+
+    def mend(self, finding: Finding, write: Callable[[], object]) -> None:
+        """Something other than a record, which `write` puts right."""
+        self._add(_Draft(finding, write))
 
     def seen(self) -> tuple[Finding, ...]:
         """All findings; nothing is written."""

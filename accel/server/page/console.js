@@ -42,8 +42,14 @@ function askForToken() {
   token = "";
   showError(isRefused ? new Problem("The sidecar refused this token. Type the one that it was started with.") : null);
   byId("token-text").textContent = "This sidecar needs a token to read from it.";
-  byId("token-form").hidden = false;
+  showParts(false);
   byId("token").focus();
+}
+
+// Without a token there is nothing to show but the question for it.
+function showParts(isKnown) {
+  byId("token-form").hidden = isKnown;
+  for (const part of document.querySelectorAll("main > section")) part.hidden = !isKnown;
 }
 
 function showError(error) {
@@ -110,7 +116,7 @@ function roundsView(width) {
   const text = Object.entries(totals).map(([name, number]) => `${name}: ${count(number)}`).join(", ");
   const picture = svg("svg", {viewBox: `0 0 ${width} 160`, role: "img", "aria-label": `Since the sidecar began: ${text}`},
     ...bars, svg("line", {class: "axis", x1: 0, x2: width, y1: 140, y2: 140}),
-    svg("text", {x: 0, y: 155}, `at most ${count(most)} in ${POLL_MS / 1000} s`));
+    svg("text", {x: 0, y: 155}, bars.length ? `at most ${count(most)} in ${POLL_MS / 1000} s` : "no lookup since this page was opened"));
   return [picture, legend(Object.keys(totals).map((name, kind) => [ROUNDS[kind], `${name} (${count(totals[name])} in all)`]))];
 }
 
@@ -143,22 +149,36 @@ function showMap(map, trace) {
 }
 
 function showChanged() {
-  const isOld = mapShown !== null && imageVersion !== null && imageVersion !== mapShown.image_version;
+  const isOld = mapShown !== null && imageVersion !== null && imageVersion > mapShown.image_version;
   byId("changed").hidden = !isOld;
   byId("changed").textContent = isOld
     ? `This map is of image ${count(mapShown.image_version)}; now there is image ${count(imageVersion)}. Explain or Map only compares the two.` : "";
 }
 
+// What was asked before is not shown beside an error of what is asked now.
+function clearRead() {
+  mapShown = null;
+  drawn.delete("map");
+  drawn.delete("comparison");
+  byId("answer").textContent = "";
+  for (const id of ["trace", "map", "comparison"]) byId(id).replaceChildren();
+  showChanged();
+}
+
+async function asked(path) {
+  try { return await ask(path); } catch (error) { clearRead(); throw error; }
+}
+
 async function explain(form) {
   const query = new URLSearchParams(new FormData(form));
-  const trace = await ask(`/v1/explain?${query}`);
+  const trace = await asked(`/v1/explain?${query}`);
   byId("answer").textContent = answerText(trace);
   byId("trace").replaceChildren(...traceItems(trace));
   showMap(await ask(`/v1/map?stream_id=${trace.request.stream_id}&offset=${trace.request.start}`), trace);
 }
 
 async function mapOnly(form) {
-  const map = await ask(`/v1/map?stream_id=${encodeURIComponent(form.stream_id.value)}`);
+  const map = await asked(`/v1/map?stream_id=${encodeURIComponent(form.stream_id.value)}`);
   byId("answer").textContent = "";
   byId("trace").replaceChildren();
   showMap(map, null);
@@ -168,6 +188,9 @@ async function mapOnly(form) {
 
 async function history(form) {
   const path = `/v1/streams/${encodeURIComponent(form.scope.value)}/${encodeURIComponent(form.stream.value)}`;
+  byId("history-text").textContent = "";
+  byId("epochs").replaceChildren();
+  drawn.delete("epochs");
   const [epochs, head, cuts] = await Promise.all([ask(`${path}/epochs?limit=1000`), ask(`${path}/head`), ask(`${path}/cuts?limit=${CUTS_MAX}`)]);
   const told = {epochs: epochs.epochs, more: epochs.more, cuts: cuts.cuts, more_cuts: cuts.more, unit: cuts.unit, head};
   byId("history-text").textContent = historyText(told);
@@ -226,8 +249,9 @@ onSubmit("token-form", async () => {
   token = typed;
   byId("token").value = "";
   await ask("/v1/prices");
-  byId("token-form").hidden = true;
+  showParts(true);
   await poll();
+  drawn.forEach((again) => again());
 });
 byId("map-only").addEventListener("click", () => {
   if (byId("read").stream_id.reportValidity()) guarded(() => mapOnly(byId("read")))();

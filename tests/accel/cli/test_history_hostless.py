@@ -51,13 +51,22 @@ def test_a_split_and_a_merge_are_asked_for_and_followed(shop: Shop) -> None:
     assert (asked["status"], asked["seal"], asked["ranges"]) == ("waiting", ["0@0"], [[0.0, 0.25], [0.25, 0.5]])
     assert shop.json("stream scale-status")["requests"] == [asked]
     assert holding(shop).carry_out_requests() == ["scale"]
-    assert "scale since epoch 0: done; now epoch 1 with 3 segments, 0 requests open" in shop.done(
-        "stream scale-status --epoch 0"
-    )
+    told = shop.done("stream scale-status --epoch 0")
+    assert "scale since epoch 0: done; now epoch 1, begun " in told
+    assert ", with 3 segments; 0 requests open" in told
     merged = shop.json("stream merge 2@1 3@1")
     assert (merged["seal"], merged["ranges"]) == (["2@1", "3@1"], [[0.0, 0.5]])
     assert "tells where it stands" in shop.done("stream split 1@0")
     assert len(shop.json("stream requests")["requests"]) == 3
+
+
+def test_a_scale_that_waits_says_whether_a_policy_asked_for_it(shop: Shop) -> None:
+    shop.done("stream split 1@0")
+    shop.stream.request_scale([0], [(0.0, 0.25), (0.25, 0.5)], is_manual=False)
+    waiting = shop.json("stream scale-status")["requests"]
+    assert {each["seal"][0]: each["by_policy"] for each in waiting} == {"0@0": True, "1@0": False}
+    lines = shop.done("stream scale-status").splitlines()
+    assert [line.endswith(", by a policy") for line in lines if "scale of 0@0" in line] == [True]
 
 
 def test_a_scale_is_asked_for_and_followed(shop: Shop) -> None:

@@ -104,7 +104,8 @@ def test_an_error_of_the_system_is_told_the_same_way(world: World, monkeypatch: 
 
 def test_what_is_missing_for_a_client_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "loaders.store.obstore_s3", raising=False)
+    for module in ("loaders.store.obstore_s3", "loaders.store.obstore_client"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     question = ("--image", str(world.image_path), "--stream", "420000", "--start", "0")
     result = run("get-objects", *question, "--store", "s3://bucket", "--client", "obstore")
     assert result.exit_code == 1
@@ -146,6 +147,21 @@ def test_commands_of_other_packages_are_found() -> None:
     result = run("hello")
     assert (result.exit_code, result.stderr) == (0, "hello\n")
     assert "hello        Say hello." in run("--help").stdout
+
+
+@pytest.mark.usefixtures("stranger")
+def test_a_command_reads_what_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the metadata of all packages: to read it ten times took longer than most commands."""
+    groups: list[str] = []
+    entry_points = metadata.entry_points
+
+    def counted(**named: str) -> object:
+        groups.append(named["group"])
+        return entry_points(**named)
+
+    monkeypatch.setattr(metadata, "entry_points", counted)
+    assert run("hello", environment={"ACCEL_STREAM": "orders", "ACCEL_SCOPE": "shop"}).exit_code == 0
+    assert groups == ["accel.commands"]
 
 
 @pytest.mark.usefixtures("stranger")

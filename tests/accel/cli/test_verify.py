@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -21,11 +22,24 @@ from range_index import ObjectRanges
 from tests.accel.cli.worlds import LAYOUT, OTHER_STREAM_ID, PRODUCTION, STREAM_ID, World, run, write_objects
 from tests.builders import write_set_object
 from tests.loaders.format.objects import manifest
+from tests.spark_jobs.worlds import fill, make_catalog
 
 
 def verified(world: World, *args: str) -> tuple[int, dict[str, Any]]:
     result = world.run("object", "verify", *args, "--output", "json")
     return result.exit_code, json.loads(result.stdout)
+
+
+def test_all_without_an_image_means_the_catalogs() -> None:
+    url = f"memory://{uuid4().hex}"
+    store = open_store(url)
+    make_catalog(store)
+    fill(store, 4, [[(1, at, at + 1)] for at in range(3)])
+    assert run("object", "verify", "--all", "--data", "--store", url).stdout.startswith("3 objects checked, 3 rows")
+    other = run("object", "verify", "--all", "--namespace", "another", "--store", url)
+    assert (other.exit_code, "Expected one namespace, found --namespace another" in other.stderr) == (2, True)
+    neither = run("object", "verify", "--all", "--store", f"memory://{uuid4().hex}")
+    assert (neither.exit_code, "Missing option '--image'" in neither.stderr) == (2, True)
 
 
 def test_all_is_well(world: World) -> None:
@@ -208,7 +222,7 @@ def test_text_names_object_and_key(world: World) -> None:
     [
         ((), "Expected either objects to verify or --all"),
         (("42", "--all"), "Expected either objects to verify or --all"),
-        (("--all",), "ACCEL_IMAGE"),
+        (("--all",), "ACCEL_STORE"),
         (("42",), "ACCEL_STORE"),
         (("42", "--parallel", "0"), "--parallel"),
     ],

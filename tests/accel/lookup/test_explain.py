@@ -267,6 +267,22 @@ def answered(ending: Ending, objects: tuple[FoundObject, ...] = ()) -> Answer:
     return Answer(Request(1, 5), objects, ending, 5, 0)
 
 
+def test_a_search_that_began_again_answers_with_what_its_last_search_took() -> None:
+    image, contents = world()
+    driver, request = telling(contents), Request(STREAM_ID, 45, 65, 8)
+    driver.trace = Trace()
+    driver.trace.record_start(image.version)
+    look_up(image, driver, request, policy=policy_of("spread:3"), trace=driver.trace)
+    driver.trace.record_start(image.version)
+    answer = look_up(image, driver, request, policy=policy_of("spread:3"), trace=driver.trace)
+    told = Explanation(request, answer, driver.trace, 0.0, "spread").to_dict()
+    objects = [
+        (each["object_id"], each["start"], each["end"], each["known_from"]) for each in told["answer"]["objects"]
+    ]
+    assert objects == [(5, 40, 50, "opened"), (6, 50, 60, "opened"), (7, 60, 70, "opened")]
+    assert [each["event"] for each in told["events"]].count("picked") == 6
+
+
 def test_an_answer_without_objects_says_what_it_lacks() -> None:
     assert answer_text(answered(Ending.HOLE)) == "no object: nothing listed holds offset 5"
     assert answer_text(answered(Ending.LIMIT)) == "no object; the limit is reached"

@@ -128,8 +128,9 @@ def test_the_last_range_is_open_whatever_its_end_says() -> None:
 
 def test_a_limit_of_zero_fails_if_there_is_something() -> None:
     contents = holding({10: (0, 5)})
-    with pytest.raises(InconsistentAnswer):
+    with pytest.raises(InconsistentAnswer, match="expected a limit of at least 1 where an object holds") as raised:
         ids(image_of([10]), contents, 0, limit=0)
+    assert raised.value.advice == "ask with a limit of at least 1; nothing is damaged"
     assert ids(image_of([10]), contents, 5, limit=0) == []
 
 

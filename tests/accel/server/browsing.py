@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,12 +30,14 @@ DAY_MS = 86_400_000
 def example_store() -> MemoryStore:
     """40 objects of one stream; and a stream that was split, split and merged, a day each, with cuts, and truncated.
 
-    Cut 1 is of the first day, cut 2 of the second; the stream begins with cut 2. Cut 3 is of the last day.
+    Cut 1 is of the first day, cut 2 of the second; the stream begins with cut 2. Cut 3 is of the last day. A third
+    stream, shop/returns, has neither.
     """
     store = filled(40)
     with accel.connect(store) as connection:
         connection.create_scope("shop")
         connection.create_stream("shop", "orders")
+        connection.create_stream("shop", "returns")
         stream = connection.stream("shop", "orders")
         begun_ms = stream.creation_time_ms()
 
@@ -92,18 +94,34 @@ def violations(page: Page | Frame) -> list[str]:
 
 @contextmanager
 def shown(
-    browser: Browser, store: ObjectStore, sidecar: dict[str, Any] | None = None, **options: Any
+    browser: Browser,
+    store: ObjectStore,
+    sidecar: dict[str, Any] | None = None,
+    *,
+    stops_clock: bool = False,
+    **options: Any,
 ) -> Iterator[Shown]:
-    """The page of a sidecar over a store; `sidecar` are its settings, the others those of the browser's context."""
-    with served(store, **(sidecar or {})) as serving:
-        context = browser.new_context(**options)
+    """The page of a sidecar over a store.
+
+    Args:
+        browser: shows it.
+        store: of the sidecar.
+        sidecar: its settings.
+        stops_clock: whether the page's timers go on with `page.clock` only.
+        options: of the browser's context.
+    """
+    with ExitStack() as stack:
+        serving = stack.enter_context(served(store, **(sidecar or {})))
+        port = serving.port
+        context = stack.enter_context(browser.new_context(**options))
         page = context.new_page()
         page.set_default_timeout(WAIT_MS)
         expect.set_options(timeout=WAIT_MS)
         one = Shown(page, serving)
         page.on("pageerror", lambda error: one.troubles.append(str(error)))
-        page.on("request", lambda asked: one.troubles.extend([asked.url] * (str(serving.port) not in asked.url)))
-        page.goto(f"http://127.0.0.1:{serving.port}/")
+        page.on("request", lambda asked: one.troubles.extend([asked.url] * (str(port) not in asked.url)))
+        if stops_clock:
+            page.clock.install()
+        page.goto(f"http://127.0.0.1:{port}/")
         expect(page.locator("#state")).to_have_text("ready")
         yield one
-        context.close()

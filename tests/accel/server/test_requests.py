@@ -214,6 +214,8 @@ def test_recorded_cuts_are_told_the_last_ones_and_each_is_read_once() -> None:
         (f"/v1/objects?stream_id={STREAM}&start=9&end=3", 400, "InvalidRequest"),
         (f"/v1/objects?stream_id={STREAM}&start=x", 400, "InvalidRequest"),
         (f"/v1/objects?stream_id={STREAM}&start=0&limit=10001", 400, "InvalidRequest"),
+        (f"/v1/objects?stream_id={STREAM}&start=0&limit=0", 400, "InvalidRequest"),
+        (f"/v1/explain?stream_id={STREAM}&start=0&limit=0", 400, "InvalidRequest"),
         (f"/v1/records?stream_id={STREAM}&start=0&max_bytes=999999999999", 400, "InvalidRequest"),
         ("/v1/objects?stream_id=5&start=0", 404, "UnknownStream"),
         ("/v1/stats?all=1", 400, "InvalidRequest"),

@@ -20,6 +20,7 @@ from loaders.errors import (
     WriteConflict,
 )
 from loaders.store import ALWAYS, CreateOnly, IfMatch, PrefixedStore
+from loaders.store.obstore_client import is_plain
 from tests.examples import examples
 
 if TYPE_CHECKING:
@@ -54,7 +55,25 @@ def etag_of(body: bytes) -> str:
 
 
 class StoreContract:
-    """Inherited by a test class; each test gets an empty store."""
+    """Inherited by a test class; each test gets an empty store.
+
+    Attributes:
+        etags_are_hashes: whether an ETag is the MD5 of the bytes, as on S3.
+        takes_odd_keys: whether keys may have empty parts, `.`, `..` and characters that cannot be printed.
+        refused_characters: that no key may have.
+        order: the encoding whose bytes order a listing.
+        can_copy_parts: whether parts are copied inside the store.
+    """
+
+    etags_are_hashes = True
+    takes_odd_keys = True
+    refused_characters = ""
+    order = "utf-8"
+    can_copy_parts = True
+
+    def _taken(self, *keys: str) -> list[str]:
+        known = [key for key in keys if self.takes_odd_keys or is_plain(key)]
+        return [key for key in known if not set(key) & set(self.refused_characters)]
 
     # Reading
 
@@ -66,7 +85,8 @@ class StoreContract:
         assert type(found.body) is bytes
 
     def test_an_etag_has_no_quotes_and_is_the_md5_of_the_bytes(self, store: ObjectStore) -> None:
-        assert store.put("k", BODY) == etag_of(BODY)
+        etag = store.put("k", BODY)
+        assert etag == etag_of(BODY) if self.etags_are_hashes else etag.strip('"') == etag != ""
 
     @pytest.mark.parametrize("kind", [bytearray, memoryview])
     def test_any_bytes_can_be_put(self, store: ObjectStore, kind: type[bytearray | memoryview]) -> None:
@@ -118,6 +138,8 @@ class StoreContract:
 
     @pytest.mark.parametrize("key", ["k", "/odd//key"])
     def test_an_object_longer_than_its_key_may_hold_is_refused_and_named(self, store: ObjectStore, key: str) -> None:
+        if not self._taken(key):
+            return
         etag = store.put(key, BODY)
         reads: list[Callable[[int], Fetched | None]] = [
             lambda most: store.get(key, size_bytes_max=most),
@@ -147,6 +169,8 @@ class StoreContract:
 
     @pytest.mark.parametrize("key", ["k", "a/b", "/odd//key"])
     def test_a_missing_key_is_named_whatever_is_asked_of_it(self, store: ObjectStore, key: str) -> None:
+        if not self._taken(key):
+            return
         asks: dict[str, Callable[[], object]] = {
             "get": lambda: store.get(key),
             "get_range": lambda: store.get_range(key, 0, 1),
@@ -160,6 +184,12 @@ class StoreContract:
 
     @pytest.mark.parametrize("key", ODD_KEYS)
     def test_an_odd_key_is_a_key_like_any_other(self, store: ObjectStore, key: str) -> None:
+        if not self._taken(key):
+            with pytest.raises(RequestRefused):
+                store.put(key, BODY)
+            with pytest.raises(RequestRefused):
+                store.get(key)
+            return
         etag = store.put(key, BODY, condition=CreateOnly())
         with pytest.raises(PreconditionFailed):
             store.put(key, b"", condition=CreateOnly())
@@ -213,11 +243,13 @@ class StoreContract:
         second = store.put("k", b"new", condition=IfMatch(first))
         with pytest.raises(PreconditionFailed):
             store.put("k", b"newer", condition=IfMatch(first))
-        assert store.get("k").etag == second == etag_of(b"new")
+        assert store.get("k").etag == second != first
+        assert second == etag_of(b"new") or not self.etags_are_hashes
 
     def test_if_match_on_a_missing_key_is_lost(self, store: ObjectStore) -> None:
+        etag = store.put("another", BODY)
         with pytest.raises(PreconditionFailed):
-            store.put("k", BODY, condition=IfMatch(etag_of(BODY)))
+            store.put("k", BODY, condition=IfMatch(etag))
         with pytest.raises(KeyMissing):
             store.get("k")
 
@@ -247,7 +279,7 @@ class StoreContract:
             store.get("k")
 
     def test_many_are_deleted_at_once_present_or_not(self, store: ObjectStore) -> None:
-        keys = ["a", "b//c", "d%20+ü", "e"]
+        keys = self._taken("a", "b//c", "d%20+ü", "e")
         for key in [*keys, "stays"]:
             store.put(key, BODY)
         assert store.delete_many(iter([*keys, "missing", *keys[:1]])) == []
@@ -259,10 +291,10 @@ class StoreContract:
     # Listing, and more than 1,000 of everything
 
     def test_a_listing_is_in_the_order_of_utf8_bytes_and_tells_sizes_and_versions(self, store: ObjectStore) -> None:
-        keys = ["b", "a", "a/b", "a-b", "a//", "Z", "ä", "\U0001f600", "\uffee", "a b", "aa"]
+        keys = self._taken("b", "a", "a/b", "a-b", "a//", "Z", "ä", "\U0001f600", "\uffee", "a b", "aa")
         etags = {key: store.put(key, key.encode()) for key in keys}
         found = list(store.list(""))
-        assert [each.key for each in found] == sorted(keys, key=str.encode)
+        assert [each.key for each in found] == sorted(keys, key=lambda key: key.encode(self.order))
         assert {each.key: each.etag for each in found} == etags
         assert all(each.size_bytes == len(each.key.encode()) for each in found)
         assert all(each.modified_seconds > 0 for each in found)
@@ -315,7 +347,7 @@ class StoreContract:
         found = store.get("big")
         assert found.body == PART + b"tail"
         assert found.etag == etag
-        assert etag.endswith("-2")
+        assert etag.endswith("-2") or not self.etags_are_hashes
         assert store.get_range("big", len(PART) - 2, len(PART) + 2).body == b"ppta"
 
     def test_a_part_sent_again_replaces_the_earlier_one(self, store: ObjectStore) -> None:
@@ -362,7 +394,9 @@ class StoreContract:
 
     @pytest.mark.parametrize("source_key", ["source", "so//ur+ce ü"])
     def test_a_part_can_be_copied_inside_the_store(self, store: ObjectStore, source_key: str) -> None:
-        assert store.can_copy_parts
+        if not self._taken(source_key):
+            return
+        assert store.can_copy_parts is self.can_copy_parts
         source = PART + BODY
         store.put(source_key, source)
         upload = store.start_multipart("k")

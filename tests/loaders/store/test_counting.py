@@ -8,7 +8,7 @@ from itertools import repeat
 import pytest
 
 from loaders.errors import KeyMissing
-from loaders.store import CountingStore, CreateOnly, MemoryStore, OperationCount, StoreCounts
+from loaders.store import CountingStore, CreateOnly, Fetched, MemoryStore, OperationCount, StoreCounts
 
 
 def test_requests_and_bytes_are_counted_by_operation() -> None:
@@ -93,3 +93,27 @@ def test_no_request_is_lost_between_threads() -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(store.get, repeat("k", 4000)))
     assert store.snapshot().of("get") == OperationCount(4000, 0, 0, 4000)
+
+
+class Asking(MemoryStore):
+    """Looks at the store around it while a request is under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_seconds, self.seen_seconds = 0.0, -1.0
+        self.outer = CountingStore(self, lambda: self.now_seconds)
+
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+        self.now_seconds += 3
+        self.seen_seconds = self.outer.oldest_request_seconds()
+        return super().get(key, size_bytes_max=size_bytes_max)
+
+
+def test_a_request_under_way_is_told_with_the_time_that_it_has_taken() -> None:
+    inner = Asking()
+    store = inner.outer
+    assert store.oldest_request_seconds() == 0
+    with pytest.raises(KeyMissing):
+        store.get("k")
+    assert (inner.seen_seconds, store.oldest_request_seconds()) == (3, 0)
+    assert CountingStore(inner).oldest_request_seconds() == 0

@@ -169,9 +169,13 @@ def test_a_file_that_is_no_object_is_named(store: FileStore, body: bytes) -> Non
 
 def test_what_others_put_into_the_folder_is_no_object(store: FileStore) -> None:
     store.put("a/b", b"x")
-    for name in ("README", "a/notes.txt", "a/%zz", "%what%object", "a/%4a%object"):
+    # The last ones are what no key is written as: no UTF-8, an "A" in another form, a chunk that is too long.
+    others = ("README", "a/notes.txt", "a/%zz", "%what%object", "a/%4a%object", "%FF%object", "%41%object")
+    for name in (*others, "x" * 64 + "%object"):
         (store.folder / name).write_bytes(b"mine")
-    (store.folder / "b c").mkdir()
+    for name in ("b c", "%42", "c%more"):
+        (store.folder / name).mkdir()
+        (store.folder / name / "d%object").write_bytes((store.folder / "a" / "b%object").read_bytes())
     assert [found.key for found in store.list("")] == ["a/b"]
     store.delete("a/b")
     assert (store.folder / "a" / "notes.txt").exists()
@@ -201,6 +205,21 @@ def test_a_folder_that_must_not_be_written_is_told(store: FileStore) -> None:
     with pytest.raises(AccessDenied, match="Permission denied"):
         make(store.folder).put("a", b"y")
     store.folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "key", ["../out", "../../out", "a/../../out", "/out", "//out", "./../out", "%2E%2E/out", "a/.."]
+)
+def test_no_key_leads_out_of_the_folder(tmp_path: Path, key: str) -> None:
+    outside = tmp_path / "outside"
+    store = make(outside / "folder")
+    store.put(key, b"x")
+    assert [path for path in outside.rglob("*") if path.is_file() and store.folder not in path.parents] == []
+    assert [path.name for path in outside.iterdir()] == ["folder"]
+    assert [found.key for found in store.list("")] == [key]
+    store.delete(key)
+    with pytest.raises(KeyMissing):
+        store.get(key)
 
 
 PARTS = st.sampled_from(["", "a", "b", "a-", "a0", ".", "..", "%", "ü", "x" * 63, "x" * 64, "x" * 64 + "-", "x" * 129])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import subprocess
 import sys
@@ -48,9 +49,12 @@ def test_the_same_name_in_memory_is_the_same_store() -> None:
     assert list(open_store("memory://test-open-another").list("")) == []
 
 
-@pytest.mark.parametrize("url", ["", "bucket", "s3:/bucket", "s3://", "s3:///key", "gs://bucket"])
+@pytest.mark.parametrize("url", ["", "bucket", "s3:/bucket", "s3://", "s3:///key", "gcs://bucket", "gs://"])
 def test_another_url_is_refused_with_the_forms_there_are(url: str) -> None:
-    with pytest.raises(ValueError, match="expected s3://bucket/prefix, file:///folder or memory://name"):
+    with pytest.raises(
+        ValueError,
+        match="expected s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder or memory://name",
+    ):
         open_store(url)
 
 
@@ -80,6 +84,16 @@ def test_a_folder_is_named_by_its_whole_path(url: str) -> None:
         open_store(url)
 
 
+def test_a_folder_whose_name_is_no_utf_8_is_named_byte_by_byte(tmp_path: Path) -> None:
+    open_store(f"file://{tmp_path}/a%FF").put("k", b"x")
+    assert [os.fsencode(each.name) for each in tmp_path.iterdir()] == [b"a\xff"]
+
+
+def test_a_path_with_a_zero_byte_is_refused() -> None:
+    with pytest.raises(ValueError, match="without zero bytes"):
+        open_store("file:///a/b%00c")
+
+
 def test_errors_name_the_full_key() -> None:
     with pytest.raises(KeyMissing, match="some/prefix/missing"):
         open_store("memory://test-open/some/prefix").get("missing")
@@ -100,6 +114,7 @@ def test_importing_the_stores_loads_no_client_of_s3() -> None:
 
 def test_a_client_that_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "obstore", None)
-    monkeypatch.delitem(sys.modules, "loaders.store.obstore_s3", raising=False)
+    for module in ("loaders.store.obstore_s3", "loaders.store.obstore_client"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel-streams\[obstore\]'"):
         open_store("s3://bucket", S3Settings(client="obstore"))

@@ -42,13 +42,21 @@ class PortTaken(CephFailed):
     """It did not start because somebody else took its port meanwhile."""
 
 
+GUEST = "guest"
+
+
 @dataclass(frozen=True)
 class Gateway:
-    """An S3 server that runs: its URL, and the keys of a user who may create buckets."""
+    """An S3 server that runs: its URL, the keys of a user who may create buckets, and those of one without rights.
+
+    The first may set the policies of the second, who is called `GUEST`.
+    """
 
     endpoint_url: str
     access_key: str
     secret_key: str
+    guest_access_key: str
+    guest_secret_key: str
 
     def environment(self) -> dict[str, str]:
         """The variables that make tests use it."""
@@ -56,6 +64,9 @@ class Gateway:
             "ACCEL_TEST_S3_ENDPOINT": self.endpoint_url,
             "ACCEL_TEST_S3_ACCESS_KEY": self.access_key,
             "ACCEL_TEST_S3_SECRET_KEY": self.secret_key,
+            "ACCEL_TEST_S3_GUEST": GUEST,
+            "ACCEL_TEST_S3_GUEST_ACCESS_KEY": self.guest_access_key,
+            "ACCEL_TEST_S3_GUEST_SECRET_KEY": self.guest_secret_key,
         }
 
 
@@ -159,8 +170,9 @@ def _start(directory: Path, ports: Ports) -> Gateway:
         (directory / name).mkdir()
     _start_monitor(directory, fsid, ports)
     _start_osd(directory)
-    gateway = Gateway(f"http://{HOST}:{ports.gateway}", secrets.token_hex(10), secrets.token_hex(20))
-    _create_user(directory, gateway)
+    tokens = [secrets.token_hex(size) for size in (10, 20, 10, 20)]
+    gateway = Gateway(f"http://{HOST}:{ports.gateway}", *tokens)
+    _create_users(directory, gateway)
     _run(directory, "radosgw", "-n", "client.rgw")
     _wait_until_it_serves(directory, gateway)
     return gateway
@@ -183,9 +195,14 @@ def _start_osd(directory: Path) -> None:
     _run(directory, "ceph-osd", "-i", "0")
 
 
-def _create_user(directory: Path, gateway: Gateway) -> None:
-    keys = (f"--access-key={gateway.access_key}", f"--secret-key={gateway.secret_key}")
-    _run(directory, "radosgw-admin", "user", "create", "--uid=test", "--display-name=test", *keys)
+def _create_users(directory: Path, gateway: Gateway) -> None:
+    users = (
+        ("test", gateway.access_key, gateway.secret_key, ("--caps=user-policy=*",)),
+        (GUEST, gateway.guest_access_key, gateway.guest_secret_key, ()),
+    )
+    for name, access_key, secret_key, more in users:
+        keys = (f"--access-key={access_key}", f"--secret-key={secret_key}")
+        _run(directory, "radosgw-admin", "user", "create", f"--uid={name}", f"--display-name={name}", *keys, *more)
 
 
 def _wait_until_it_serves(directory: Path, gateway: Gateway) -> None:

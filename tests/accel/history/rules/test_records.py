@@ -82,6 +82,8 @@ def span(*epochs: int) -> CutSpan:
         lambda: EpochTransition(0, 0, IdSet([1])),
         lambda: EpochTransition(0, 0, IdSet([1]), 2**31 - 1, KeyRanges([0.0], [1.0])),
         lambda: EpochTransition(-1, 0, IdSet([1]), 2, KeyRanges([0.0], [1.0])),
+        lambda: EpochTransition(0, 0, IdSet([1]), 2, KeyRanges([0.0, 0.5], [0.5, float("nan")])),
+        lambda: EpochTransition(0, 0, IdSet([1]), 2, KeyRanges([0.5], [0.5])),
         lambda: CommittingTransactions(0, (), active_epoch=3),
         lambda: CommittingTransactions(0, (make_transaction_id(0, 1),) * 2),
         lambda: CommittingTransactions(0, tuple(make_transaction_id(0, each) for each in range(10_001))),

@@ -44,6 +44,11 @@ POLICIES = [
 @pytest.fixture
 def stale() -> Bench:
     """Seven cuts were recorded, between scales; the stream begins at the fifth, and none was deleted yet."""
+    return truncated().clone()
+
+
+@cache
+def truncated() -> Bench:
     bench = recorded().clone()
     stream = bench.stream()
     stream.truncate(stream.retention.cut(times(bench)[STALE]).cut)
@@ -172,22 +177,31 @@ def answers(bench: Bench, policy: RetentionPolicy, read: dict[int, int] | None) 
     return found
 
 
+def read_from(bench: Bench, recording_time_ms: int | None) -> dict[int, int] | None:
+    """The cut at which readers are; None = there are no readers."""
+    return None if recording_time_ms is None else dict(bench.stream().retention.cut(recording_time_ms).cut)
+
+
+@cache
+def answers_when_purged(policy: RetentionPolicy, recording_time_ms: int | None) -> object:
+    """The answers with no stale cut left."""
+    purged = truncated().clone()
+    purged.stream().retention.purge()
+    return answers(purged, policy, read_from(purged, recording_time_ms))
+
+
 @pytest.mark.parametrize("has_readers", [False, True])
 @pytest.mark.parametrize("gone", [[], [3], [1, 2], [0, 1, 2, 3]])
 def test_a_stale_cut_changes_no_answer_whether_its_record_is_there_or_not(
     stale: Bench, gone: list[int], *, has_readers: bool
 ) -> None:
     known = times(stale)
-    purged = stale.clone()
-    purged.stream().retention.purge()
     erase(stale, [known[each] for each in gone])
-    reads: list[dict[int, int] | None] = [None]
-    if has_readers:
-        reads = [dict(stale.stream().retention.cut(each).cut) for each in known[STALE:]]
+    read_till = known[STALE:] if has_readers else [None]
     for policy in POLICIES:
-        for read in reads:
-            expected = answers(purged.clone(), policy, read)
-            assert answers(stale.clone(), policy, read) == expected, f"{policy}, {read}"
+        for each in read_till:
+            expected = answers_when_purged(policy, each)
+            assert answers(stale.clone(), policy, read_from(stale, each)) == expected, f"{policy}, {each}"
 
 
 def test_the_cut_before_a_reader_is_found_although_stale_records_are_gone(stale: Bench) -> None:

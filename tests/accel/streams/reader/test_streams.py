@@ -181,33 +181,35 @@ def test_an_answer_tells_for_which_image_it_is_complete(orders: Shop) -> None:
     assert pictures == sorted(set(pictures))
 
 
-def test_values_are_those_of_the_time_index_where_it_has_moved(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
+def test_values_are_those_of_the_time_index_where_it_has_moved(steady_orders: Shop) -> None:
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
         for _ in range(6):
-            orders.write(writer, 24)
-        orders.split()
-    moved = [info.key for info in orders.store.list("accel/time/")]
+            steady_orders.write(writer, 24)
+        steady_orders.split()
+    moved = [info.key for info in steady_orders.store.list("accel/time/")]
     assert moved
-    with orders.reader() as reader:
+    with steady_orders.reader() as reader:
         by_index = [(event.segment_id, event.offset, event.value) for event in reader]
     for key in moved:
-        orders.store.delete(key)
-    with orders.reader() as reader:
+        steady_orders.store.delete(key)
+    with steady_orders.reader() as reader:
         assert sorted((event.segment_id, event.offset, event.value) for event in reader) == sorted(by_index)
 
 
 def test_a_time_index_that_is_damaged_costs_a_warning_and_no_event(
-    orders: Shop, caplog: pytest.LogCaptureFixture
+    steady_orders: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
         for _ in range(6):
-            orders.write(writer, 24)
-        orders.split()
-    for info in list(orders.store.list("accel/time/")):
-        orders.store.put(info.key, b"\xff" * info.size_bytes)
-    with orders.reader() as reader:
-        assert by_key(reader) == orders.written
-    segments = [orders.source().read(segment_id, 0, 1 << 20) for segment_id in sorted(orders.stream.head())]
+            steady_orders.write(writer, 24)
+        steady_orders.split()
+    for info in list(steady_orders.store.list("accel/time/")):
+        steady_orders.store.put(info.key, b"\xff" * info.size_bytes)
+    with steady_orders.reader() as reader:
+        assert by_key(reader) == steady_orders.written
+    segments = [
+        steady_orders.source().read(segment_id, 0, 1 << 20) for segment_id in sorted(steady_orders.stream.head())
+    ]
     assert all(segment.data for segment in segments)
     assert "time index" in caplog.text
 
@@ -337,14 +339,14 @@ def test_an_idle_segment_is_asked_again_though_others_always_have_events(orders:
         assert idle in seen
 
 
-def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
+def test_a_peer_reads_bytes_with_their_values_and_goes_on_with_a_token(steady_orders: Shop) -> None:
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
         for _ in range(6):
-            orders.write(writer, 24)
-    segment_id = orders.stream.active_segments()[0].id
-    with orders.reader() as reader:
+            steady_orders.write(writer, 24)
+    segment_id = steady_orders.stream.active_segments()[0].id
+    with steady_orders.reader() as reader:
         events = [event for event in reader if event.segment_id == segment_id]
-    source = orders.source()
+    source = steady_orders.source()
     whole = source.read(segment_id, 0, 1 << 20)
     assert whole.data == b"".join(event.payload for event in events)
     assert sorted(set(whole.values.tolist())) == sorted({event.value for event in events})
@@ -659,15 +661,15 @@ def test_what_is_read_ahead_changes_no_event_while_segments_are_sealed(orders: S
         assert by_key(reader) == orders.written
 
 
-def test_reading_ahead_fetches_no_byte_more(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 400)
+def test_reading_ahead_fetches_no_byte_more(steady_orders: Shop) -> None:
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
+        steady_orders.write(writer, 400)
     fetched = []
     for ahead_bytes in (0, 400):
-        reader, chunks = ahead_of(orders, orders.store, ahead_bytes=ahead_bytes)
+        reader, chunks = ahead_of(steady_orders, steady_orders.store, ahead_bytes=ahead_bytes)
         with reader:
-            assert by_key(reader) == orders.written
-        orders.accelerator.wait_idle()
+            assert by_key(reader) == steady_orders.written
+        steady_orders.accelerator.wait_idle()
         fetched.append(chunks.stats().fetched_bytes)
     assert fetched[0] == fetched[1]
 

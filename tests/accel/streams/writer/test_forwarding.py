@@ -656,7 +656,10 @@ def test_the_route_takes_events_of_those_who_have_the_secret(world: World, peers
     assert ask(app, body, "")[0] == 401
     assert ask(app, body, method="GET")[0] == 405
     assert ask(app, b"nonsense")[0] == 400
+    assert ask(app, b"\x81\xa4more" + b"\x91" * 3_000 + b"\x00")[0] == 400
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"a", b"b", numbers=[3])))[0] == 400
+    for wrong in ({"numbers": [2**63]}, {"settled": 2**64 - 1}, {"segment_id": 2**63}, {"positions": [float("nan")]}):
+        assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"a", **wrong)))[0] == 400
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, *[b"x"] * 4)))[0] == 413
     assert ask(app, msgspec.msgpack.encode(request_of(second, 0, b"x" * 6_000)))[0] == 413
     assert world.payloads() == []
@@ -676,6 +679,14 @@ def test_the_route_of_workflows_wants_the_secret_and_the_right_owner(peers: tupl
         assert (status, msgspec.msgpack.decode(told, type=AppendReply).status) == (200, expected)
     other = msgspec.msgpack.encode(CarryOutRequest(*NAME, b"other"))
     assert second.service.carry_out(msgspec.msgpack.decode(other, type=CarryOutRequest)).status is Status.OTHER_OWNER
+
+
+@pytest.mark.parametrize("told", [b"", b"<html>", b"\x81\xa4more" + b"\x91" * 3_000 + b"\x00"])
+def test_an_owner_that_answers_something_else_did_nothing(peers: tuple[Peer, Peer], told: bytes) -> None:
+    owner = peers[1].registration.owner
+    client = ForwardingClient([owner.address], SECRET, send=lambda *_: (200, told))
+    with pytest.raises(OwnerUnreachable, match="no reply of an owner"):
+        client.carry_out(owner, CarryOutRequest(*NAME, owner.token))
 
 
 def test_secrets_and_addresses_are_checked() -> None:

@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from accel.tables.bounds import Bounds
+from accel.tables.listing import STREAM_SET, Listed
 from loaders.format import decode_block_bytes
 from loaders.format.spans import join_spans
 from loaders.layout import ObjectLayout
 from loaders.object_index import OpenedObject
 from loaders.store import ObjectStore
-from spark_jobs.source.listing import STREAM_SET, Bounds, Listed
 
 SPAN_SIZE_BYTES = 8 << 20
 """Bytes of blocks that one request fetches, and about what one batch of records holds."""

@@ -1,0 +1,217 @@
+"""What callers of a catalog give, checked before anything is written: ids, offsets, counts, times, sizes, batches.
+
+A number is an integer: of Python or numpy, no bool, no float, no text, and within 64 bits. Times are seconds since
+1970, so that milliseconds or nanoseconds in their place, which lie thousands of years ahead, are refused; a deadline is
+at most ten years away. What is refused here has sent no request.
+
+Threads: functions of their arguments.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from numbers import Real
+
+import numpy as np
+
+from accel.catalog.parts import MILLISECONDS
+from accel.catalog.records import INT64_MAX, STREAMS_AN_OBJECT_MAX
+from accel.errors import CommitRefused, InvalidArgument
+from accel.history.rules.values import TIME_MS_END, checked_integer
+from accel.image import StreamObject
+from loaders.format import RecordBatch
+from loaders.object_ref import ObjectRef
+from loaders.tables.columns import ROWS_MAX
+
+DEADLINE_SECONDS_MAX = 10 * 366 * 86_400.0
+"""Ten years: what is said to be good for longer was meant in another unit."""
+
+NODE_ID_MAX = 10**10 - 1
+"""What a key of a node can say."""
+
+StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterable[RecordBatch]]]
+"""Batches by stream, as callers may give them."""
+
+Wanted = Sequence[tuple[int, Sequence[RecordBatch]]]
+"""Batches by stream, ascending, each stream once, none empty."""
+
+
+def checked_node(node_id: object) -> int:
+    """A node id.
+
+    Raises:
+        InvalidArgument: no integer of 0 to 10^10 - 1.
+    """
+    return checked_integer("a node id", node_id, 0, NODE_ID_MAX)
+
+
+def checked_stream(stream_id: object) -> int:
+    """A stream id.
+
+    Raises:
+        InvalidArgument: no integer of 0 to 2^63 - 1.
+    """
+    return checked_integer("a stream id", stream_id, 0, INT64_MAX)
+
+
+def checked_streams(stream_ids: Iterable[object]) -> list[int]:
+    """Stream ids, in their order.
+
+    Raises:
+        InvalidArgument: one that is none.
+    """
+    return [checked_stream(stream_id) for stream_id in stream_ids]
+
+
+def checked_objects(object_ids: Iterable[object]) -> list[int]:
+    """Object ids, in their order.
+
+    Raises:
+        InvalidArgument: one that is no integer of 0 to 2^63 - 1.
+    """
+    return [checked_integer("an object id", object_id, 0, INT64_MAX) for object_id in object_ids]
+
+
+def checked_offsets(offsets: Mapping[int, int]) -> dict[int, int]:
+    """Offsets by stream.
+
+    Raises:
+        InvalidArgument: a stream id or an offset that is no integer of 0 to 2^63 - 1.
+    """
+    return {
+        checked_stream(stream_id): checked_integer(f"an offset of stream {stream_id}", offset, 0, INT64_MAX)
+        for stream_id, offset in offsets.items()
+    }
+
+
+def checked_starts(streams: Iterable[int] | Mapping[int, int | None]) -> dict[int, int | None]:
+    """First offsets by stream; None where the catalog knows them.
+
+    Raises:
+        InvalidArgument: as `checked_offsets`.
+    """
+    if not isinstance(streams, Mapping):
+        return dict.fromkeys(checked_streams(streams))
+    given = checked_offsets({stream_id: offset for stream_id, offset in streams.items() if offset is not None})
+    return {stream_id: given.get(stream_id) for stream_id in checked_streams(streams)}
+
+
+def checked_owners(streams: Mapping[int, int]) -> dict[int, int]:
+    """Node ids by stream.
+
+    Raises:
+        InvalidArgument: a stream id or a node id that is none.
+    """
+    return {checked_stream(stream_id): checked_node(node_id) for stream_id, node_id in streams.items()}
+
+
+def checked_count(count: object) -> int:
+    """How many ids are wanted.
+
+    Raises:
+        InvalidArgument: no integer of 1 to 1,048,576, which is more than a list holds.
+    """
+    return checked_integer("a count of ids", count, 1, ROWS_MAX)
+
+
+def deadline_ms_after(now_ms: int, seconds: object) -> int:
+    """The millisecond that lies so many seconds ahead.
+
+    Raises:
+        InvalidArgument: no finite number above 0, or more than ten years.
+    """
+    number = _finite("a deadline", seconds)
+    if not 0 < number <= DEADLINE_SECONDS_MAX:
+        raise InvalidArgument(f"expected a deadline above 0 and of at most ten years, found {seconds!r} seconds")
+    return now_ms + int(number * MILLISECONDS)
+
+
+def data_time_ms_of(now_ms: int, seconds: object) -> int:
+    """When data was written, in milliseconds since 1970; None is now.
+
+    Raises:
+        InvalidArgument: no finite number, or one before 1970 or after 5138.
+    """
+    if seconds is None:
+        return now_ms
+    number = _finite("a time of data", seconds)
+    if not 0 <= number < TIME_MS_END / MILLISECONDS:
+        raise InvalidArgument(f"expected a time of data in seconds since 1970, up to 5138, found {seconds!r}")
+    return int(number * MILLISECONDS)
+
+
+def _finite(what: str, seconds: object) -> float:
+    if isinstance(seconds, bool | np.bool_) or not isinstance(seconds, Real):
+        raise InvalidArgument(f"expected {what} in seconds, found {seconds!r} of type {type(seconds).__name__}")
+    try:
+        number = float(seconds)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidArgument(f"expected {what} in seconds, found {seconds!r}")
+    return number
+
+
+def check_ref(ref: ObjectRef) -> None:
+    """Refuse an object whose id or sizes are no numbers; -1 is an unknown size.
+
+    Raises:
+        InvalidArgument: naming the first.
+    """
+    checked_integer("an object id", ref.object_id, 0, INT64_MAX)
+    for name in ("size_bytes", "index_size_bytes", "tail_checksum"):
+        checked_integer(f"{name} of object {ref.object_id}", getattr(ref, name), -1, INT64_MAX)
+    checked_integer(f"attributes of object {ref.object_id}", ref.attributes, -(2**31), INT64_MAX)
+
+
+def check_stream_object(stream_id: object, stream_object: StreamObject) -> None:
+    """Refuse an object of one stream whose numbers are none.
+
+    Raises:
+        InvalidArgument: naming the first.
+    """
+    checked_stream(stream_id)
+    check_ref(stream_object.ref)
+    for name in ("start", "end"):
+        checked_integer(f"{name} of object {stream_object.ref.object_id}", getattr(stream_object, name), 0, INT64_MAX)
+
+
+def ordered(streams: StreamBatches) -> Wanted:
+    """Batches by stream, ascending; streams without batches are left out. All of them are in memory then.
+
+    Raises:
+        InvalidArgument: a stream id, or a number of a batch, that is no integer of 64 bits.
+        CommitRefused: no batch at all, a stream twice, or more than 20,000 streams.
+    """
+    pairs = streams.items() if isinstance(streams, Mapping) else streams
+    kept = sorted(
+        ((checked_stream(stream_id), tuple(batches)) for stream_id, batches in pairs), key=operator.itemgetter(0)
+    )
+    wanted = [(stream_id, batches) for stream_id, batches in kept if batches]
+    if not wanted:
+        raise CommitRefused("expected batches to upload, found none")
+    for (before, _), (after, _) in pairwise(wanted):
+        if before == after:
+            raise CommitRefused(f"expected each stream once, found stream {after} twice")
+    if len(wanted) > STREAMS_AN_OBJECT_MAX:
+        raise CommitRefused(f"expected at most {STREAMS_AN_OBJECT_MAX} streams in an object, found {len(wanted)}")
+    for _, batches in wanted:
+        for batch in batches:
+            _check_batch(batch)
+    return wanted
+
+
+def _check_batch(batch: RecordBatch) -> None:
+    epoch, base, count = batch.epoch, batch.base_offset, batch.count
+    are_integers = type(epoch) is type(base) is type(count) is int  # quick, for a million batches
+    if are_integers and base >= 0 and max(abs(epoch), base + abs(count)) <= INT64_MAX and abs(count) < 1 << 31:
+        return
+    where = f"a batch of stream {batch.stream_id}"
+    checked_integer(f"the epoch of {where}", epoch)
+    checked_integer(f"the base offset of {where}", base, 0, INT64_MAX)
+    checked_integer(f"the count of {where}", count, -(2**31), 2**31 - 1)
+    if base + abs(count) > INT64_MAX:
+        raise InvalidArgument(f"expected an end of {where} of at most {INT64_MAX}, found {base + abs(count)}")

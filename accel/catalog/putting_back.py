@@ -1,0 +1,185 @@
+"""Putting live objects back from a copy of the bucket: those that are gone, and those that hold other bytes.
+
+    1. lists and stream shards are read, and all live objects opened, as `verify` does
+    2. of each that is missing or damaged the copy is asked, by the same key
+    3. the copy's bytes are compared with what the catalog says: size, and checksum of index and footer
+    4. one conditional write: only if the key is free, or if what stands there is what was seen in 1
+
+Nothing is put back that the catalog cannot vouch for, no live object that can be read is touched, and the catalog is
+not written. So it may run beside readers and writers, and be repeated. It puts no keys below `accel/` back: what an
+older copy says there is a state of the past (`restored`).
+
+The checksum covers the tail. Whether blocks of the copy are sound, `accel object verify --data` tells.
+
+Source: docs/repair.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import chain
+from typing import Final
+
+from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.parts import CatalogParts, open_each
+from accel.catalog.records import refs_of
+from accel.catalog.survey import Survey, read_survey
+from accel.catalog.verify import stream_object_rows
+from accel.errors import AccelError, FormatError, KeyMissing
+from loaders.format import tail_checksum
+from loaders.object_index import OpenedObject
+from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.object_writer import create_object
+from loaders.store import IfMatch, ObjectStore
+
+OBJECT_SIZE_BYTES_MAX: Final = 1 << 30
+"""Larger objects are left to the store's own tools: one object at a time is held in memory."""
+
+
+class PutBackOutcome(StrEnum):
+    """What became of an object that is missing or damaged."""
+
+    PUT_BACK = "put back"
+    NOT_IN_COPY = "not in the copy"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """One object that is missing or damaged.
+
+    Args:
+        object_id: its id.
+        key: where it lies.
+        problem: what is wrong with it.
+        outcome: what became of it; PUT_BACK in a dry run: what would.
+        reason: why it was not put back.
+    """
+
+    object_id: int
+    key: str
+    problem: str
+    outcome: PutBackOutcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PutBackReport:
+    """What was found.
+
+    Args:
+        is_dry_run: whether nothing was written.
+        objects: how many live objects were looked at.
+        found: those that are missing or damaged.
+        unchecked: how many could not be looked at, as the store failed.
+    """
+
+    is_dry_run: bool
+    objects: int
+    found: tuple[PutBack, ...]
+    unchecked: int
+
+    def count(self, outcome: PutBackOutcome) -> int:
+        """How many objects ended so."""
+        return sum(each.outcome is outcome for each in self.found)
+
+
+def put_back(
+    catalog: ObjectCatalog, copy: ObjectStore, *, is_dry_run: bool, progress: Callable[[int], object] | None = None
+) -> PutBackReport:
+    """Put live objects back from a copy of the bucket.
+
+    Requests: those of reading lists and shards, one an object that is live, and for each that is put back a GET of the
+    copy, one or two of a listing, and a PUT.
+
+    Args:
+        catalog: what is live.
+        copy: a store with the same keys, below the same prefix.
+        is_dry_run: only tell; the copy is read.
+        progress: called with the number of objects that were looked at so far.
+
+    Raises:
+        StoreError, CorruptObject, CatalogDamaged: lists or shards could not be read. Nothing was written.
+    """
+    parts = catalog.parts
+    found, objects, unchecked = [], 0, 0
+    for ref, opened in open_each(parts, _live(read_survey(parts))):
+        objects += 1
+        if progress is not None:
+            progress(objects)
+        if isinstance(opened, OpenedObject):
+            continue
+        if isinstance(opened, KeyMissing | FormatError):
+            found.append(_PuttingBack(parts, copy, ref, opened).run(is_dry_run=is_dry_run))
+        else:
+            unchecked += 1
+    return PutBackReport(is_dry_run, objects, tuple(found), unchecked)
+
+
+def _live(survey: Survey) -> Iterator[tuple[int, ObjectRef]]:
+    listed = ((node_id, ref) for node_id, node in survey.lists.items() for ref in refs_of(node.value.live))
+    return chain(listed, ((-1, ref) for ref in refs_of(stream_object_rows(survey))))
+
+
+class _Refused(Exception):
+    """The bytes of the copy are not what the catalog says."""
+
+
+@dataclass(frozen=True, slots=True)
+class _PuttingBack:
+    """One object."""
+
+    parts: CatalogParts
+    copy: ObjectStore
+    ref: ObjectRef
+    error: AccelError
+
+    def run(self, *, is_dry_run: bool) -> PutBack:
+        try:
+            body = self._read_copy()
+            if not is_dry_run:
+                self._write(body)
+        except KeyMissing:
+            return self._ended(PutBackOutcome.NOT_IN_COPY, "the copy has no object under this key")
+        except _Refused as error:
+            return self._ended(PutBackOutcome.REFUSED, str(error))
+        except AccelError as error:
+            return self._ended(PutBackOutcome.FAILED, str(error))
+        return self._ended(PutBackOutcome.PUT_BACK, "")
+
+    @property
+    def _key(self) -> str:
+        return self.parts.layout.object_key(self.ref.object_id)
+
+    def _ended(self, outcome: PutBackOutcome, reason: str) -> PutBack:
+        problem = "there is no object" if isinstance(self.error, KeyMissing) else str(self.error)
+        return PutBack(self.ref.object_id, self._key, problem, outcome, reason)
+
+    def _read_copy(self) -> bytes:
+        ref = self.ref
+        if UNKNOWN in (ref.size_bytes, ref.index_size_bytes, ref.tail_checksum) or ref.is_composite:
+            raise _Refused("the catalog has no checksum of this object: compare and copy it by hand")
+        if ref.size_bytes > OBJECT_SIZE_BYTES_MAX:
+            raise _Refused(f"expected at most {OBJECT_SIZE_BYTES_MAX} bytes, found {ref.size_bytes}: copy it by hand")
+        body = bytes(self.copy.get(self._key, size_bytes_max=OBJECT_SIZE_BYTES_MAX).body)
+        if len(body) != ref.size_bytes:
+            raise _Refused(f"expected {ref.size_bytes} bytes in the copy, found {len(body)}")
+        found = tail_checksum(body, object_size_bytes=len(body), index_size_bytes=ref.index_size_bytes)
+        if found != ref.tail_checksum:
+            raise _Refused(f"expected a tail with CRC-32 {ref.tail_checksum:#010x} in the copy, found {found:#010x}")
+        return body
+
+    def _write(self, body: bytes) -> None:
+        store = self.parts.store
+        if isinstance(self.error, KeyMissing):
+            create_object(store, self._key, body)
+            return
+        stands = [info for info in store.list_page(self._key, limit=1).objects if info.key == self._key]
+        if not stands:
+            create_object(store, self._key, body)
+            return
+        condition = IfMatch(stands[0].etag, self.parts.format.if_match_quotes)
+        store.put(self._key, body, condition=condition)

@@ -1,0 +1,125 @@
+"""How a process listens by HTTP: uvicorn, with bounds for clients that send no end, or nothing.
+
+uvicorn bounds connections and idle time between two requests. It has no bound for the head of a request (its line and
+headers) where httptools parses it, and none for the time until a head is whole. A client without a token could fill
+memory by a header without an end, and hold each connection by a byte now and then. So the protocol here counts:
+
+    | bound                                                           | by default | what happens                  |
+    |-----------------------------------------------------------------|------------|-------------------------------|
+    | bytes of a request's head, or between two pieces of its body    | 32 KiB     | 400, and the connection ends  |
+    | seconds from the connection, or from a head's first byte, until |            |                               |
+    | the head is whole                                               | 10 s       | the connection ends           |
+    | connections at one time                                         | 1024       | 503                           |
+
+Bodies are for the routes to bound, which know how large one may be. This module needs the extra `server`.
+
+Source: docs/security.md, "A client of HTTP".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_SIZE_BYTES_MAX: Final = 32 << 10
+"""Of the line and the headers of a request; one more piece of the network is read at most."""
+
+HEAD_SECONDS: Final = 10.0
+"""In which the head of a request has to come."""
+
+CONNECTIONS_MAX: Final = 1024
+"""Connections of one server at one time."""
+
+KEEP_ALIVE_SECONDS: Final = 30
+"""How long a connection may be idle between two requests."""
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """One connection, with bounds for the heads of its requests. Threads: the event loop of its server.
+
+    Attributes:
+        head_seconds: in which a head has to come; of a class for each server.
+    """
+
+    head_seconds = HEAD_SECONDS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A client is there: its first request is waited for."""
+        self._is_in_head = True
+        self._has_gone_on = False
+        self._waiting_size_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client has gone, or was sent away."""
+        self._forget_head()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes of requests."""
+        if self._is_in_head and self._head_timer is None:
+            self._await_head()
+        self._has_gone_on = False
+        super().data_received(data)
+        self._waiting_size_bytes = 0 if self._has_gone_on else self._waiting_size_bytes + len(data)
+        if self._waiting_size_bytes > HEAD_SIZE_BYTES_MAX and not self.transport.is_closing():
+            self.send_400_response(f"Expected at most {HEAD_SIZE_BYTES_MAX} bytes of headers, found more.")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; one that comes behind the body is left out."""
+        if self._is_in_head:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._is_in_head, self._has_gone_on = False, True
+        self._forget_head()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body, for the route to bound."""
+        self._has_gone_on = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The body is whole: what comes now is the head of another request."""
+        self._is_in_head, self._has_gone_on = True, True
+        super().on_message_complete()
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+def listening_config(
+    app: Any, *, connections_max: int = CONNECTIONS_MAX, head_seconds: float = HEAD_SECONDS, **options: Any
+) -> uvicorn.Config:
+    """How uvicorn serves an application here.
+
+    Args:
+        app: an ASGI application.
+        connections_max: connections at one time; more are answered with 503.
+        head_seconds: in which the head of a request has to come.
+        options: further ones of `uvicorn.Config`.
+    """
+    return uvicorn.Config(
+        app,
+        http=type("BoundedHttp", (BoundedHttp,), {"head_seconds": head_seconds}),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=connections_max,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        **options,
+    )

@@ -1,0 +1,120 @@
+"""The metadata as tables of Arrow, without Spark and without Java: for pandas, DuckDB, Polars and whatever reads Arrow.
+
+    from accel import open_store, tables
+
+    reader = tables.stream_ranges(open_store("s3://bucket/prefix"), filters=[("stream_id", "=", 420000)])
+    reader.read_pandas()                                             or reader.read_all(), or batch by batch
+
+| function        | a row is                                                                                    |
+|-----------------|---------------------------------------------------------------------------------------------|
+| `objects`       | an object that the catalog lists                                                            |
+| `stream_ranges` | a stream in an object                                                                       |
+| `blocks`        | a row of an object's block index                                                            |
+| `records`       | a record batch                                                                              |
+| `epochs`        | an epoch of a stream's history                                                              |
+| `segments`      | a segment of a stream's history; `stream_id` joins it with the first four                   |
+| `cuts`          | a segment in a recorded cut (kind `recorded`), or in the cut that its stream begins with    |
+|                 | (kind `head`)                                                                               |
+
+Columns, and the requests of each table: `accel.tables.schemas`, and docs/querying.md. All functions take
+
+    store       where the catalog lies; `open_store` makes one from a URL
+    columns     those to return, in this order; None = all. Without `stream_id` and `size`, `segments` sends no
+                requests for them
+    filters     conditions, joined by AND, as Parquet readers take them: [("stream_id", "=", 7), ("epoch", ">", 2)];
+                operators =, ==, !=, <, <=, >, >=, in, not in. What they exclude of ids, offsets, scopes, streams and
+                epochs is not read (`accel.tables.bounds`); all of them hold for the rows
+
+and return a `pyarrow.RecordBatchReader`. It is lazy, and its memory does not grow with the table
+(`accel.tables.reading`). A table of the catalog reads the catalog once, at the call: its rows are of that one image. An
+object that compaction replaces meanwhile is still there for the time that the bucket keeps it for such readers (an
+hour by default); a reader that takes longer raises KeyMissing. Tables of histories list streams as they go.
+
+They raise ValueError (columns or conditions that the table cannot answer) and CatalogMissing at the call, and errors of
+the store as rows are taken. pandas, DuckDB and Polars may show these as errors of their own, with the same words.
+
+Threads: a reader is for one at a time. Needs pyarrow, which the extra `arrow` installs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+try:
+    import pyarrow as pa
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"tables of Arrow need pyarrow, which is not installed: pip install 'accel-streams[arrow]' ({error})",
+        name=error.name,
+    ) from error
+
+from accel.tables.reading import read_table
+from accel.tables.schemas import TABLES, TableSchema, table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from accel.tables.bounds import Condition
+    from loaders.store import ObjectStore
+
+__all__ = [
+    "TABLES",
+    "TableSchema",
+    "blocks",
+    "cuts",
+    "epochs",
+    "objects",
+    "records",
+    "segments",
+    "stream_ranges",
+    "table_of",
+]
+
+
+def objects(
+    store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
+) -> pa.RecordBatchReader:
+    """The objects that the catalog lists. Requests: those of the catalog."""
+    return read_table(store, TABLES["objects"], columns, filters)
+
+
+def stream_ranges(
+    store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
+) -> pa.RecordBatchReader:
+    """Which stream has which offsets in each object. Requests: those of the catalog, 1 an object."""
+    return read_table(store, TABLES["stream_ranges"], columns, filters)
+
+
+def blocks(
+    store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
+) -> pa.RecordBatchReader:
+    """The rows of each object's block index. Requests: those of the catalog, 1 an object."""
+    return read_table(store, TABLES["blocks"], columns, filters)
+
+
+def records(
+    store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
+) -> pa.RecordBatchReader:
+    """The record batches. Requests: those of the catalog, 1 an object, 1 for 8 MiB of blocks that may have rows."""
+    return read_table(store, TABLES["records"], columns, filters)
+
+
+def epochs(
+    store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
+) -> pa.RecordBatchReader:
+    """The epochs of all streams. Requests: 5 a stream, 1 for 1,000 epochs, 1 a duplicate."""
+    return read_table(store, TABLES["epochs"], columns, filters)
+
+
+def segments(
+    store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
+) -> pa.RecordBatchReader:
+    """The segments of all streams. Requests: as `epochs`; 1 a segment for `stream_id`, 1 a shard for `size`."""
+    return read_table(store, TABLES["segments"], columns, filters)
+
+
+def cuts(
+    store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
+) -> pa.RecordBatchReader:
+    """The recorded cuts of all streams, and where each stream begins. Requests: 7 a stream, 1 a cut."""
+    return read_table(store, TABLES["cuts"], columns, filters)

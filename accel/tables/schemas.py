@@ -1,0 +1,179 @@
+"""The tables, by name: their columns as Arrow types, and what a row takes.
+
+    | table           | a row is                                 | requests                                        |
+    |-----------------|------------------------------------------|-------------------------------------------------|
+    | `objects`       | an object that the catalog lists         | those of the catalog                            |
+    | `stream_ranges` | a stream in an object                    | one an object                                   |
+    | `blocks`        | a row of an object's block index         | one an object                                   |
+    | `records`       | a record batch                           | one an object, and one for 8 MiB of its blocks  |
+    | `epochs`        | an epoch of a stream's history           | 5 a stream, 1 for 1,000 epochs, 1 a duplicate   |
+    | `segments`      | a segment of a stream's history          | the same; `stream_id`: 1 a segment; `size`: 1 a |
+    |                 |                                          | shard of sealed sizes                           |
+    | `cuts`          | a segment in a recorded cut of a stream, | 7 a stream, 1 a cut                             |
+    |                 | or in the cut that the stream begins at  |                                                 |
+
+The first four are of the *catalog*: they take the objects of one image. The others are of *histories*: they take the
+streams of all scopes. Spark's data source and the readers of `accel.tables` have the same tables from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ID, _NUMBER, _NAME = pa.int64(), pa.int64(), pa.string()
+_TIME = pa.timestamp("us", tz="UTC")
+
+_OF_OBJECTS = {"node_id": _ID, "object_id": _ID, "order_id": _NUMBER}
+_RANGE = {"stream_id": _ID, "start_offset": _NUMBER, "end_offset": _NUMBER}
+_OF_STREAMS = {"scope": _NAME, "stream": _NAME}
+
+
+class RowSource(Enum):
+    """What the rows of a table are read from."""
+
+    CATALOG = "catalog"
+    """The list of objects alone."""
+    OBJECTS = "objects"
+    """The objects themselves."""
+    HISTORIES = "histories"
+    """The histories of streams."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """One table. Immutable: any thread may read it.
+
+    Args:
+        name: of the table.
+        columns: their names and types.
+        source: what its rows are read from.
+    """
+
+    name: str
+    columns: pa.Schema
+    source: RowSource
+
+
+_ALL = (
+    TableSchema(
+        "objects",
+        pa.schema(
+            {
+                **_OF_OBJECTS,
+                "kind": _NAME,
+                **_RANGE,
+                "size_bytes": _NUMBER,
+                "index_size_bytes": _NUMBER,
+                "data_time": _TIME,
+                "key": pa.string(),
+            }
+        ),
+        RowSource.CATALOG,
+    ),
+    TableSchema(
+        "stream_ranges",
+        pa.schema(
+            {
+                **_OF_OBJECTS,
+                "kind": _NAME,
+                **_RANGE,
+                "holed": pa.bool_(),
+                "data_size_bytes": _NUMBER,
+                "record_count": _NUMBER,
+            }
+        ),
+        RowSource.OBJECTS,
+    ),
+    TableSchema(
+        "blocks",
+        pa.schema(
+            {
+                **_OF_OBJECTS,
+                "kind": _NAME,
+                **_RANGE,
+                "record_count": _NUMBER,
+                "position": _NUMBER,
+                "size_bytes": _NUMBER,
+                "holder_id": _ID,
+            }
+        ),
+        RowSource.OBJECTS,
+    ),
+    TableSchema(
+        "records",
+        pa.schema({**_OF_OBJECTS, **_RANGE, "epoch": _NUMBER, "is_link": pa.bool_(), "payload": pa.binary()}),
+        RowSource.OBJECTS,
+    ),
+    TableSchema(
+        "epochs",
+        pa.schema(
+            {
+                **_OF_STREAMS,
+                "epoch": _NUMBER,
+                "reference_epoch": _NUMBER,
+                "begin_time": _TIME,
+                "splits": _NUMBER,
+                "merges": _NUMBER,
+                "segment_count": _NUMBER,
+            }
+        ),
+        RowSource.HISTORIES,
+    ),
+    TableSchema(
+        "segments",
+        pa.schema(
+            {
+                **_OF_STREAMS,
+                "segment_id": _ID,
+                "segment": _NAME,
+                "creation_epoch": _NUMBER,
+                "creation_time": _TIME,
+                "sealed_epoch": _NUMBER,
+                "sealed_time": _TIME,
+                "key_start": pa.float64(),
+                "key_end": pa.float64(),
+                "size": _NUMBER,
+                "stream_id": _ID,
+            }
+        ),
+        RowSource.HISTORIES,
+    ),
+    TableSchema(
+        "cuts",
+        pa.schema(
+            {
+                **_OF_STREAMS,
+                "kind": _NAME,
+                "recording_time": _TIME,
+                "size_before": _NUMBER,
+                "segment_id": _ID,
+                "segment": _NAME,
+                "offset": _NUMBER,
+            }
+        ),
+        RowSource.HISTORIES,
+    ),
+)
+
+TABLES: Mapping[str, TableSchema] = MappingProxyType({table.name: table for table in _ALL})
+"""By name."""
+
+
+def table_of(name: str) -> TableSchema:
+    """The table of a name, in any case.
+
+    Raises:
+        ValueError: there is no such table; the message has those that there are.
+    """
+    table = TABLES.get(name.lower())
+    if table is None:
+        raise ValueError(f"expected a table of {', '.join(TABLES)}, found {name!r}")
+    return table

@@ -1,0 +1,412 @@
+"""Google Cloud Storage (`gs://`) and Azure Blob Storage (`az://`), through obstore.
+
+    | of the seam          | Google                                    | Azure                          |
+    |----------------------|-------------------------------------------|--------------------------------|
+    | create-only          | x-goog-if-generation-match: 0             | If-None-Match: *               |
+    | replace if unchanged | x-goog-if-generation-match: generation    | If-Match: ETag                 |
+    | get_tail             | Range: bytes=-n                           | two requests: HEAD and a range |
+    | listing              | one request for 1,000 keys                | one for 5,000                  |
+    | delete_many          | one request a key, 10 side by side        | one for 256 keys               |
+    | multipart            | in a temporary file until it is completed | likewise                       |
+
+**Google's versions are generations**, and its ETags are hashes of the bytes. The seam's version is the ETag; obstore's
+condition takes the generation. So the generation of each key that was read or written is kept (of 10,000 keys); where
+it is not, a HEAD tells it, and if the ETag is another one by then, the condition is lost already. Either way the write
+is conditional on one generation whose ETag was the caller's.
+
+Keys are those that obstore takes as they are (`obstore_client.is_plain`): no empty part, no `.` and `..`, nothing that
+cannot be printed; on Azure, which makes slashes of them, no backslashes. Accel's own keys are such. Others are refused.
+Azurite lists in the order of UTF-16, which differs for characters above U+FFFF only; Accel's own keys are ASCII.
+
+Credentials are found by obstore: application default credentials and `GOOGLE_...`; `AZURE_...` (the account in
+`AZURE_STORAGE_ACCOUNT_NAME`), managed identities, the Azure CLI. Of `S3Settings` it honours: endpoint, unsigned
+requests, connections, attempts, time-outs. A write with a condition is sent once, as everywhere.
+
+Google was tried on a stand-in of the tests, and Azure on Azurite; neither on the service itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any
+
+from cachetools import LRUCache
+
+from loaders.errors import (
+    KeyMissing,
+    PreconditionFailed,
+    RangeInvalid,
+    RequestRefused,
+    StoreError,
+    StoreUnavailable,
+    WrongProcess,
+)
+from loaders.lifetime import PerProcess, ProcessLock
+from loaders.store.base import (
+    ALWAYS,
+    LIST_PAGE_KEYS_MAX,
+    CreateOnly,
+    DeleteFailure,
+    Fetched,
+    IfMatch,
+    ListPage,
+    ObjectInfo,
+)
+from loaders.store.common import (
+    PagedListing,
+    bare_etag,
+    check_page_limit,
+    check_range,
+    check_tail,
+    delete_in_batches,
+)
+from loaders.store.error_table import store_error
+from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
+from loaders.store.open import S3Settings
+from loaders.store.spooled import SpooledUpload
+
+# What is missing without obstore is told by `obstore_client`, which therefore comes first.
+# isort: split
+import obstore
+from obstore.exceptions import NotModifiedError
+from obstore.store import AzureStore, GCSStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from obstore import GetOptions, PutMode
+    from obstore.store import AzureConfig, GCSConfig
+    from obstore.store import ObjectStore as RustStore
+
+    from loaders.store.base import Body, Condition, DeleteFailures, MultipartUpload
+
+GENERATIONS_KEPT_MAX = 10_000
+TAIL_ATTEMPTS_MAX = 3
+UPLOAD_CHUNK_BYTES = 8 << 20
+UPLOADS_AT_ONCE = 4
+
+NO_COMPARE_AND_SET = (
+    "this store cannot replace an object only if it is unchanged (compare-and-set): it can be read, but no tables can "
+    "be written to it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """How one kind of store differs from the others. Immutable; picklable if its function is one of a module.
+
+    Args:
+        scheme: of its URLs.
+        connect: makes obstore's store: of a bucket, settings and how often a request is repeated.
+        has_generations: whether a condition takes the generation instead of the ETag.
+        takes_suffixes: whether it answers a range that is counted from the end.
+        lists_in_order: whether keys come in the order of their UTF-8 bytes.
+        refused_characters: that no key may have.
+    """
+
+    scheme: str
+    connect: Callable[[str, S3Settings, int], RustStore]
+    has_generations: bool = False
+    takes_suffixes: bool = True
+    lists_in_order: bool = True
+    refused_characters: str = ""
+
+
+def _connect_google(bucket: str, settings: S3Settings, retries: int) -> RustStore:
+    config: GCSConfig = {"base_url": settings.endpoint_url} if settings.endpoint_url else {}
+    if settings.no_sign_request:
+        config["skip_signature"] = True
+    return GCSStore(bucket, config=config, **_options(settings, retries))
+
+
+def _connect_azure(bucket: str, settings: S3Settings, retries: int) -> RustStore:
+    config: AzureConfig = {"endpoint": settings.endpoint_url} if settings.endpoint_url else {}
+    if settings.no_sign_request:
+        config["skip_signature"] = True
+    return AzureStore(bucket, config=config, **_options(settings, retries))
+
+
+def _options(settings: S3Settings, retries: int) -> dict[str, Any]:
+    allow_http = (settings.endpoint_url or "").startswith("http://")
+    return {
+        "client_options": client_options(settings, allow_http=allow_http),
+        "retry_config": {"max_retries": retries},
+    }
+
+
+GOOGLE = Cloud("gs", _connect_google, has_generations=True)
+AZURE = Cloud("az", _connect_azure, takes_suffixes=False, refused_characters="\\")
+CLOUDS = {cloud.scheme: cloud for cloud in (GOOGLE, AZURE)}
+"""By the scheme of their URLs."""
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """What one process has of a store: obstore's stores, once they are made; and by key its ETag and generation."""
+
+    lock: ProcessLock = field(default_factory=ProcessLock)
+    stores: tuple[RustStore, RustStore] | None = None
+    generations: LRUCache[str, tuple[str, str]] = field(default_factory=lambda: LRUCache(GENERATIONS_KEPT_MAX))
+
+
+class CloudStore(PagedListing):
+    """A bucket of Google, or a container of Azure. Threads: any.
+
+    A process that was forked from one which used obstore cannot use it: WrongProcess. Start it anew ("spawn").
+
+    Args:
+        bucket: its name.
+        cloud: which kind.
+        settings: how to reach it.
+    """
+
+    can_copy_parts = False
+
+    def __init__(self, bucket: str, cloud: Cloud, settings: S3Settings | None = None) -> None:
+        self.bucket = bucket
+        self.cloud = cloud
+        self.settings = settings or S3Settings()
+        self._connection = PerProcess("a connection", _Connection)
+
+    def __reduce__(self) -> tuple[type[CloudStore], tuple[str, Cloud, S3Settings]]:
+        return type(self), (self.bucket, self.cloud, self.settings)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.cloud.scheme}://{self.bucket}', {self.settings!r})"
+
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+        """See `ObjectStore.get`."""
+        with self._errors("get", key):
+            return self._fetch(key, {}, size_bytes_max)
+
+    def get_range(self, key: str, start: int, end: int) -> Fetched:
+        """See `ObjectStore.get_range`."""
+        check_range(start, end)
+        with self._errors("get_range", key):
+            return self._fetch(key, {"range": (start, end)})
+
+    def get_tail(self, key: str, length: int) -> Fetched:
+        """See `ObjectStore.get_tail`. Two requests on Azure."""
+        check_tail(length)
+        if self.cloud.takes_suffixes:
+            try:
+                with self._errors("get_tail", key):
+                    return self._fetch(key, {"range": {"suffix": length}})
+            except (RangeInvalid, RequestRefused):
+                pass  # an empty object has no tail to HTTP
+        return self._tail_by_size(key, length)
+
+    def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
+        """See `ObjectStore.get_if_changed`."""
+        with self._errors("get_if_changed", key):
+            try:
+                return self._fetch(key, {"if_none_match": f'"{etag}"'}, size_bytes_max)
+            except NotModifiedError:
+                return None
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+        """See `ObjectStore.put`. On Google a condition on a version that is not remembered costs a HEAD besides.
+
+        Raises:
+            RequestRefused: also where the store cannot replace an object only if it is unchanged.
+        """
+        is_conditional = isinstance(condition, CreateOnly | IfMatch)
+        with self._errors("put", key, conditional=is_conditional):
+            retrying, once = self._stores(key)
+            mode = self._mode(key, condition)
+            try:
+                answer = obstore.put(once if is_conditional else retrying, key, body, mode=mode, use_multipart=False)
+            except NotImplementedError as error:
+                raise RequestRefused("put", key, f"{NO_COMPARE_AND_SET} ({_first_line(error)})") from error
+        return self._noted(key, bare_etag(answer["e_tag"] or ""), answer["version"])
+
+    def delete(self, key: str) -> None:
+        """See `ObjectStore.delete`."""
+        try:
+            with self._errors("delete", key):
+                obstore.delete(self._stores(key)[0], key)
+        except KeyMissing:
+            return
+
+    def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
+        """See `ObjectStore.delete_many`. Where a request of many fails, its keys are deleted one by one."""
+        return delete_in_batches(keys, self._delete_batch)
+
+    def list(self, prefix: str, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        """See `ObjectStore.list`. One request for each page of the service, however large the limit is."""
+        if limit is not None and limit < 0:
+            raise ValueError(f"a listing's limit is 0 or more, or None: {limit}")
+        return self._listed(prefix, start_after, limit)
+
+    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+        """See `ObjectStore.list_page`. One request more where the page ends with the service's own."""
+        check_page_limit(limit)
+        found = [*self._listed(prefix, start_after, limit + 1)]
+        return ListPage(found[:limit], len(found) > limit)
+
+    def start_multipart(self, key: str) -> MultipartUpload:
+        """See `ObjectStore.start_multipart`. Parts lie in a temporary file of this machine until they are complete."""
+        with self._errors("start_multipart", key):
+            self._stores(key)
+        return SpooledUpload(key, partial(self._send, key), self.get_range)
+
+    # Inside
+
+    def _errors(self, operation: str, key: str, *, conditional: bool = False) -> AbstractContextManager[None]:
+        return obstore_errors(operation, key, self.bucket, conditional=conditional)
+
+    def _stores(self, key: str) -> tuple[RustStore, RustStore]:
+        """The store that repeats requests, and the one that does not."""
+        if not self._takes(key):
+            refused = f", without {self.cloud.refused_characters}" if self.cloud.refused_characters else ""
+            detail = f"expected a key of printed parts between single slashes{refused}, found {key!r}"
+            raise store_error("connect", key, detail, status=400)
+        return self._connected()
+
+    def _takes(self, key: str) -> bool:
+        return is_plain(key) and not any(character in key for character in self.cloud.refused_characters)
+
+    def _connected(self) -> tuple[RustStore, RustStore]:
+        if not in_own_process():
+            raise WrongProcess(
+                f"{self.cloud.scheme}://{self.bucket}: obstore was used before this process was forked, and does not "
+                'work here: start processes anew (multiprocessing.get_context("spawn"))'
+            )
+        connection = self._connection()
+        with connection.lock:
+            if connection.stores is None:
+                connect = partial(self.cloud.connect, self.bucket, self.settings)
+                connection.stores = connect(self.settings.attempts - 1), connect(0)
+            return connection.stores
+
+    def _fetch(self, key: str, options: GetOptions, size_bytes_max: int | None = None) -> Fetched:
+        try:
+            fetched, version = fetch(self._stores(key)[0], key, options, size_bytes_max)
+        except ConnectionResetError as error:
+            raise StoreUnavailable("get", key, str(error)) from error
+        self._noted(key, fetched.etag, version)
+        return fetched
+
+    def _tail_by_size(self, key: str, length: int) -> Fetched:
+        for _ in range(TAIL_ATTEMPTS_MAX):
+            with self._errors("get_tail", key):
+                meta = obstore.head(self._stores(key)[0], key)
+                size = meta["size"]
+                if not size:
+                    return Fetched(b"", self._noted(key, bare_etag(meta["e_tag"] or ""), meta["version"]), 0)
+                found = self._fetch(key, {"range": (max(0, size - length), size)})
+            if found.object_size_bytes == size:
+                return found
+        raise StoreUnavailable("get_tail", key, "the object was replaced by one of another size each time")
+
+    def _mode(self, key: str, condition: Condition) -> PutMode:
+        if isinstance(condition, CreateOnly):
+            return "create"
+        if not isinstance(condition, IfMatch):
+            return "overwrite"
+        if self.cloud.has_generations:
+            return {"version": self._generation(key, condition.etag)}
+        return {"e_tag": self.settings.condition_etag(condition.etag, condition.quotes)}
+
+    def _generation(self, key: str, etag: str) -> str:
+        """The generation of a key whose ETag is this one."""
+        connection = self._connection()
+        with connection.lock:
+            known = connection.generations.get(key)
+        if known is not None and known[0] == etag:
+            return known[1]
+        meta = obstore.head(self._stores(key)[0], key)
+        found, version = bare_etag(meta["e_tag"] or ""), meta["version"]
+        if found != etag or version is None:
+            raise PreconditionFailed("put", key, f"wanted ETag {etag}, found {found} in generation {version}")
+        self._noted(key, found, version)
+        return version
+
+    def _noted(self, key: str, etag: str, version: str | None) -> str:
+        if self.cloud.has_generations and version is not None:
+            connection = self._connection()
+            with connection.lock:
+                connection.generations[key] = etag, version
+        return etag
+
+    def _delete_batch(self, keys: Sequence[str]) -> Iterable[DeleteFailure]:
+        wanted = [*dict.fromkeys(keys)]
+        try:
+            with self._errors("delete_many", wanted[0]):
+                obstore.delete(self._stores(wanted[0])[0], [key for key in wanted if self._takes(key)])
+        except StoreError:
+            return self._delete_each(wanted)  # obstore does not say which failed; a missing key fails all of them
+        return [failure for key in wanted if not self._takes(key) for failure in self._delete_each([key])]
+
+    def _delete_each(self, keys: Sequence[str]) -> DeleteFailures:
+        failures: DeleteFailures = []
+        for key in keys:
+            try:
+                self.delete(key)
+            except StoreError as error:
+                failures.append(DeleteFailure(key, error))
+        return failures
+
+    def _listed(self, prefix: str, start_after: str, limit: int | None) -> Iterator[ObjectInfo]:
+        if limit == 0:
+            return iter(())
+        found = self._walked(prefix, start_after, limit)
+        if self.cloud.lists_in_order:
+            return found
+        return iter(_sorted(found) if limit is None else nsmallest(limit, found, key=lambda info: info.key.encode()))
+
+    def _walked(self, prefix: str, start_after: str, limit: int | None) -> Iterator[ObjectInfo]:
+        # obstore's prefixes are whole parts of a key, and not every server honours its offset: both are looked at here.
+        folder, after = prefix.rpartition("/")[0], start_after.encode()
+        beginning = prefix[:-1] if len(prefix) > len(folder) + 1 else ""
+        offset = _plain_part(max(start_after, beginning, key=str.encode))
+        is_bounded = limit is not None and self.cloud.lists_in_order
+        chunk = min(limit, LIST_PAGE_KEYS_MAX) if is_bounded and limit else LIST_PAGE_KEYS_MAX
+        with self._errors("list", prefix):
+            retrying = self._connected()[0]
+            pages = iter(obstore.list(retrying, folder or None, offset=offset or None, chunk_size=chunk))
+        count = 0
+        while limit is None or not is_bounded or count < limit:
+            with self._errors("list", prefix):
+                page = next(pages, None)
+            if page is None:
+                return
+            for meta in page:
+                key = meta["path"]
+                if not key.startswith(prefix) or key.encode() <= after:
+                    continue
+                count += 1
+                if is_bounded and limit is not None and count > limit:
+                    return
+                yield ObjectInfo(key, meta["size"], bare_etag(meta["e_tag"] or ""), meta["last_modified"].timestamp())
+
+    def _send(self, key: str, chunks: Iterator[bytes]) -> str:
+        with self._errors("complete", key):
+            answer = obstore.put(
+                self._stores(key)[0],
+                key,
+                chunks,
+                use_multipart=True,
+                chunk_size=UPLOAD_CHUNK_BYTES,
+                max_concurrency=UPLOADS_AT_ONCE,
+            )
+        return self._noted(key, bare_etag(answer["e_tag"] or ""), answer["version"])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _plain_part(offset: str) -> str:
+    """The longest beginning of a key that obstore takes as it is."""
+    while offset and not is_plain(offset):
+        offset = offset[:-1]
+    return offset
+
+
+def _sorted(found: Iterator[ObjectInfo]) -> list[ObjectInfo]:
+    return sorted(found, key=lambda info: info.key.encode())

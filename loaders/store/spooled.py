@@ -1,0 +1,112 @@
+"""A multipart upload of which nothing is sent before it is complete: parts lie in a temporary file until then.
+
+For stores whose client has no parts with numbers. Memory: that of the parts being written. Disk: the size of the
+object, where the platform keeps temporary files (`TMPDIR`); the file has no name, so it goes with the process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from loaders.lifetime import ProcessLock
+from loaders.store.base import PART_SIZE_BYTES_MIN, PartReceipt
+from loaders.store.common import check_part_number, check_range
+from loaders.store.error_table import store_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from loaders.store.base import Body, Fetched
+
+CHUNK_BYTES = 1 << 20
+"""Bytes that are read from the file at once when the object is sent."""
+
+
+class SpooledUpload:
+    """An object in the making; see `MultipartUpload`. Safe for many threads.
+
+    Args:
+        key: of the object.
+        send: writes the object from its bytes in order, whole or not at all, and returns its ETag.
+        read: bytes of another object of the store: key, start, end.
+    """
+
+    def __init__(
+        self, key: str, send: Callable[[Iterator[bytes]], str], read: Callable[[str, int, int], Fetched]
+    ) -> None:
+        self._key = key
+        self._send = send
+        self._read = read
+        self._lock = ProcessLock()
+        self._file = tempfile.TemporaryFile(prefix="accel-upload-")  # noqa: SIM115 - closed at the end of the upload
+        self._end = 0
+        self._parts: dict[int, tuple[int, int, str]] = {}
+
+    def upload_part(self, number: int, body: Body) -> PartReceipt:
+        """Keep part `number`; sent again, it replaces the earlier one."""
+        check_part_number(number)
+        view = memoryview(body).cast("B")
+        etag = hashlib.md5(view, usedforsecurity=False).hexdigest()
+        with self._lock:
+            self._refuse_ended()
+            begin, self._end = self._end, self._end + len(view)
+        written = 0
+        while written < len(view):
+            written += os.pwrite(self._file.fileno(), view[written:], begin + written)
+        with self._lock:
+            self._parts[number] = begin, len(view), etag
+        return PartReceipt(number, etag)
+
+    def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
+        """Make part `number` of bytes of another object, which are read for it."""
+        check_part_number(number)
+        check_range(start, end)
+        source = self._read(source_key, start, end)
+        if end > source.object_size_bytes:
+            detail = f"asked for [{start}, {end}) of {source.object_size_bytes} bytes"
+            raise store_error("copy_part", source_key, detail, code="InvalidRange", status=416)
+        return self.upload_part(number, source.body)
+
+    def complete(self, receipts: Iterable[PartReceipt]) -> str:
+        """Send the object; after an error that leaves it open it may be called again."""
+        ordered = sorted(receipts, key=lambda receipt: receipt.number)
+        with self._lock:
+            self._refuse_ended()
+            parts = [self._part(receipt) for receipt in ordered]
+        self._check_sizes([size for _, size in parts])
+        etag = self._send(self._chunks(parts))
+        self.abort()
+        return etag
+
+    def abort(self) -> None:
+        """Drop all parts; nothing was sent."""
+        with self._lock:
+            self._file.close()
+            self._parts.clear()
+
+    def _refuse_ended(self) -> None:
+        if self._file.closed:
+            raise store_error("complete", self._key, "no such upload", code="NoSuchUpload", status=404)
+
+    def _part(self, receipt: PartReceipt) -> tuple[int, int]:
+        begin, size, etag = self._parts.get(receipt.number, (0, 0, ""))
+        if etag != receipt.etag:
+            raise store_error("complete", self._key, f"no such part: {receipt}", code="InvalidPart", status=400)
+        return begin, size
+
+    def _check_sizes(self, sizes: list[int]) -> None:
+        if not sizes:
+            raise store_error("complete", self._key, "an upload has at least one part", code="MalformedXML", status=400)
+        for number, size in enumerate(sizes[:-1], start=1):
+            if size < PART_SIZE_BYTES_MIN:
+                detail = f"part {number} of {len(sizes)} has {size} bytes; all but the last need {PART_SIZE_BYTES_MIN}"
+                raise store_error("complete", self._key, detail, code="EntityTooSmall", status=400)
+
+    def _chunks(self, parts: list[tuple[int, int]]) -> Iterator[bytes]:
+        for begin, size in parts:
+            for at in range(begin, begin + size, CHUNK_BYTES):
+                yield os.pread(self._file.fileno(), min(CHUNK_BYTES, begin + size - at), at)

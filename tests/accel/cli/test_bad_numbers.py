@@ -1,0 +1,71 @@
+"""No number that an option of a command takes ends in a traceback, however large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from accel.catalog import ObjectCatalog
+from accel.cli.main import main
+from accel.errors import AccelError
+from loaders.format import RecordBatch
+from loaders.store import open_store
+
+TOO_LARGE = str(2**63)
+NUMBERS = (click.types.IntParamType, click.types.FloatParamType)
+ELSEWHERE = {"serve", "demo", "example", "job"}
+"""What listens, makes its own bucket, or needs Spark."""
+
+
+def commands(command: click.Command, context: click.Context, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The names that lead to each command."""
+    if not isinstance(command, click.Group):
+        yield path
+        return
+    for name in command.list_commands(context):
+        if name not in ELSEWHERE and (inner := command.get_command(context, name)) is not None:
+            yield from commands(inner, click.Context(inner, info_name=name, parent=context), (*path, name))
+
+
+def found(path: tuple[str, ...]) -> click.Command:
+    command: click.Command = main
+    for name in path:
+        assert isinstance(command, click.Group)
+        inner = command.get_command(click.Context(command), name)
+        assert inner is not None
+        command = inner
+    return command
+
+
+def is_number(option: click.Parameter) -> bool:
+    return isinstance(option, click.Option) and (
+        isinstance(option.type, NUMBERS) or option.type.name in {"size", "time", "moment"}
+    )
+
+
+def arguments(command: click.Command, tried: click.Parameter) -> list[str]:
+    """What a command needs besides the option that is tried."""
+    needed = []
+    for each in command.get_params(click.Context(command)):
+        if each.required and each is not tried and isinstance(each, click.Option):
+            kind = each.type
+            value = kind.choices[0] if isinstance(kind, click.Choice) else "1" if isinstance(kind, NUMBERS) else "s"
+            needed += [each.opts[0], str(value)]
+    return needed
+
+
+@pytest.mark.parametrize("path", sorted(commands(main, click.Context(main), ())), ids=" ".join)
+def test_a_number_beyond_64_bits_is_refused_or_taken(path: tuple[str, ...]) -> None:
+    command, url = found(path), f"memory://bad-numbers-{'-'.join(path)}"
+    store = open_store(url)
+    ObjectCatalog.init(store, namespace="shop")
+    with ObjectCatalog.open(store).open_node(4) as writer:
+        writer.open_streams([1])
+        writer.upload({1: [RecordBatch(1, 1, 0, 3, b"abc")]})
+    for option in filter(is_number, command.get_params(click.Context(command))):
+        given = [*path, url, *arguments(command, option), f"{option.opts[0]}={TOO_LARGE}"]
+        error = CliRunner().invoke(main, given).exception
+        assert error is None or isinstance(error, SystemExit | AccelError | click.ClickException), (given, error)
