@@ -136,7 +136,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "state-of-others": Planted(
         "a workflow that ends gives the stream back, although another one has it by now",
-        8,
+        27,
         lambda: patch.object(ownership, "without_workflow", _whoever_has_it),
         room=HISTORY,
     ),
