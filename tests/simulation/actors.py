@@ -71,6 +71,7 @@ EXPECTED: dict[type[AccelError], str] = {
     TableError: "store errors",
     MaintenanceRefused: "maintenance refused",
     CatalogMissing: "nodes never opened",
+    ImageTooOld: "images too old",
 }
 """What a process may end with, whatever happens to it."""
 

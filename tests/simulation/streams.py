@@ -169,6 +169,8 @@ class SimulatedNetwork(Network):
         def serve() -> None:
             try:
                 answers.append(Network.send(self, url, body, headers, timeout_seconds))
+            except AccelError as error:
+                answers.append((500, str(error).encode()))
             except Exception as error:  # noqa: BLE001 - goes to the one who asked
                 answers.append(error)
             if waits and caller is not None:
