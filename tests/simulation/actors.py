@@ -13,6 +13,7 @@ from accel.errors import (
     AccelError,
     CatalogMissing,
     CommitRefused,
+    ImageTooOld,
     MaintenanceRefused,
     MaintenanceStopped,
     SessionFenced,
