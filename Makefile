@@ -50,7 +50,7 @@ test-wheel: $(STAMP)  ## install the wheel with each extra by pip and try it; ta
 SECONDS ?= 3600
 STEPS   ?= inf
 soak: $(STAMP)  ## simulate world after world, then fuzz every decoder, SECONDS each: make soak SECONDS=600, or STEPS=1e6
-	$(BIN)/python -m tests.simulation --seconds $(SECONDS) --total-steps $(STEPS) --report
+	MALLOC_ARENA_MAX=2 $(BIN)/python -m tests.simulation --processes 2 --seconds $(SECONDS) --total-steps $(STEPS) --report
 	@$(PIP) --quiet --editable '.[fuzz]' || echo "atheris cannot be installed here: mutants only, no coverage guidance"
 	$(BIN)/python -m tests.fuzzing --seconds $(SECONDS)
 

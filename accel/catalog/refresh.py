@@ -217,8 +217,8 @@ class Watch:
                 break
             before, after = after, self._read(after)
         else:
-            behind = _behind(after, known)
-            if behind is not None:
+            behind = None if before is None else _behind(replace(after, shards=before.shards), known)
+            if behind is not None:  # by shards that were read before these lists: nothing came in between
                 raise CatalogDamaged(behind)
         return self._keep(after)
 
@@ -345,7 +345,8 @@ def _is_torn(after: CatalogState, before: CatalogState | None) -> bool:
 def _behind(after: CatalogState, before: CatalogState | None) -> str | None:
     """What shards know of nodes that their lists do not; None if nothing. O(rows of the shards that changed).
 
-    Lists are read before shards: a session or commit in between is no damage, and gone when all is asked again.
+    Lists are read before shards: a session or commit in between is no damage. It is gone when all is asked again; if
+    each time another one comes in between, lists are compared with the shards that were read before them.
     """
     known = before.shards if before is not None else (None,) * len(after.shards)
     changed = [seen.value for seen, other in zip(after.shards, known, strict=True) if seen is not other]

@@ -16,8 +16,9 @@ FILE_SIZE_BYTES_MAX = 16 << 10
 
 
 def inputs(name: str) -> Mapping[str, bytes]:
-    """All inputs of a decoder, by their names."""
-    return {path.name: path.read_bytes() for path in sorted((FOLDER / name).iterdir())}
+    """All inputs of a decoder, by their names: those that are checked in, and seeds that are not yet."""
+    stored = {path.name: path.read_bytes() for path in sorted((FOLDER / name).glob("*"))}
+    return {**decoders()[name].seeds(), **stored}
 
 
 def seeds(name: str) -> Mapping[str, bytes]:

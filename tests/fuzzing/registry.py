@@ -36,7 +36,6 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.streams.groups:ReaderGroup.open",
         "accel.streams.segments_host:ObjectSegments.open_segments",
         "accel.streams.time_index:SegmentTimeIndex.open",
-        "accel.streams.time_index:restore_times",
         "loaders.merge.reading:open_sources",
         "loaders.object_index:ObjectIndexLoader.open",
         "loaders.object_index:open_fetched",
@@ -59,7 +58,6 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "loaders.tables.records:OneField.unpack",
         "loaders.tables.records:OptionalUuidBytes.unpack",
         "loaders.tables.records:Packing.unpack",
-        "loaders.tables.records:RecordForm.restore",
         "loaders.tables.records:UuidBytes.unpack",
     ),
     _OWN_ARRAYS: (
@@ -71,10 +69,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "range_index.range_chunk:RangeChunk.entry_of",
         "range_index.runs:unpack",
     ),
-    "what `decode_stored` and the form say of a key's bytes": (
-        "loaders.tables.settle:ConditionalWriter.decode",
-        "loaders.tables.typed_key:TypedKey.restore",
-    ),
+    "what `decode_stored` and the form say of a key's bytes": ("loaders.tables.settle:ConditionalWriter.decode",),
     "finds an image's bytes; they are those of `load_image_file`": ("accel.image_source:read_image",),
     "click's own reading of a command line": (
         "accel.cli.main:AccelGroup.parse_args",

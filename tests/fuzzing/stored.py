@@ -160,8 +160,6 @@ RECORD_FUNCTIONS = (
     "loaders.tables.records:RecordForm.decode",
     "loaders.tables.records:RecordForm.decode_fields",
     "loaders.tables.records:FormRegistry.decode_any",
-    "accel.history.columns:restore_segments",
-    "accel.history.columns:restore_chunk",
     "accel.history.columns:unpack_keys",
     "accel.history.columns:unpack_map",
     "accel.history.columns:unpack_set",

@@ -21,7 +21,7 @@ PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
 MUTANTS = 800
 
 _LOOKS_LIKE_ONE = re.compile(
-    r"(decode|parse|unpack|restore|open)(_\w+)?|from_(bytes|json|dict|arrow|mapping|columns)|read_(cut|automq|file|image)"
+    r"(decode|parse|unpack|open)(_\w+)?|from_(bytes|json|dict|arrow|mapping|columns)|read_(cut|automq|file|image)"
     r"|load_(image_file|plugin)|\w+_from_json|entry_of"
 )
 

@@ -193,13 +193,20 @@ def _request(query: bytes) -> Request:
     return Request({"type": "http", "query_string": query, "headers": [(b"content-type", b"application/json")]})
 
 
+def _example_of(kind: type[msgspec.Struct]) -> str:
+    """A query with the parameters that have to be there; texts are segments."""
+    needed = [each for each in msgspec.structs.fields(kind) if each.required]
+    return "&".join(f"{each.encode_name}={'3%401' if 'str' in str(each.type) else 1}" for each in needed)
+
+
 def _query_decoder(name: str) -> Decoder:
     return _json(
         f"query-{name}",
         (),
         lambda data: _query(QUERIES[name], _request(data)),
-        seeds_of(EXAMPLES.get(name, "a=1")),
+        seeds_of(EXAMPLES.get(name) or _example_of(QUERIES[name])),
         (Refused,),
+        declared_bytes=len,  # the parts that the server's library makes of them, before we see any
     )
 
 

@@ -1,8 +1,14 @@
-"""Several processes on one catalog, step by step, in an order that a seed decides and that can be repeated.
+"""One simulated world: everybody who shares a bucket, step by step, in an order that a seed decides and that repeats.
 
-scheduler     who goes next; the clock
-bucket        the store, with faults; what must be true of it is kept beside it (an oracle)
-invariants    what must be true after every write
-actors        uploaders, compactors, a collector, a trimmer, readers
-runs          all of them together
+scheduler, blocking   who goes next, in simulated time; locks and threads of the code under test, as tasks see them
+world, machine_store  the bucket, its machines with their clocks, and what goes wrong with their requests
+actors, collectors, undoers, lookups        those of the catalog
+histories, streams    those of a stream's history, and of a stream of events
+damage                storage that goes bad
+invariants, quiet     what must be true after every write, and when nothing goes wrong any more
+runs, shorten         all of them together; a failing run made shorter
+planted               mistakes that must be found
+report                figures of runs
+
+`python -m tests.simulation --help` runs worlds by hand.
 """

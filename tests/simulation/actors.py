@@ -37,13 +37,13 @@ def processes(machine: Machine, live: Callable[[ObjectCatalog], None], *, dies: 
     return lives(machine, lambda: live(machine.open()), dies=dies)
 
 
-def lives(machine: Machine, live: Callable[[], None], *, dies: float) -> Callable[[], None]:
-    """The same for a process that need not have a catalog."""
+def lives(machine: Machine, live: Callable[[], None], *, dies: float, requests_max: int = 60) -> Callable[[], None]:
+    """The same for a process that need not have a catalog; if it dies, then within so many requests."""
 
     def body() -> None:
         while True:
             machine.begin()
-            machine.doom(machine.random.randrange(1, 60) if machine.random.random() < dies else None)
+            machine.doom(machine.random.randrange(1, requests_max) if machine.random.random() < dies else None)
             try:
                 live()
             except Died:
@@ -77,7 +77,7 @@ def kind_of(machine: Machine, error: AccelError) -> str:
     for kind, what in EXPECTED.items():
         if isinstance(error, kind):
             return what
-    if machine.store.changed_bodies:
+    if machine.store.changed_bodies or machine.world.listings.injected["keys damaged"]:
         return "changes noticed"
     raise Violation(f"{machine.name}: expected an answer or an error of the store, found {error!r}") from error
 
@@ -200,9 +200,11 @@ class Compactor:
     Args:
         machine: where it runs.
         merges: how likely it is that it merges neighbouring objects of one stream instead.
+        bridges: whether it takes two ranges of a stream for one: a mistake.
     """
 
-    def __init__(self, machine: Machine, merges: float) -> None:
+    def __init__(self, machine: Machine, merges: float, *, bridges: bool = False) -> None:
+        self.bridges = bridges
         self.machine = machine
         self.merges = merges
 
@@ -237,6 +239,8 @@ class Compactor:
         first = self.machine.random.randrange(len(seen.value.live) - 1)
         refs = refs_of(seen.value.live[first : first + self.machine.random.randrange(2, 6)])
         runs = coalesced([self._content(ref) for ref in refs])
+        if self.bridges:
+            runs = {each: [(each, spans[0][1], spans[-1][2])] for each, spans in runs.items()}
         own = [runs.pop(each)[0] for each in list(runs) if len(runs[each]) == 1 and self.machine.random.random() < 0.2]
         own += [span for each in list(runs) if len(runs[each]) > 1 for span in runs.pop(each)]
         merged = [run[0] for run in runs.values()]
@@ -266,7 +270,8 @@ class Compactor:
 
     def _merge(self, catalog: ObjectCatalog, number: int) -> None:
         seen = catalog.parts.keys.shard(number).read()
-        rows = [] if seen is None else seen.value.stream_objects[["stream_id", "start", "end", "object_id"]].tolist()
+        found = [] if seen is None else seen.value.stream_objects[["stream_id", "start", "end", "object_id"]].tolist()
+        rows = [row for row in found if row[0] in STREAMS]
         pairs = [(first, second) for first, second in pairwise(rows) if (first[0], first[2]) == second[:2]]
         if not pairs:
             return

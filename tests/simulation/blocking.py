@@ -17,9 +17,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 import accel.compaction.running
@@ -217,32 +219,48 @@ class SimpleQueue:
         return len(self._items)
 
 
-class InlineThreads(futures.Executor):
-    """Does at once, in the caller's task, what it is given: in the place of the pools of accelerators and catalogs."""
+class SimulatedThreads(futures.Executor):
+    """In the place of pools. Work is a task of the caller's process; where that has no threads, it is done at once."""
 
     def __init__(self, threads_max: int = 1, name: str = "", **options: Any) -> None:
         del threads_max
+        self._name = name
+        self._under_way: set[futures.Future[Any]] = set()
         self.lifetime: Lifetime = options.get("lifetime") or Lifetime(f"threads {name!r}")
-
-    def __enter__(self) -> Self:
-        return self
 
     def submit(self, fn: Callable[..., Answer], /, *args: Any, **kwargs: Any) -> futures.Future[Answer]:
         """See `Executor.submit`; the death of the process is not kept for later."""
+        self.lifetime.check()
         future: futures.Future[Answer] = futures.Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:  # noqa: BLE001 - who asks for the result gets it
-            future.set_exception(error)
+        task = current()
+        if task is None or not task.process.has_threads:
+            _carry_out(future, partial(fn, *args, **kwargs))
+            return future
+        self._under_way.add(future)
+        future.add_done_callback(self._under_way.discard)
+        work = partial(copy_context().run, fn, *args, **kwargs)
+        _running[-1].spawn(f"{task.name} {self._name}", partial(_carry_out, future, work), task.process)
         return future
 
     def wait_idle(self) -> None:
-        """Nothing is ever under way."""
+        """See `Threads.wait_idle`."""
+        futures.wait(self._under_way.copy())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As that of `Threads`."""
         del wait, cancel_futures
         self.lifetime.close()
+
+
+def _carry_out(future: futures.Future[Answer], work: Callable[[], Answer]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        answer = work()
+    except Exception as error:  # noqa: BLE001 - who asks for the result gets it
+        future.set_exception(error)
+    else:
+        future.set_result(answer)
 
 
 REPLACED: dict[object, object] = {
@@ -254,8 +272,9 @@ REPLACED: dict[object, object] = {
         **{**vars(threading), "Lock": Lock, "RLock": RLock, "Condition": Condition, "Event": Event}
     ),
     queue.SimpleQueue: SimpleQueue,
-    lifetime.Threads: InlineThreads,
+    lifetime.Threads: SimulatedThreads,
 }
+REPLACED_IN = ("accel.", "loaders.", "concurrent.futures._base")
 NAMES = ("Lock", "RLock", "Condition", "Event", "threading", "SimpleQueue", "Threads")
 
 
@@ -271,8 +290,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
     with ExitStack() as until:
         _running.append(scheduler)
         until.callback(_running.pop)
-        until.enter_context(patch.object(futures.Future, "__init__", begun))
-        modules = [module for name, module in sys.modules.items() if name.startswith(("accel.", "loaders."))]
+        modules = [module for name, module in sys.modules.items() if name.startswith(REPLACED_IN)]
         for module, name in product(modules, NAMES):
             made = REPLACED.get(vars(module).get(name))
             if made is not None:

@@ -67,7 +67,8 @@ class Invariants:
         starts = {row["stream_id"]: int(row["start_offset"]) for bucket in buckets for row in bucket.streams}
         claims: dict[int, list[tuple[int, int, int]]] = {each: [] for each in STREAMS}
         for object_id, stream_id, start, end in self._claims(lists, buckets, starts):
-            claims[stream_id].append((start, end, object_id))
+            if stream_id in claims:
+                claims[stream_id].append((start, end, object_id))
         for stream_id in STREAMS:
             self._check_stream(stream_id, starts.get(stream_id, 0), sorted(claims[stream_id]))
 

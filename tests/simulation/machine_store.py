@@ -16,6 +16,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar, cast
 
+from accel.catalog.keys import TABLES
 from accel.testing import Fault, FaultStore
 from loaders.errors import StoreError
 from loaders.layout import TABLES_PREFIX
@@ -33,6 +34,9 @@ SERVER_ERROR_AFTER = 0.004
 CHANGED_BODY = 0.003
 HELD_UP = 0.0005
 HELD_UP_SECONDS = (600.0, 4 * 3600.0)
+SHORTLY_HELD_UP_SECONDS = (5.0, 60.0)
+"""Of one thread of a process that has others, which look again and again what has become of it."""
+
 LAGGING = 0.3
 
 RETIRES = (f"{TABLES_PREFIX}node-lists/", f"{TABLES_PREFIX}stream-buckets/")
@@ -52,8 +56,16 @@ class Listings(DecoratedStore):
         super().__init__(store)
         self.lag_seconds = lag_seconds
         self.injected: Counter[str] = Counter()
-        self.writes = 0
+        self.writes = self.history_writes = 0
         self._pages: dict[tuple[str, str, int], deque[tuple[float, ListPage]]] = {}
+
+    def note_write(self, key: str) -> None:
+        """That something is about to be written."""
+        table = key.removeprefix(TABLES_PREFIX).partition("/")[0]
+        if key.startswith(TABLES_PREFIX) and table not in TABLES:
+            self.history_writes += 1
+        else:
+            self.writes += 1
 
     def page_of_before(self, asked: tuple[str, str, int], now_seconds: float, random: Random) -> ListPage:
         """A page as it was now or, seldom, as somebody saw it a while ago."""
@@ -124,7 +136,7 @@ class MachineStore(DecoratedStore):
             seconds += 0.0 if requests else held_up
         if self.is_held_up_for_long and self._random.random() < HELD_UP and not _says_when(call):
             self._listings.injected["held up for hours"] += 1
-            seconds += self._random.uniform(*HELD_UP_SECONDS)
+            seconds += self._random.uniform(*(SHORTLY_HELD_UP_SECONDS if self.process.has_threads else HELD_UP_SECONDS))
         self._scheduler.sleep(seconds)
         if self.requests_to_live is not None:
             self.requests_to_live -= 1
@@ -133,12 +145,16 @@ class MachineStore(DecoratedStore):
                 self._scheduler.end_tasks_of(self.process)
                 raise Died(self._name)
 
+    def wait_for_other(self, what: str) -> None:
+        """A call of somebody else than the store: it takes its time, and the process may die before it."""
+        self._wait(StoreCall("list", what))
+
     def _latency(self) -> float:
         return self._random.random() ** 2 * LATENCY_SECONDS_MAX
 
     def _sent(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation in WRITES:
-            self._listings.writes += 1
+            self._listings.note_write(call.key)
         if not self._goes_wrong:
             return send()
         answer = send()

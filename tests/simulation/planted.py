@@ -6,22 +6,32 @@ seed of a run that finds it. `python -m tests.simulation --planted NAME` tells h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
-from accel.catalog import collect, node_list, session
+from accel.catalog import collect, compact, node_list, session
+from accel.catalog.node_list import with_compaction
+from accel.catalog.records import NodeList, ObjectFacts
+from accel.history.rules.states import StreamStatus, without_workflow
+from accel.history.store import ownership
 from loaders.tables import settle
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
 from tests.simulation.runs import NONE, Faulty
+from tests.simulation.world import CATALOG, HISTORY, Plan
 
 STEPS = 2000
 
 
 def _nothing(*_: object, **__: object) -> None:
     """In the place of a check."""
+
+
+def _none(*_: object) -> tuple[str, ...]:
+    return ()
 
 
 def _stale_ends(self: session.StreamEnds, *_: object) -> session.StreamEnds:
@@ -42,6 +52,26 @@ def _trusting(survey: object, batch: Iterable[Any]) -> dict[Any, None]:
     return dict.fromkeys(batch)
 
 
+def _whoever_has_it(now: StreamStatus, workflow_id: UUID) -> StreamStatus | None:
+    """A workflow gives the stream back, whichever has it now."""
+    del workflow_id
+    return None if now.workflow_id is None else without_workflow(now, now.workflow_id)
+
+
+def _with_filter_of_a_source(
+    now: NodeList, removed: Sequence[tuple[int, int]], added: ObjectFacts | None, *others: Any
+) -> NodeList | None:
+    """What was compacted keeps the filter of its first source."""
+    changed = with_compaction(now, removed, added, *others)
+    if changed is None or added is None:
+        return changed
+    before, sketches = now.sketches[now.sketches["object_id"] == removed[0][0]], changed.sketches.copy()
+    if len(before):
+        sketches[sketches["object_id"] == added.object_id] = before
+        sketches["object_id"] = changed.sketches["object_id"]
+    return replace(changed, sketches=sketches)
+
+
 @dataclass(frozen=True, slots=True)
 class Planted:
     """A mistake.
@@ -52,6 +82,7 @@ class Planted:
         plant: makes it, for so long.
         faulty: mistakes of the actors.
         steps: how many of a run.
+        room: whose actors can show it.
     """
 
     what: str
@@ -59,22 +90,28 @@ class Planted:
     plant: Callable[[], AbstractContextManager[Any]] = nullcontext
     faulty: Faulty = NONE
     steps: int = STEPS
+    room: str = CATALOG
+
+    @property
+    def plan(self) -> Plan:
+        """Of worlds that can show it."""
+        return Plan(rooms=frozenset({self.room}))
 
 
 DEFECTS: dict[str, Planted] = {
     "collector-deletes-first": Planted(
-        "the collector deletes what was prepared while it stands in the list", 1, faulty=Faulty(DELETES_FIRST, 0.1)
+        "the collector deletes what was prepared while it stands in the list", 7, faulty=Faulty(DELETES_FIRST, 0.1)
     ),
     "collector-is-impatient": Planted(
         "the collector deletes what readers may still have in their images", 0, faulty=Faulty(IMPATIENT, 0.1)
     ),
     "unprepared-ids": Planted(
         "a commit takes ids that are not prepared any more",
-        12,
+        16,
         lambda: patch.object(node_list, "_refuse_unprepared", _nothing),
     ),
     "fenced-sessions": Planted(
-        "a commit of a session that is fenced is taken", 1, lambda: patch.object(node_list, "_refuse_fenced", _nothing)
+        "a commit of a session that is fenced is taken", 3, lambda: patch.object(node_list, "_refuse_fenced", _nothing)
     ),
     "nonce-unchecked": Planted(
         "a value that another process wrote is taken for what was written when a reply was lost",
@@ -83,8 +120,25 @@ DEFECTS: dict[str, Planted] = {
     ),
     "collector-trusts-an-old-list": Planted(
         "the collector deletes what it planned to, without a look at the lists of today",
-        19,
+        8,
         lambda: patch.object(collect, "_still_collectable", _trusting),
+    ),
+    "merge-across-a-hole": Planted(
+        "a compaction says of a stream that it holds all between two ranges",
+        3,
+        lambda: patch.object(compact, "_invented", _none),
+        Faulty(merges=0.1, bridges=True),
+    ),
+    "filter-kept-after-removal": Planted(
+        "the filter of an object that a compaction took out stands for what came of it",
+        0,
+        lambda: patch.object(compact, "with_compaction", _with_filter_of_a_source),
+    ),
+    "state-of-others": Planted(
+        "a workflow that ends gives the stream back, although another one has it by now",
+        8,
+        lambda: patch.object(ownership, "without_workflow", _whoever_has_it),
+        room=HISTORY,
     ),
     "stale-ends": Planted(
         "an upload need not continue its streams",

@@ -17,6 +17,7 @@ class Figures:
     """Of all worlds of a run."""
 
     worlds: int = 0
+    failed: int = 0
     steps: int = 0
     seconds: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
@@ -33,7 +34,7 @@ class Figures:
     def rows(self) -> list[tuple[str, str]]:
         """What is told of them."""
         counts, injected = self.counts, self.injected
-        faults = sum(number for what, number in injected.items() if what not in NO_FAULTS)
+        faults = injected.total()
         kinds = ", ".join(f"{what.lower().replace('_', ' ')} {number:,}" for what, number in sorted(injected.items()))
         return [
             ("worlds (seeds)", f"{self.worlds:,}"),
@@ -42,7 +43,7 @@ class Figures:
             ("of which", kinds),
             ("processes that died between two requests", f"{counts['deaths']:,}"),
             ("answers and objects compared", f"{sum(counts[each] for each in COMPARED):,}"),
-            ("acknowledged and lost, given twice, or in the wrong order", "0"),
+            ("worlds in which a promise was broken", f"{self.failed:,}"),
         ]
 
     def text(self) -> str:
@@ -51,8 +52,15 @@ class Figures:
         return "\n".join([*(f"{what}: {figure}" for what, figure in self.rows), happened, ""])
 
 
-COMPARED = ("walks", "lookups", "objects read", "histories compared", "events compared")
-NO_FAULTS: frozenset[str] = frozenset()
+COMPARED = (
+    "walks",
+    "lookups",
+    "objects read",
+    "batches read at the end",
+    "histories compared",
+    "events compared",
+    "events given to a group",
+)
 
 
 def write_report(figures: Figures, page: Path = PAGE) -> None:

@@ -7,16 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from random import Random
 
-from tests.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, processes
+from tests.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, lives, processes
 from tests.simulation.blocking import simulated
 from tests.simulation.collectors import RIGHT, CollectorRules
+from tests.simulation.damage import Rot, put_back
+from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, HistoryActor
 from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
-from tests.simulation.quiet import settle
+from tests.simulation.quiet import STEPS_MAX, settle
 from tests.simulation.scheduler import described
+from tests.simulation.streams import OWNERS, EventReader, Member, OwnerActor, SharedStream, settle_stream
 from tests.simulation.undoers import Undoer
-from tests.simulation.world import NODES, WHOLE, Machine, Plan, World
+from tests.simulation.world import CATALOG, EVENTS, HISTORY, NODES, WHOLE, Machine, Plan, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +47,12 @@ class Faulty:
     Args:
         collector: the rules that the collector keeps.
         merges: how likely a compactor merges neighbouring objects of one stream.
+        bridges: whether it takes two ranges of a stream for one.
     """
 
     collector: CollectorRules = RIGHT
     merges: float = 0.35
+    bridges: bool = False
 
 
 NONE = Faulty()
@@ -76,13 +82,15 @@ class Failed(AssertionError):
 
 Actor = Callable[[Machine, Faulty], Callable[[], None]]
 
-ACTORS: dict[str, Actor] = {
+CATALOG_ACTORS: dict[str, Actor] = {
     **{
         f"uploader-{node_id}": lambda each, _, node_id=node_id: processes(each, Uploader(each, node_id).live, dies=0.3)  # type: ignore[misc]
         for node_id in NODES
     },
     **{
-        f"compactor-{number}": lambda each, faulty: processes(each, Compactor(each, faulty.merges).live, dies=0.2)
+        f"compactor-{number}": lambda each, faulty: processes(
+            each, Compactor(each, faulty.merges, bridges=faulty.bridges).live, dies=0.2
+        )
         for number in range(2)
     },
     "collector": lambda each, faulty: processes(each, CollectorActor(each, faulty.collector).live, dies=0.3),
@@ -91,14 +99,70 @@ ACTORS: dict[str, Actor] = {
     "walker": lambda each, _: processes(each, Reader(each).live, dies=0),
     "looker": lambda each, _: processes(each, Looker(each).live, dies=0),
 }
-"""What each actor does, by its name."""
+"""What each actor of a catalog does, by its name."""
+
+EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
+    **{f"owner-{node_id}": lambda each, node_id=node_id: OwnerActor(each, node_id).live for node_id in OWNERS},  # type: ignore[misc]
+    **{f"reader-{number}": lambda each: EventReader(each).live for number in range(2)},
+    **{f"member-{number}": lambda each: Member(each).live for number in range(2)},
+}
+"""What each actor of a stream of events does, by its name."""
+
+ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *EVENT_ACTORS, "rot"]
 
 
 def spawn_actors(world: World, faulty: Faulty) -> None:
-    """All actors that the plan of a world does not leave out."""
-    for name, actor in ACTORS.items():
+    """All actors of a world's rooms that its plan does not leave out."""
+    rooms = world.choices.rooms
+    for name, actor in CATALOG_ACTORS.items() if CATALOG in rooms else ():
         if name not in world.plan.without:
             world.scheduler.spawn(name, actor(Machine(world, name), faulty))
+    for name, acts in HISTORY_ACTORS.items() if HISTORY in rooms else ():
+        if name not in world.plan.without:
+            machine = Machine(world, name, SKEW_SECONDS)
+            world.scheduler.spawn(name, lives(machine, HistoryActor(machine, *acts).live, dies=0.15))
+    if world.choices.has_damage and "rot" not in world.plan.without:
+        machine = Machine(world, "rot", is_held_up=False)
+        world.scheduler.spawn("rot", lives(machine, Rot(machine).live, dies=0))
+    for name, begin in EVENT_ACTORS.items() if EVENTS in rooms else ():
+        if name not in world.plan.without:
+            machine = Machine(world, name)
+            world.scheduler.spawn(name, lives(machine, begin(machine), dies=0.3, requests_max=400))
+
+
+def settle_events(world: World) -> None:
+    """The same for a stream of events.
+
+    Raises:
+        Violation: something is not as it must be.
+    """
+    if EVENTS in world.choices.rooms:
+        machine = Machine(world, "owners at the end")
+        world.scheduler.spawn(machine.name, lambda: settle_stream(machine))
+        world.scheduler.run_until_done(machine.name, STEPS_MAX)
+        world.scheduler.halt()
+
+
+class Watch:
+    """Looks at a world after each of its steps."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._catalog = Invariants(world)
+        self._history_writes = 0
+
+    def look(self) -> None:
+        """What is cheap enough for each write.
+
+        Raises:
+            Violation: something is wrong.
+        """
+        if self._world.damage is not None:  # what lies there now is nobody's word
+            return
+        self._catalog.check()
+        if self._world.listings.history_writes != self._history_writes:
+            self._history_writes = self._world.listings.history_writes
+            self._world.history.check()
 
 
 @contextmanager
@@ -120,11 +184,17 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
     """
     world = World(seed, plan)
     with without_logs(), simulated(world.scheduler):
-        spawn_actors(world, faulty)
-        look = Invariants(world).check
         try:
+            world.history = History(world, Random(f"{seed}/history"))
+            if EVENTS in world.choices.rooms:
+                world.shared = SharedStream(world)
+            spawn_actors(world, faulty)
+            look = Watch(world).look
             world.scheduler.run(steps, look)
+            put_back(world)
             settle(world, look)
+            world.history.settle()
+            settle_events(world)
         except Exception as error:
             raise Failed(seed, steps, plan, world, error) from error
         finally:

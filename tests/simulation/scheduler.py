@@ -24,6 +24,9 @@ from itertools import count
 from typing import Any
 
 TRACE_LINES = 60
+TURNS_WITHOUT_STEP_MAX = 20_000
+TICK_SECONDS = 1e-6
+"""The shortest wait: less would be lost in the rounding of the clock, which would stand still."""
 
 
 class Halted(BaseException):
@@ -39,9 +42,10 @@ class Violation(AssertionError):
 
 
 class Mortal:
-    """What a task belongs to: a process. Its tasks end when it is dead."""
+    """What a task belongs to: a process. Its tasks end when it is dead; it may have threads beside its callers."""
 
     is_dead = False
+    has_threads = False
 
 
 @dataclass(eq=False)
@@ -96,6 +100,7 @@ class Scheduler:
         self._is_halting = False
         self.seconds = 0.0
         self.steps = 0
+        self._last_step = self._turns_without_step = 0
         self.trace = Trace()
 
     @property
@@ -127,7 +132,21 @@ class Scheduler:
         until = self.steps + steps
         while self.steps < until and self._tasks:
             self._resume(self._next())
+            self._refuse_idling()
             after_step()
+
+    def run_until_done(self, name: str, steps: int) -> None:
+        """Let tasks run until one has ended; others may go on for ever, as threads beside it do.
+
+        Raises:
+            As `run`; and Violation: it takes more steps than that.
+        """
+        until = self.steps + steps
+        while any(task.name == name for task in self._tasks):
+            if self.steps >= until:
+                raise Violation(f"expected {name!r} to end within {steps} steps, found it going on")
+            self._resume(self._next())
+            self._refuse_idling()
 
     def halt(self) -> None:
         """End all tasks that there are; new ones may be spawned afterwards."""
@@ -145,7 +164,7 @@ class Scheduler:
             Halted, Died: the run is over, or the process of the task.
         """
         task = self._own()
-        self._wake_at(task, self.seconds + max(0.0, seconds))
+        self._wake_at(task, self.seconds + max(TICK_SECONDS, seconds))
         self._park(task)
 
     def block(self, timeout_seconds: float | None = None) -> bool:
@@ -156,7 +175,7 @@ class Scheduler:
         """
         task = self._own()
         task.is_woken = False
-        self._wake_at(task, math.inf if timeout_seconds is None else self.seconds + max(0.0, timeout_seconds))
+        self._wake_at(task, math.inf if timeout_seconds is None else self.seconds + max(TICK_SECONDS, timeout_seconds))
         self._park(task)
         return task.is_woken
 
@@ -172,6 +191,15 @@ class Scheduler:
             if task.process is process and task is not self._current:
                 task.is_woken = True
                 self._wake_at(task, self.seconds)
+
+    def _refuse_idling(self) -> None:
+        """That tasks do not go on for ever without a request."""
+        if self.steps != self._last_step:
+            self._last_step, self._turns_without_step = self.steps, 0
+        self._turns_without_step += 1
+        if self._turns_without_step > TURNS_WITHOUT_STEP_MAX:
+            names = sorted({task.name for task in self._tasks})
+            raise Violation(f"expected a request within {TURNS_WITHOUT_STEP_MAX} turns, found none of {names}")
 
     def _own(self) -> Task:
         if self._current is None:

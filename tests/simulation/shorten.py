@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.simulation.runs import ACTORS, NONE, Failed, Faulty, simulate
+from tests.simulation.runs import ACTORS, NONE, Failed, Faulty, Ran, simulate
 from tests.simulation.world import Plan
 
 
@@ -40,3 +40,11 @@ def shortened(failed: Failed, faulty: Faulty = NONE) -> Failed:
                 found, is_smaller = again, True
                 break
     return found
+
+
+def one(seed: int, steps: int, plan: Plan, *, is_whole: bool) -> Ran | str:
+    """A world; the text of what it found."""
+    try:
+        return simulate(seed, steps, plan)
+    except Failed as failed:
+        return str(failed if is_whole else shortened(failed))

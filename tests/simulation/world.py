@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
+from typing import TYPE_CHECKING
 
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.parts import catalog_parts, existing_format
@@ -27,15 +28,23 @@ from loaders.store import MemoryStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
 from tests.builders import write_set_object
-from tests.simulation.blocking import InlineThreads
+from tests.simulation.blocking import SimulatedThreads
 from tests.simulation.machine_store import Listings, MachineStore
 from tests.simulation.scheduler import Mortal, Scheduler, Task, Violation
 
+if TYPE_CHECKING:
+    from tests.simulation.damage import Damage
+    from tests.simulation.histories import History
+    from tests.simulation.streams import SharedStream
+
 LAYOUT = ObjectLayout(namespace="sim")
-STREAMS = tuple(range(1, 9))
+STREAMS = tuple(range(100_001, 100_009))
+"""Of nodes that upload; segments are streams with lower ids."""
+
 NODES = (4, 5)
 START_SECONDS = 1_800_000_000.0
 HOUR_SECONDS = 3600.0
+CATALOG, HISTORY, EVENTS = "catalog", "history", "events"
 
 FAULTS = {
     Fault.LOST_REPLY: 0.01,
@@ -62,6 +71,7 @@ class Plan:
         deaths: whether processes die.
         pauses: whether they are held up.
         skew: whether their clocks differ.
+        rooms: whose actors there are; none = as the seed says.
     """
 
     without: frozenset[str] = frozenset()
@@ -69,12 +79,14 @@ class Plan:
     deaths: bool = True
     pauses: bool = True
     skew: bool = True
+    rooms: frozenset[str] = frozenset()
 
     @property
     def arguments(self) -> str:
         """As the command line says it."""
         said = [f"--without {each}" for each in sorted(self.without)]
         said += [f"--no-{each}" for each in ("faults", "deaths", "pauses", "skew") if not getattr(self, each)]
+        said += [f"--room {each}" for each in sorted(self.rooms)]
         return " ".join(said)
 
 
@@ -90,7 +102,9 @@ class Choices:
         settings: of its processes.
         fault_factor: times the usual number of faults.
         listing_lag_seconds: how far listings may be behind.
+        has_damage: whether keys of tables are damaged and put back.
         has_import: whether the catalog begins with objects that lay there before.
+        rooms: whose actors there are: those of the catalog, of a history, or of both.
     """
 
     format: FormatRecord
@@ -98,6 +112,8 @@ class Choices:
     fault_factor: float
     listing_lag_seconds: float
     has_import: bool
+    has_damage: bool
+    rooms: frozenset[str]
 
     @classmethod
     def drawn(cls, random: Random) -> Choices:
@@ -121,7 +137,11 @@ class Choices:
             list_versions_kept=random.choice([1, 3, 5]),
         )
         lag = random.choice([0.0, 0.0, 3.0])
-        return cls(record, settings, random.choice([0.3, 1.0, 2.0]), lag, random.random() < 0.25)
+        factor, has_import = random.choice([0.3, 1.0, 2.0]), random.random() < 0.25
+        rooms = random.choice(
+            [{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}]
+        )
+        return cls(record, settings, factor, lag, has_import, random.random() < 0.25, frozenset(rooms))
 
 
 class Oracle:
@@ -164,19 +184,24 @@ class Oracle:
 
 
 class World:
-    """The shared store with its catalog.
+    """The shared store with its catalog, and the history of a stream.
 
     Args:
         seed: decides about everything.
         plan: what of it is left out.
     """
 
+    history: History
+    damage: Damage | None = None
+    shared: SharedStream
+
     def __init__(self, seed: int, plan: Plan = WHOLE) -> None:
         self.seed, self.plan = seed, plan
         self.scheduler = Scheduler()
         self.memory = MemoryStore(clock=lambda: START_SECONDS + self.scheduler.seconds)
         self.oracle = Oracle()
-        self.choices = Choices.drawn(Random(f"{seed}/choices"))
+        choices = Choices.drawn(Random(f"{seed}/choices"))
+        self.choices = replace(choices, rooms=plan.rooms or choices.rooms)
         self.homeless = list(STREAMS)
         self.listings = Listings(self.memory, self.choices.listing_lag_seconds)
         self.stores: list[MachineStore] = []
@@ -222,11 +247,13 @@ class SimulatedProcess(Mortal):
     Args:
         system: its clock, its sleep and its chance.
         store: the bucket, as it sees it.
+        is_dead: whether it is; has_threads: whether work is done beside its callers.
     """
 
     system: Components
     store: MachineStore
     is_dead: bool = False
+    has_threads: bool = False
 
 
 @dataclass(eq=False)
@@ -314,10 +341,10 @@ class Machine:
         if self.world.plan.pauses:
             self.store.stall = (requests, seconds)
 
-    def open(self) -> ObjectCatalog:
+    def open(self, system: Components | None = None) -> ObjectCatalog:
         """The catalog, as a new process opens it."""
-        store, system, choices = self.store, self.system, self.world.choices
-        threads = (InlineThreads(), InlineThreads())
+        store, system, choices = self.store, system or self.system, self.world.choices
+        threads = (SimulatedThreads(), SimulatedThreads())
         record = existing_format(store)
         return ObjectCatalog(lambda: catalog_parts(store, record, choices.settings, system, threads), system)  # type: ignore[arg-type]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
 import pytest
 
 from accel import ReadAccelerator
-from accel.catalog import ObjectCatalog
+from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog.records import NodeDirectory
@@ -19,6 +20,8 @@ from accel.errors import CatalogDamaged, CatalogWentBack, CommitRefused, Session
 from loaders.hints import write_pack
 from loaders.layout import HintKind, hint_root_key
 from loaders.object_ref import ObjectRef
+from loaders.store import ObjectStore
+from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.tables import read_format, renew_format
 from tests.accel.catalog.test_damage import Bodies, Busy
 from tests.accel.catalog.world import FORMAT, LAYOUT, NAMESPACE, World
@@ -335,3 +338,31 @@ def test_an_object_that_is_listed_already_must_be_the_same_one() -> None:
     with pytest.raises(CommitRefused, match=r"with a tail of checksum 7, found it listed with .* bytes and"):
         world.writer.commit_upload(replace(ref, tail_checksum=7), opened.ranges)
     world.writer.commit_upload(replace(ref, tail_checksum=-1), opened.ranges)  # nobody knows: nothing contradicts
+
+
+class Between(DecoratedStore):
+    """Something happens before each read of a stream shard, after the lists were read."""
+
+    def __init__(self, store: ObjectStore, act: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._act = act
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.key.startswith("accel/tables/stream-buckets/"):
+            self._act()
+        return send()
+
+
+def test_sessions_that_begin_while_an_image_is_read_are_no_damage() -> None:
+    world = World()
+    world.upload(opened_with(world, [1]), {1: (0, 10)})
+    with world.open(Between(world.memory, lambda: world.open().open_node(4))) as reader:
+        for _ in range(3):
+            image = reader.refresh()
+            assert [ref.object_id for ref in image.nodes[4].refs] == [0]
+
+
+def opened_with(world: World, stream_ids: list[int]) -> NodeWriter:
+    writer = world.open().open_node(4)
+    writer.open_streams(stream_ids)
+    return writer

@@ -14,13 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 import pytest
 
 from accel.errors import AccelError
-from accel.history.rules.epochs import NO_TRANSITION
-from accel.history.rules.states import StreamState
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.history.store.acts import WORKS, Work, commit, scale
-from tests.accel.history.store.bench import Bench, cut
+from tests.accel.history.store.acts import WORKS, Work
+from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.watching import Interrupted, Watched
-from tests.conformance.history_queries import everything
 from tests.examples import examples
 
 if TYPE_CHECKING:
@@ -114,25 +111,6 @@ def test_two_whose_requests_mix_end_as_one(name: str) -> None:
         if work.shown(bench, with_times=True) != expected:
             work.finish(bench, time_ms, recover=True)
         assert work.shown(bench, with_times=True) == expected, f"seed {seed}"
-
-
-def test_different_workflows_at_once_leave_a_sound_stream() -> None:
-    for seed in range(examples(8)):
-        bench = WORKS["rolling commit"].bench()
-        time_ms = bench.now_ms
-        acts = [
-            lambda store: commit(bench, store, time_ms),  # noqa: B023 - at once
-            lambda store: scale(bench, store, time_ms),  # noqa: B023 - at once
-            lambda store: bench.stream(around=store).truncate(cut(s0_0=2, s1_0=3)),  # noqa: B023 - at once
-        ]
-        Schedule(seed).run(bench.store, acts)
-        bench.streams().recover()
-        stream = bench.stream()
-        assert stream.state() is StreamState.ACTIVE
-        assert everything(bench)["transition"] == NO_TRANSITION
-        assert stream.workflows.commits.stored().value.is_empty
-        assert not stream.truncation().updating
-        assert stream.recover() == []
 
 
 @pytest.mark.parametrize(

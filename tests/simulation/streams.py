@@ -1,0 +1,573 @@
+"""Processes that own segments of one stream, send each other's events to their owners, and readers of it.
+
+Three nodes write, scale, truncate and commit transactions; they take segments over from owners that are dead, or that
+they believe to be; requests between them are lost, late, or answered to nobody. Each has threads beside its callers,
+all in simulated time. Readers read the whole stream, from its head or from where somebody stood; members of a group
+share it.
+
+The oracle knows which events were acknowledged. Each life of a process writes events of its own word, and so does each
+transaction, so an order is known for each word and key.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from accel import ReadAccelerator, Settings, StreamReader
+from accel.errors import (
+    AccelError,
+    CommitRefused,
+    ForwardInDoubt,
+    IllegalState,
+    InvalidArgument,
+    OperationNotAllowed,
+    OwnerUnreachable,
+    PositionTruncated,
+    ReaderStalled,
+    ScaleConflict,
+    ScalePrecondition,
+    SegmentsElsewhere,
+    WriterStalled,
+)
+from accel.history.rules.configuration import StreamConfiguration
+from accel.history.rules.states import StreamState
+from accel.history.rules.values import Cut
+from accel.history.store import Stream, StreamStore
+from accel.streams.acknowledgements import WriteFuture
+from accel.streams.groups import GroupReader, ReaderGroup
+from accel.streams.owners import ForwardingClient
+from accel.streams.segment_source import ObjectSegmentSource
+from accel.streams.settings import SegmentsSettings
+from accel.streams.writer import StreamWriter
+from loaders.errors import StoreError, TableError
+from tests.accel.streams.writer.test_forwarding import Network, Peer
+from tests.accel.streams.writer.world import HISTORY, NAME, Process
+from tests.simulation.scheduler import Violation
+from tests.simulation.world import START_SECONDS
+
+if TYPE_CHECKING:
+    from accel.system import Components
+    from tests.simulation.world import Machine, World
+
+OWNERS = (7, 8, 9)
+KEYS = 5
+GROUP = "team"
+READ = Settings(parallel_loads=1, hedge_percent=0)
+LOST = 0.03
+IN_VAIN_MAX = 3
+NOT_DONE = (
+    SegmentsElsewhere,
+    OperationNotAllowed,
+    OwnerUnreachable,
+    ForwardInDoubt,
+    CommitRefused,
+    IllegalState,
+    ScaleConflict,
+    ScalePrecondition,
+    InvalidArgument,
+    WriterStalled,
+)
+"""What a process may be told that shares a stream with others; it goes on."""
+
+
+class Said(NamedTuple):
+    """An event, as its payload says."""
+
+    word: str
+    key: int
+    number: int
+
+    @property
+    def payload(self) -> bytes:
+        """Its bytes."""
+        return f"{self.word}/{self.key}/{self.number}".encode()
+
+    @classmethod
+    def of(cls, payload: bytes) -> Said:
+        """What bytes say."""
+        word, key, number = payload.decode().split("/")
+        return cls(word, int(key), int(number))
+
+
+class Position(NamedTuple):
+    """A cut, and what a reader was given before it."""
+
+    cut: Cut
+    before: frozenset[Said]
+
+
+@dataclass
+class View:
+    """The world as the doubles of the writers' tests see it: one process, its clock and its store."""
+
+    system: Components
+    store: Any
+    settings: SegmentsSettings
+
+    def start(self, store: Any = None, settings: SegmentsSettings | None = None, node_id: int = 0) -> Process:
+        """See `tests.accel.streams.writer.world.World.start`."""
+        return Process(self, store or self.store, settings or self.settings, node_id)  # type: ignore[arg-type]
+
+
+def threaded(machine: Machine) -> Components:
+    """What a process is given that has threads beside its callers."""
+    scheduler, process = machine.scheduler, machine.process
+    process.has_threads = True
+    return replace(
+        machine.system,
+        wait=lambda event, seconds: event.wait(seconds),
+        start=lambda work, name: scheduler.spawn(f"{machine.name} {name}", lambda: _beside(machine, work), process),
+    )
+
+
+def _beside(machine: Machine, work: Callable[[], object]) -> None:
+    """What a thread beside the callers does; what it raises is its own affair, as outside of a simulation."""
+    try:
+        work()
+    except AccelError:
+        machine.count("threads that failed")
+
+
+class SimulatedNetwork(Network):
+    """Hands requests to services of other processes, which answer in their own time, or do not."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self._processes: dict[str, Any] = {}
+
+    def join(self, machine: Machine, address: str) -> None:
+        """The process that runs on a machine now answers at an address."""
+        self._processes[address] = machine.process
+
+    def sender(self, machine: Machine) -> Callable[..., tuple[int, bytes]]:
+        """`send`, of a machine's process."""
+
+        def send(url: str, body: bytes, headers: dict[str, str], timeout_seconds: float) -> tuple[int, bytes]:
+            return self._sent(machine, url, body, headers, timeout_seconds)
+
+        return send
+
+    def _sent(
+        self, machine: Machine, url: str, body: bytes, headers: dict[str, str], timeout_seconds: float
+    ) -> tuple[int, bytes]:
+        scheduler, lost = self._world.scheduler, LOST if self._world.plan.faults else 0.0
+        machine.store.wait_for_other("send")
+        process = next((each for address, each in self._processes.items() if url.startswith(address)), None)
+        if process is None or process.is_dead:
+            raise ConnectionRefusedError(url)
+        if machine.random.random() < lost:
+            raise TimeoutError(url)
+        caller, answers, waits = scheduler.current, list[Any](), [True]
+
+        def serve() -> None:
+            try:
+                answers.append(Network.send(self, url, body, headers, timeout_seconds))
+            except Exception as error:  # noqa: BLE001 - goes to the one who asked
+                answers.append(error)
+            if waits and caller is not None:
+                scheduler.wake(caller)
+
+        scheduler.spawn(f"serve {url}", serve, process)
+        scheduler.block(min(timeout_seconds, 20.0))
+        waits.clear()
+        if not answers or machine.random.random() < lost:
+            raise TimeoutError(url)
+        if isinstance(answers[0], Exception):
+            raise answers[0]
+        return answers[0]  # type: ignore[no-any-return]
+
+
+class SimulatedPeer(Peer):
+    """A process that owns segments, whose requests go over the network of the world."""
+
+    def __init__(self, machine: Machine, view: View, node_id: int, network: SimulatedNetwork) -> None:
+        self._send = network.sender(machine)
+        super().__init__(view, node_id, network)  # type: ignore[arg-type]
+        network.join(machine, f"http://node-{node_id}")
+
+    def client(self) -> ForwardingClient:
+        """Asks all owners."""
+        from tests.accel.streams.writer.test_forwarding import SECRET, SMALL  # noqa: PLC0415 - of the double
+
+        addresses = [f"http://node-{node_id}" for node_id in OWNERS]
+        return ForwardingClient(addresses, SECRET, settings=SMALL, send=self._send)
+
+    def stream(self) -> Stream:
+        return self.shared(self.client())[0]
+
+    def writer(self) -> StreamWriter:
+        from tests.accel.streams.writer.test_forwarding import QUICK  # noqa: PLC0415 - of the double
+
+        return StreamWriter(*self.shared(self.client()), settings=QUICK)
+
+
+@dataclass(eq=False)
+class Life:
+    """One life of a process: what it wrote, with the futures of it, and its open transaction."""
+
+    peer: SimulatedPeer
+    word: str
+    writer: StreamWriter
+    numbers: Iterator[int] = field(default_factory=count)
+    under_way: list[tuple[Said, WriteFuture]] = field(default_factory=list)
+    transaction: UUID | None = None
+    transaction_word: str = ""
+
+
+class SharedStream:
+    """A stream of a world that several nodes write, and what is known of it.
+
+    Args:
+        world: with the bucket.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.network = SimulatedNetwork(world)
+        self.words = count()
+        self.durable: set[Said] = set()
+        self.written: set[Said] = set()
+        self.truncated: set[Said] = set()
+        self.transactions: dict[str, list[Said]] = {}
+        self.positions: list[Position] = []
+        self.given: dict[Said, str] = {}
+        self.may_come_again: set[Said] = set()
+        view = View(replace(world.system, sleep=lambda _: None), world.memory, SegmentsSettings())
+        process = view.start(node_id=OWNERS[0])
+        process.streams.create_scope(NAME[0])
+        wanted = StreamConfiguration(min_segments=1)
+        process.streams.create_stream(*NAME, wanted, int(START_SECONDS * 1000), segments=3)
+        process.die()
+
+    def view(self, machine: Machine) -> View:
+        """What a process of a machine is given."""
+        small = SegmentsSettings(linger_seconds=0.5, move_records_min=3, moved_records_max=2, uploads_at_once=2)
+        return View(threaded(machine), machine.store, small)
+
+    def check_found(self, found: list[Said], durable: set[Said], before: frozenset[Said] = frozenset()) -> None:
+        """What a reader was given has all that was durable when it began, once, in order.
+
+        Raises:
+            Violation: it has not.
+        """
+        if twice := {each for each in found if found.count(each) > 1} if len(set(found)) < len(found) else set():
+            raise Violation(f"events were read twice: {sorted(twice)[:5]}")
+        if lost := durable - self.truncated - before - set(found):
+            raise Violation(f"{len(lost)} acknowledged events were not read: {sorted(lost)[:5]}")
+        if invented := set(found) - self.written:
+            raise Violation(f"events were read that nobody wrote: {sorted(invented)[:5]}")
+        last: defaultdict[tuple[str, int], int] = defaultdict(lambda: -1)
+        for said in found:
+            if said.number <= last[said.word, said.key]:
+                raise Violation(f"{said} was read after number {last[said.word, said.key]} of its key")
+            last[said.word, said.key] = said.number
+        self.world.count("events compared", len(found))
+
+    def give(self, member: str, said: Said) -> None:
+        """A member of the group was given an event.
+
+        Raises:
+            Violation: it came before, and whom it was given to did not die.
+        """
+        before = self.given.get(said)
+        if before is not None and said not in self.may_come_again:
+            raise Violation(f"{said} was given to {before}, and then to {member}")
+        if said not in self.written:
+            raise Violation(f"{said} was given to {member}, and nobody wrote it")
+        self.given[said] = member
+        self.world.count("events given to a group")
+
+
+class OwnerActor:
+    """A node: process after process, each of which owns segments, writes, and does what else it likes.
+
+    Args:
+        machine: where it runs.
+        node_id: the node.
+    """
+
+    def __init__(self, machine: Machine, node_id: int) -> None:
+        self.machine, self.node_id = machine, node_id
+        self.shared: SharedStream = machine.world.shared
+        often = [self.write] * 5 + [self.flush, self.write_to_transaction, self.take_over, self.commit]
+        self.acts: list[Callable[[Life], None]] = [
+            *often * 2,
+            self.split,
+            self.merge,
+            self.truncate,
+            self.scale_elsewhere,
+        ]
+
+    def live(self) -> None:
+        """A process."""
+        machine = self.machine
+        peer = SimulatedPeer(machine, self.shared.view(machine), self.node_id, self.shared.network)
+        peer.registration.keep_alive()
+        life = Life(peer, f"w{next(self.shared.words)}", peer.writer())
+        try:
+            for _ in range(machine.random.randrange(5, 30)):
+                act = machine.random.choice(self.acts)
+                try:
+                    act(life)
+                except NOT_DONE as error:
+                    machine.count(f"{act.__name__}: {type(error).__name__}")
+                except (StoreError, TableError):
+                    machine.count("requests that failed")
+                finally:
+                    self.note(life)
+                machine.scheduler.sleep(machine.random.uniform(0, 3))
+            with suppress(*NOT_DONE, StoreError, TableError):
+                self.flush(life)
+            self.note(life)
+        finally:
+            peer.registration.stop()
+            machine.process.is_dead = True  # the end of a process ends its threads
+            machine.scheduler.end_tasks_of(machine.process)
+
+    def note(self, life: Life) -> None:
+        """What is known to be durable by now."""
+        for said, future in life.under_way:
+            if future.done() and future.exception() is None:
+                self.shared.durable.add(said)
+        life.under_way = [each for each in life.under_way if not each[1].done()]
+
+    def write(self, life: Life) -> None:
+        """Some events of this life."""
+        for _ in range(self.machine.random.randint(1, 12)):
+            number = next(life.numbers)
+            said = Said(life.word, number % KEYS, number)
+            self.shared.written.add(said)
+            life.under_way.append((said, life.writer.write(said.payload, f"key-{said.key}")))
+        self.machine.count("writes")
+
+    def flush(self, life: Life) -> None:
+        """Wait until they are durable."""
+        life.writer.flush()
+        self.machine.count("flushes")
+
+    def write_to_transaction(self, life: Life) -> None:
+        """Some events of its open transaction, or of a new one."""
+        if life.transaction is None:
+            life.transaction, life.transaction_word = life.writer.begin_transaction(), f"t{next(self.shared.words)}"
+        events = self.shared.transactions.setdefault(life.transaction_word, [])
+        for _ in range(self.machine.random.randint(1, 8)):
+            said = Said(life.transaction_word, len(events) % KEYS, len(events))
+            life.writer.write(said.payload, f"key-{said.key}", transaction=life.transaction)
+            events.append(said)
+
+    def commit(self, life: Life) -> None:
+        """Its open transaction."""
+        if life.transaction is None:
+            return
+        transaction, events = life.transaction, self.shared.transactions[life.transaction_word]
+        life.transaction = None
+        self.shared.written |= set(events)
+        life.writer.commit_transaction(transaction)
+        self.shared.durable |= set(events)
+        self.machine.count("transactions of events")
+
+    def split(self, life: Life) -> None:
+        """A segment."""
+        stream = life.peer.stream()
+        active = stream.active_segments().ids.tolist()
+        if len(active) < 6:
+            stream.split(self.machine.random.choice(active))
+            self.machine.count("splits beside writers")
+
+    def merge(self, life: Life) -> None:
+        """Two segments."""
+        stream = life.peer.stream()
+        active = sorted(stream.active_segments(), key=lambda each: each.key_start)
+        at = self.machine.random.randrange(len(active))
+        if at:
+            stream.merge(active[at - 1].id, active[at].id)
+            self.machine.count("merges beside writers")
+
+    def scale_elsewhere(self, life: Life) -> None:
+        """End what others have begun."""
+        self.machine.count("workflows ended", len(life.peer.stream().recover()))
+
+    def truncate(self, life: Life) -> None:
+        """To where a reader stood."""
+        if self.shared.positions:
+            chosen = self.machine.random.choice(self.shared.positions[-8:])
+            self.shared.truncated |= chosen.before  # it may happen from here on, whatever is told
+            life.peer.stream().truncate(chosen.cut)
+            self.machine.count("truncations beside readers")
+
+    def take_over(self, life: Life) -> None:
+        """From an owner that lives, or died, by one that takes it for dead."""
+        host = life.peer.process.host
+        others = {each: host.node_of(NAME, each) for each in life.peer.stream().active_segments().ids.tolist()}
+        theirs = {each: node_id for each, node_id in others.items() if node_id not in (None, host.node_id)}
+        if theirs:
+            segment_id = self.machine.random.choice(list(theirs))
+            host.take_over(NAME, {segment_id: theirs[segment_id] or 0})
+            self.machine.count("segments taken over")
+
+
+class EventReader:
+    """Reads the whole stream, or from a position on; and leaves positions.
+
+    Args:
+        machine: where it runs.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.shared: SharedStream = machine.world.shared
+
+    def live(self) -> None:
+        """A process: some readers, one after the other."""
+        for _ in range(self.machine.random.randrange(1, 4)):
+            self.machine.scheduler.sleep(self.machine.random.uniform(0, 30))
+            chosen = self.machine.random.choice([None, *self.shared.positions[-4:]])
+            with suppress(PositionTruncated, InvalidArgument, ReaderStalled):  # it was too slow, or others too quick
+                self.read(chosen)
+
+    def read(self, position: Position | None) -> None:
+        """Read to the end, and compare."""
+        durable = set(self.shared.durable)
+        before = frozenset[Said]() if position is None else position.before
+        found: list[Said] = []
+        stop = self.machine.random.randrange(0, 60)
+        with reading(self.machine, None if position is None else position.cut) as reader:
+            if position is None:  # what was truncated by now does not come
+                before = frozenset(self.shared.truncated)
+            while (event := reader.next_event()) is not None:
+                found.append(Said.of(event.payload))
+                if len(found) == stop and position is None and self.machine.random.random() < 0.5:
+                    known = frozenset({*found, *self.shared.truncated})
+                    self.shared.positions.append(Position(dict(reader.position()), known))
+        self.shared.check_found(found, durable, before)
+        self.machine.count("streams read")
+
+
+class Member:
+    """A reader of a group: it joins, is given events, leaves, or dies.
+
+    Args:
+        machine: where it runs.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.shared: SharedStream = machine.world.shared
+        self.lives = count()
+
+    def live(self) -> None:
+        """A process: one member."""
+        machine, name = self.machine, f"{self.machine.name}-{next(self.lives)}"
+        mine: set[Said] = set()
+        try:
+            with reading_parts(machine) as (stream, source, system):
+                group = ReaderGroup.open(stream, GROUP)
+                with GroupReader(
+                    stream, source, group, name, rebalance_seconds=2.0, lease_seconds=15.0, system=system
+                ) as reader:
+                    for _ in range(machine.random.randrange(5, 60)):
+                        mine |= self._given(reader)
+                        machine.scheduler.sleep(machine.random.uniform(0, 2))
+                    reader.commit()
+                    mine.clear()
+        finally:
+            self.shared.may_come_again |= mine
+
+    def _given(self, reader: GroupReader) -> set[Said]:
+        try:
+            event = reader.next_event(timeout_seconds=3.0)
+        except PositionTruncated:
+            reader.skip_to_head()
+            self.machine.count("members that skipped to the head")
+            return set()
+        if event is None:
+            return set()
+        said = Said.of(event.payload)
+        self.shared.give(reader.name, said)
+        return {said}
+
+
+@contextmanager
+def reading_parts(machine: Machine) -> Iterator[tuple[Stream, ObjectSegmentSource, Components]]:
+    """What readers of a machine's process read with."""
+    system, store = threaded(machine), machine.store
+    catalog = machine.open(system)
+    with ReadAccelerator(catalog.images(), store, settings=READ, system=system) as accelerator:
+        stream = StreamStore.open(store, system=system, settings=HISTORY).stream(*NAME)
+        yield stream, ObjectSegmentSource(stream, accelerator, store, system=system), system
+
+
+@contextmanager
+def reading(machine: Machine, from_cut: Cut | None = None) -> Iterator[StreamReader]:
+    """A reader of the whole stream, as a process has it that begins now."""
+    with (
+        reading_parts(machine) as (stream, source, system),
+        StreamReader(stream, source, from_cut=from_cut, system=system) as reader,
+    ):
+        yield reader
+
+
+def _read_rest_of_group(machine: Machine) -> None:
+    """Whoever was in the group is dead: one member is given all that is left."""
+    shared: SharedStream = machine.world.shared
+    with reading_parts(machine) as (stream, source, system):
+        group = ReaderGroup.open(stream, GROUP)
+        with GroupReader(stream, source, group, "last", rebalance_seconds=2.0, system=system) as reader:
+            in_vain = 0
+            while in_vain < IN_VAIN_MAX:
+                try:
+                    event = reader.next_event(timeout_seconds=15.0)
+                except PositionTruncated:
+                    reader.skip_to_head()
+                    continue
+                in_vain = in_vain + 1 if event is None else 0
+                if event is not None:
+                    shared.give("last", Said.of(event.payload))
+    if lost := shared.durable - shared.truncated - set(shared.given):
+        raise Violation(f"{len(lost)} acknowledged events were not given to the group: {sorted(lost)[:5]}")
+
+
+def settle_stream(machine: Machine) -> None:
+    """All owners are there, and nothing is lost on the way: workflows come to their ends, and all is found.
+
+    Raises:
+        Violation: something is not.
+    """
+    shared: SharedStream = machine.world.shared
+    machine.begin()
+    machine.scheduler.sleep(60.0)  # leases of owners that died are over
+    peers = [SimulatedPeer(machine, shared.view(machine), each, shared.network) for each in OWNERS]
+    for _ in range(4):
+        for peer in peers:
+            peer.registration.renew()
+            with suppress(*NOT_DONE):
+                peer.stream().recover()
+    stream = peers[0].stream()
+    if stream.state() is not StreamState.ACTIVE:
+        raise Violation(f"expected a stream that is active, found {stream.state()}")
+    with reading(machine) as reader:
+        everything = [Said.of(event.payload) for event in reader]
+    shared.check_found(everything, shared.durable)
+    for events in shared.transactions.values():
+        if not (set(events) <= set(everything) | shared.truncated or set(events).isdisjoint(everything)):
+            raise Violation(f"of a transaction only {set(events) & set(everything)} was read")
+    for position in shared.positions[-3:]:
+        with suppress(PositionTruncated, InvalidArgument), reading(machine, position.cut) as reader:
+            found = [Said.of(event.payload) for event in reader]
+            shared.check_found(found, shared.durable, position.before)
+    _read_rest_of_group(machine)
+    epoch = stream.current_epoch().epoch
+    stream.split(stream.active_segments().ids.tolist()[0])
+    if stream.current_epoch().epoch != epoch + 1:
+        raise Violation(f"expected that a scale is taken, found epoch {stream.current_epoch().epoch}")
+    stream.recover()  # a request that could still take the stream is spent once another workflow has run
+    if any(not each.has_ended for each in stream.requests()):
+        raise Violation(f"expected no request that goes on for ever, found {stream.requests()}")
+    machine.count("streams that took a scale at the end")
