@@ -401,7 +401,7 @@ def test_an_opening_that_fails_after_its_task_was_cancelled_is_made_again() -> N
             def fail() -> NoReturn:
                 begun.set()
                 may_fail.wait()
-                raise StoreUnavailable("expected an answer, found none")
+                raise StoreUnavailable("a key", "expected an answer, found none")
 
             writer._open = fail  # type: ignore[assignment]  # it opens nothing
             task = asyncio.ensure_future(writer.write(b"1", "key"))
