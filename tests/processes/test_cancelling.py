@@ -15,7 +15,7 @@ import pytest
 
 import accel
 from accel import AsyncGroupReader, AsyncReadAccelerator, AsyncStreamReader, AsyncStreamWriter, ReaderGroup, Settings
-from accel.errors import StoreUnavailable
+from accel.errors import Closed
 from accel.lookup.answer import Request
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
@@ -401,7 +401,7 @@ def test_an_opening_that_fails_after_its_task_was_cancelled_is_made_again() -> N
             def fail() -> NoReturn:
                 begun.set()
                 may_fail.wait()
-                raise StoreUnavailable("a key", "expected an answer, found none")
+                raise Closed("expected a host that is open, found it closed")
 
             writer._open = fail  # type: ignore[assignment]  # it opens nothing
             task = asyncio.ensure_future(writer.write(b"1", "key"))
