@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Self, TypeVar
 from uuid import UUID
 
-from accel.errors import AccelError
 from accel.history.store import Stream
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.owners import SharedSegments, own_segments
@@ -125,27 +124,29 @@ class AsyncStreamWriter:
         """The writer, opened once, in a thread: it asks the store for its segments."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
-        opening = self._opening
-        try:
-            return await asyncio.shield(opening)
-        except AccelError:
-            if self._opening is opening:
-                self._opening = None  # the next one tries again
-            raise
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)
+
+    def _opened(self, opening: asyncio.Future[StreamWriter]) -> None:
+        """It was opened or not: if not, the next one tries again, whether or not somebody waited for the error."""
+        if (opening.cancelled() or opening.exception() is not None) and self._opening is opening:
+            self._opening = None
 
     async def _taken(self, take: Callable[[], Taken | None], size_bytes: int) -> Taken:
         deadline = self._system.timer() + self.settings.room_seconds
         while (taken := take()) is None:
             loop, woken = asyncio.get_running_loop(), asyncio.Event()
-            self._commits.when_freed(partial(_wake, loop, woken))
-            if (taken := take()) is not None:
-                break
-            left = deadline - self._system.timer()
+            listener = partial(_wake, loop, woken)
+            self._commits.when_freed(listener)
             try:
-                async with asyncio.timeout(max(0.0, left)):
+                if (taken := take()) is not None:
+                    break
+                async with asyncio.timeout(max(0.0, deadline - self._system.timer())):
                     await woken.wait()
             except TimeoutError:
                 raise self._commits.stalled(size_bytes, self.settings.room_seconds) from None
+            finally:
+                self._commits.forget(listener)  # a store may be down for long, and tasks be cancelled all the while
         return taken
 
 

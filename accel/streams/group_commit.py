@@ -139,7 +139,7 @@ class GroupCommit:
         self._formed = self._done = self._failures = 0
         self._failure: BaseException | None = None
         self._broken: BaseException | None = None
-        self._room_listeners: deque[Callable[[], object]] = deque()
+        self._room_listeners: dict[Callable[[], object], None] = {}  # in the order in which they came
         self._stopped = Event()
         self._driving = Lock()  # without threads: one caller works, held over its requests
         self._pool: Threads | None = None
@@ -194,7 +194,12 @@ class GroupCommit:
     def when_freed(self, listener: Callable[[], object]) -> None:
         """Call this once, when room comes free, or all has ended; in any thread. It must not wait."""
         with self._changed:
-            self._room_listeners.append(listener)
+            self._room_listeners[listener] = None
+
+    def forget(self, listener: Callable[[], object]) -> None:
+        """Do not call this any more, if it was not called yet."""
+        with self._changed:
+            self._room_listeners.pop(listener, None)
 
     def stalled(self, size_bytes: int, timeout_seconds: float) -> WriterStalled:
         """The error for those who have waited for room in vain."""

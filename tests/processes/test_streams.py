@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from accel import AsyncStreamReader, GroupReader, ObjectSegmentSource, ReaderGroup, StreamReader
+import accel
+from accel import (
+    AsyncGroupReader,
+    AsyncStreamReader,
+    AsyncStreamWriter,
+    GroupReader,
+    ObjectSegmentSource,
+    ReaderGroup,
+    StreamReader,
+    connect,
+)
 from accel.errors import Closed, WrongProcess
 from accel.history.store import StreamStore
+from accel.streams.acknowledgements import WriteFuture
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.uploads import TransactionName
 from accel.streams.writer import StreamWriter
@@ -171,3 +184,111 @@ def test_a_reader_that_is_closed_says_so_and_one_that_is_finished_has_ended(orde
     with StreamReader(orders.stream, source) as whole:
         assert len(list(whole)) == 6
     assert whole.next_batch() is None
+
+
+def in_loop_of_child(ask: Callable[[], Coroutine[Any, Any, object]]) -> object:
+    """Await something in a child, in an event loop of its own."""
+    return in_child(lambda: asyncio.new_event_loop().run_until_complete(ask()))
+
+
+ASYNC_WRITER_CALLS: dict[str, Callable[[AsyncStreamWriter], Coroutine[Any, Any, object]]] = {
+    "write": lambda writer: writer.write(b"x", "key"),
+    "write_many": lambda writer: writer.write_many([(b"x", "key")]),
+    "flush": lambda writer: writer.flush(),
+    "begin_transaction": lambda writer: writer.begin_transaction(),
+    "close": lambda writer: writer.close(),
+}
+
+
+def test_an_asynchronous_writer_refuses_each_call_in_a_child_and_goes_on_here(orders: Shop) -> None:
+    async def run() -> None:
+        async with AsyncStreamWriter(orders.stream, orders.host) as writer:
+            for name, ask in ASYNC_WRITER_CALLS.items():
+                with pytest.raises(WrongProcess):
+                    in_loop_of_child(lambda: ask(writer))  # noqa: B023 - at once
+                assert await (await writer.write(name.encode(), "key")) is not None
+
+    asyncio.run(run())
+
+
+def test_one_that_was_never_asked_for_anything_opens_nothing_in_a_child(orders: Shop) -> None:
+    writer = AsyncStreamWriter(orders.stream, orders.host)
+    with pytest.raises(WrongProcess, match="segments of node"):
+        in_loop_of_child(lambda: writer.write(b"x", "key"))
+
+
+def test_an_event_that_is_on_its_way_is_not_waited_for_in_a_child(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        with orders.host.commits._changed:  # nothing becomes durable meanwhile
+            future = WriteFuture(orders.host.commits.acks)
+            for ask in (future.result, future.exception, lambda: future.add_done_callback(print)):
+                with pytest.raises(WrongProcess):
+                    in_child(ask)
+        assert writer.write(b"1:x", "key 1").result() is not None
+
+
+def test_an_asynchronous_reader_of_a_group_leaves_nothing_in_a_child(orders: Shop) -> None:
+    group = ReaderGroup.open(orders.stream, "team")
+
+    async def run() -> None:
+        async with AsyncGroupReader(orders.stream, source_of(orders), group, "a", follow=False) as reader:
+            await anext(reader)
+            for ask in (reader.next_event, reader.leave, reader.close, reader.commit, reader.skip_to_head):
+                with pytest.raises(WrongProcess):
+                    in_loop_of_child(ask)
+            assert [each.name for each in group.state().readers] == ["a"]
+            assert len([each async for each in reader]) == 5
+
+    asyncio.run(run())
+
+
+def test_a_group_and_a_stream_go_on_in_a_child_whatever_lock_was_held(orders: Shop) -> None:
+    group = ReaderGroup.open(orders.stream, "team")
+
+    def ask() -> tuple[object, ...]:
+        group.join("b")
+        names = [each.name for each in group.state().readers]
+        return names, dict(orders.stream.head()), len(orders.stream.active_segments())
+
+    head = dict(orders.stream.head())
+    with every_lock_held(group, orders.stream, orders.store):
+        assert in_child(ask) == (["b"], head, 2)
+
+
+def test_a_connection_for_tasks_refuses_in_a_child_and_goes_on_here() -> None:
+    async def run() -> None:
+        async with connect(MemoryStore(), create=True) as streams:
+            await streams.create_scope("shop")
+            asked = (lambda: streams.create_scope("other"), lambda: streams.stream("shop", "orders"), streams.refresh)
+            for ask in asked:
+                with pytest.raises(WrongProcess):
+                    in_loop_of_child(ask)
+            await streams.create_stream("shop", "orders", segments=1)
+            async with streams.writer("shop", "orders") as writer:
+                assert await (await writer.write(b"1", "key")) is not None
+
+    asyncio.run(run())
+
+
+VALUES = {
+    "Answer", "CatalogSettings", "ConnectionSettings", "Ending", "Event", "FormatRecord", "MetadataImage", "ObjectRef",
+    "ReaderSettings", "Request", "RetentionPolicy", "S3Settings", "Settings", "StreamConfiguration",
+}  # fmt: skip
+REFUSE = {
+    "AsyncConnection", "AsyncGroupReader", "AsyncStreamReader", "AsyncStreamWriter", "Connection", "GroupReader",
+    "NodeWriter", "ObjectSegments", "StreamReader", "StreamWriter",
+}  # fmt: skip
+GO_ON = {
+    "AsyncReadAccelerator", "ObjectCatalog", "ObjectSegmentSource", "PolledImages", "ReadAccelerator", "ReaderGroup",
+    "StaticImages", "Stream", "StreamStore",
+}  # fmt: skip
+
+
+def test_of_each_public_class_it_is_told_what_becomes_of_it_in_a_child() -> None:
+    """By this module, `test_fork` and `test_connecting`; a new class is put into one of the sets, with its test."""
+    public = {name: getattr(accel, name) for name in accel.__all__}
+    classes = {name for name, each in public.items() if isinstance(each, type) and not issubclass(each, Exception)}
+    assert classes - {"ImageSource"} == VALUES | REFUSE | GO_ON
+    tests = "".join((Path(__file__).parent / name).read_text() for name in ("test_fork.py", "test_streams.py"))
+    told = tests.partition("VALUES = {")[0]
+    assert [name for name in sorted((REFUSE | GO_ON) - {"AsyncConnection", "Connection"}) if name not in told] == []

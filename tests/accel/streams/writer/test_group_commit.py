@@ -331,6 +331,7 @@ def test_a_task_that_waits_for_room_stalls_nobody_and_takes_nothing_if_it_is_can
                 cancelled.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await cancelled
+                assert len(process.host.commits._room_listeners) == 1, "nothing is kept of those who wait no more"
                 held.let_go()
                 assert await first is not None
                 assert await (await waiting) is not None
