@@ -201,13 +201,13 @@ class Stream:
 
     @_asked
     def segment_streams(self, segment_ids: Iterable[SegmentId]) -> list[int | None]:
-        """Which streams of the object layer hold each of some segments; None for what is no segment. 1 call each."""
+        """Which streams of the object layer hold each of some segments; None for one that is not there. 1 call each."""
 
         def read(segment_id: int) -> int | None:
             versioned = self.parts.keys.segment_stream(segment_id).read()
             return None if versioned is None else versioned.value
 
-        return self.parts.each(read, list(map(read_id, segment_ids)))
+        return self.parts.each(read, list(map(checked_id, segment_ids)))
 
     @_asked
     def current_epoch(self) -> EpochRecord:

@@ -106,7 +106,7 @@ def test_what_is_no_file_and_no_source_is_refused_and_the_sources_are_told(place
         ("memory://images/none.json", KeyMissing, "none.json"),
         ("memory://images/", ValueError, "expected a URL of an image, as s3://bucket/image.json, found"),
         ("memory://images", ValueError, "expected a URL of an image"),
-        ("ftp://host/image.json", ValueError, "expected s3://bucket/prefix, file:///folder or memory://name"),
+        ("ftp://host/image.json", ValueError, "expected s3://bucket/prefix, gs://bucket/prefix, az://"),
         ("memory://images/bad.json", ImageRefused, "memory://images/bad.json: expected an image as JSON"),
         ("http://127.0.0.1:1/image.json", StoreUnavailable, "refused"),
     ],

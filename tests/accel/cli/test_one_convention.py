@@ -28,6 +28,7 @@ NEEDED = {
     "catalog init": ("--namespace", "shop"),
     "catalog import": ("--node", "4"),
     "catalog undo": ("--node", "4"),
+    "catalog put-back": ("--from", URL),
     "table list": ("tables",),
     "table get": ("tables", "key"),
     "scope create": ("--scope", "shop"),
@@ -166,7 +167,7 @@ def test_a_url_among_names_is_the_store_and_the_names_keep_their_order(world: Wo
         (("table", "list", URL, "s3://another"), "Expected one store, found"),
         (
             ("get-objects", *LOOKUP, "./data"),
-            "expected bucket/prefix, s3://bucket/prefix, file:///folder or memory://name",
+            "expected bucket/prefix, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder",
         ),
         (("get-objects", *LOOKUP), "name it as s3://bucket/prefix, by '--store' or by ACCEL_STORE"),
         (("catalog", "status", "--output", "csv"), "is not one of 'text', 'json'"),

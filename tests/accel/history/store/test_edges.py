@@ -69,6 +69,7 @@ OnStore = Callable[[StreamStore, Any], object]
 
 STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
     "set_state": ((*NO_TEXTS, "ACTIVE"), lambda stream, bad: stream.set_state(bad)),
+    "segment_streams": ((*NO_IDS, "0@x"), lambda stream, bad: stream.segment_streams([bad])),
     "split": ((*NO_IDS, "0@x"), lambda stream, bad: stream.split(bad)),
     "split, parts": ((*NO_COUNTS, 1), lambda stream, bad: stream.split("0@0", bad)),
     "split, time": (NO_TIMES, lambda stream, bad: stream.split("0@0", 2, bad)),
