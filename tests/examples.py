@@ -1,4 +1,4 @@
-"""How many examples a property test runs: a third of those written, or times ACCEL_TEST_EXAMPLES_FACTOR.
+"""How many examples a property test runs: a quarter of those written, or times ACCEL_TEST_EXAMPLES_FACTOR.
 
 The written number is what a test deserves when it is looked at by itself; all of them together have a few minutes.
 """
@@ -14,4 +14,4 @@ def examples(count: int) -> int:
     >>> examples(2000) >= 1
     True
     """
-    return max(1, round(count * float(os.environ.get("ACCEL_TEST_EXAMPLES_FACTOR", "0.35"))))
+    return max(1, round(count * float(os.environ.get("ACCEL_TEST_EXAMPLES_FACTOR", "0.25"))))
