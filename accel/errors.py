@@ -178,7 +178,8 @@ class CatalogDamaged(CatalogError):
 
     advice = (
         "stop accel catalog gc and the writers, and put the key that the message names back from the bucket's versions "
-        "or a backup (docs/catalog.md, 'A key that was lost'; docs/operations.md, 'A key that is damaged or gone'); "
+        "or a backup (docs/explanation/catalog.md, 'A key that was lost'; docs/operations/operations.md, "
+        "'A key that is damaged or gone'); "
         "then run accel catalog verify, and accel catalog restored if a counter is gone or an older version came back"
     )
 
@@ -194,7 +195,7 @@ class CatalogWentBack(CatalogError):
 
     advice = (
         "the bucket or this key was put back from a copy: stop writers, and see 'A bucket that was put back' in "
-        "docs/operations.md; accel catalog restored lets readers go on with what is there now"
+        "docs/operations/operations.md; accel catalog restored lets readers go on with what is there now"
     )
 
     def __init__(self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None) -> None:

@@ -10,7 +10,7 @@
 
 Nothing is counted twice: a scrape reads the numbers that are there, so that lookups pay nothing for it. Counters end in
 their unit and `_total`; labels have a bounded set of values (endings, reasons, names of caches, operations, outcomes),
-never an id, a key or a name that somebody chose. docs/operations.md has the list, with what to alert on.
+never an id, a key or a name that somebody chose. docs/operations/operations.md has the list, with what to alert on.
 
 The extra `metrics` brings prometheus-client. Source: docs/decisions/0050-metrics-are-read-from-stats.md.
 """

@@ -9,7 +9,7 @@ from loaders.settings import MIB, check_settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Bounds and choices of an accelerator. Every default is the one that docs/operations.md reasons about.
+    """Bounds and choices of an accelerator. Every default is the one that docs/operations/operations.md reasons about.
 
     Args:
         policy: which objects to open next: "spread", "window", "window+preload" or "load-all".

@@ -11,7 +11,7 @@ of the parent. Ids and sessions exist twice. So
 | sessions, writers, uploads, readers with a position | refuses with `WrongProcess`                  | `Lifetime`     |
 
 The process id is looked at before a lock is taken. It tells processes of one machine apart: a machine that is cloned
-while it runs has the same one, and there only conditional writes decide (docs/operations.md, "Processes").
+while it runs has the same one, and there only conditional writes decide (docs/operations/operations.md, "Processes").
 
 What was made for the parent is kept in the child, unused: to let go of it would run destructors over its sockets.
 """

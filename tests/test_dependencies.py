@@ -47,7 +47,7 @@ NOT_IMPORTED: Mapping[tuple[str, str], str] = {
     ("demo", "flask"): "moto's server imports it; moto[s3] does not ask for it",
     ("demo", "flask-cors"): "likewise",
     ("dev", "hatchling"): "run: builds the wheel",
-    ("dev", "duckdb"): "imported by the lines of docs/querying.md",
+    ("dev", "duckdb"): "imported by the lines of docs/how-to/querying.md",
     ("dev", "polars"): "likewise",
     ("dev", "pytest-timeout"): "pytest finds it",
     ("dev", "pytest-xdist"): "pytest finds it",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import table_rows
+from tests.docs.pages import page_named, table_rows
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
@@ -126,11 +126,7 @@ def test_no_package_runs_code_that_it_reads() -> None:
 
 
 def test_exceptions_from_rules_of_security_stand_in_the_page() -> None:
-    told = {
-        (row[0].strip("`"), row[1])
-        for row in table_rows(ROOT / "docs" / "security.md")
-        if re.fullmatch(r"S\d+", row[1])
-    }
+    told = {(row[0].strip("`"), row[1]) for row in table_rows(page_named("security")) if re.fullmatch(r"S\d+", row[1])}
     found = {
         (str(path.relative_to(ROOT)), code)
         for path in modules()

@@ -7,7 +7,8 @@
         catalog.image()                                            anybody reads
         ReadAccelerator(catalog.images(), store)                   ... and looks up, with images that follow the catalog
 
-Readers need no right to write. What is where, byte by byte: docs/formats.md; why it is safe: docs/catalog.md.
+Readers need no right to write. What is where, byte by byte: docs/reference/formats.md; why it is safe:
+docs/explanation/catalog.md.
 """
 
 from __future__ import annotations

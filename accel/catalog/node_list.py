@@ -285,7 +285,7 @@ def with_compaction(
             prepared (any more), or stream objects as in `with_upload`. Whoever gets this gives up the group; the list
             tells which objects nobody needs.
 
-    Source: docs/catalog.md, "Commits".
+    Source: docs/explanation/catalog.md, "Commits".
     """
     sources = np.array([object_id for object_id, _ in removed], dtype=np.int64)
     ids = _new_ids(now, added, stream_objects)

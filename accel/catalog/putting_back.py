@@ -11,7 +11,7 @@ older copy says there is a state of the past (`restored`).
 
 The checksum covers the tail. Whether blocks of the copy are sound, `accel object verify --data` tells.
 
-Source: docs/repair.md.
+Source: docs/operations/repair.md.
 """
 
 from __future__ import annotations

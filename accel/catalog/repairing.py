@@ -15,7 +15,7 @@ A key that can be read is never written. Each write replaces exactly what was re
 compare-and-set on their ETag). So it may run beside readers and writers; whoever wrote meanwhile wins, and the finding
 says so. A run without `apply` writes nothing. The findings are those of the repair of a stream.
 
-Source: docs/repair.md.
+Source: docs/operations/repair.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`accel controller`: for brokers that keep their metadata in a controller of their own.
 
 `convert` makes an image of AutoMQ's metadata; `compact` merges objects of such an image and hands the result to a
-function of the controller's, or writes it to a file that the controller applies (docs/brokers.md).
+function of the controller's, or writes it to a file that the controller applies (docs/how-to/brokers.md).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Wanted are filters of objects that are listed and have none, of those whose filter is foreign (built for an object of
 another size), and where a data object of the pack is gone; on request also of those whose stored filter cannot be read
-or is bad (docs/hints.md), which takes reading all of the pack. Other filters stay as they are; those of objects that
-are listed no more are dropped.
+or is bad (docs/reference/hints.md), which takes reading all of the pack. Other filters stay as they are; those of
+objects that are listed no more are dropped.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ The stored fields follow from the records' classes (`loaders.tables.records`): s
 UUIDs as 16 bytes (none for None), ids of transactions one after the other, maps, sets and segments as packed columns
 (`accel.history.columns`), and times of epochs likewise: they ascend in steps that differ little. Of a stream with an
 epoch a second, give or take 200 ms, a leaf of the index of times takes 125 kB, a part 1.4 kB, the root after a year
-2.1 kB at most. A shard of 1,000 sizes takes 4.5 kB. Fields of every form: docs/formats.md, "Stream history".
+2.1 kB at most. A shard of 1,000 sizes takes 4.5 kB. Fields of every form: docs/reference/formats.md, "Stream history".
 
 What a table keeps without a value (marks of epochs with transactions, of batches) has no form.
 """

@@ -16,7 +16,8 @@ All that memory proves is walked in plain calls (`Search.begin`): most searches 
 
 Rounds. Where memory does not tell which object comes next in a node's list, the search asks in rounds, each one step of
 the generator (`steps.py`): all that it asks for is fetched at the same time. The node's snapshot is asked where that
-may save requests (docs/hints.md, "What a reader does with them"); otherwise a policy chooses objects to be opened.
+may save requests (docs/reference/hints.md, "What a reader does with them"); otherwise a policy chooses objects to be
+opened.
 
 Of a round the search waits only for what may still decide the place: objects between the holders that bracket the
 offset. What comes narrows the bracket, and with nothing under way inside it the search goes on; it chooses then as it
@@ -38,7 +39,7 @@ Rules of the code:
 - An object that could not be opened fails the lookup only if the answer depends on it.
 - No I/O, no clock, no lock: the same inputs give the same requests, so any run can be replayed.
 
-Source: AutoMQ issue 2731; the rules of the production lookup as docs/how-it-works.md writes them down.
+Source: AutoMQ issue 2731; the rules of the production lookup as docs/explanation/how-it-works.md writes them down.
 """
 
 from __future__ import annotations

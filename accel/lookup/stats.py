@@ -111,7 +111,7 @@ class HintStats:
         filters: filters that came of it.
         filters_bad: filters of packs that were left out, as they were damaged.
         missing, corrupt, foreign, unreadable, mixed, stale: what was wrong with hints that could not be used; see
-            docs/hints.md.
+            docs/reference/hints.md.
         unreachable: the store failed when it was asked for a hint.
         oldest_seconds: age of the oldest hint that is used, now, by the clock; 0 if none is.
     """

@@ -14,7 +14,7 @@
     problems     errors as `application/problem+json`
     settings     bounds and access
 
-The extra `server` brings what it takes. docs/sidecar.md is the page for users. Threads: one event loop.
+The extra `server` brings what it takes. docs/how-to/sidecar.md is the page for users. Threads: one event loop.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ OPERATIONS: Final = (
         writes=True,
     ),
     Operation("POST", "/v1/refresh", "refresh", "Ask for the newest image now.", refresh, reply=Refreshed, writes=True),
-    Operation("GET", "/v1/stats", "stats", "What is counted; docs/operations.md has the names.", stats),
+    Operation("GET", "/v1/stats", "stats", "What is counted; docs/operations/operations.md has the names.", stats),
     Operation("GET", "/healthz", "healthz", "Whether the process answers.", healthy, reply=Health),
     Operation("GET", "/readyz", "readyz", "Whether lookups are answered, and how well.", ready, reply=Ready),
     Operation("GET", "/metrics", "metrics", "Metrics for Prometheus.", metrics, media_type="text/plain"),

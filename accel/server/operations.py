@@ -177,7 +177,7 @@ def openapi(operations: Sequence[Operation], version: str) -> dict[str, Any]:
         "info": {
             "title": "Accel",
             "version": version,
-            "description": "Finds which objects hold a stream's offsets. docs/sidecar.md has the rules.",
+            "description": "Finds which objects hold a stream's offsets. docs/how-to/sidecar.md has the rules.",
         },
         "paths": paths,
         "components": {

@@ -1,7 +1,7 @@
 """Histories over HTTP: what a stream consists of now, and consisted of at a time; how cuts lie; how far a group is.
 
 All of them ask tables of the bucket, in threads of the sidecar. Segments are written number@epoch, cuts are objects of
-offsets by segment, times are milliseconds since 1970, offsets have the stream's own unit (docs/history.md).
+offsets by segment, times are milliseconds since 1970, offsets have the stream's own unit (docs/explanation/history.md).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ its node; what those had not made durable is lost with them, and they fail with 
 All orders of workflows (`SegmentHost`) may be repeated, by another process too. What another node has open is left to
 that node: an order does what is this node's, and then raises `SegmentsElsewhere`.
 
-Source: docs/history.md, "Workflows"; PDP-28.
+Source: docs/explanation/history.md, "Workflows"; PDP-28.
 """
 
 from __future__ import annotations

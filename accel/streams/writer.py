@@ -19,7 +19,7 @@ come into the segments all at once, with one clock value.
 A process without a host, or one of another node, asks for workflows: the writer looks for these beside flushing, and
 carries them out (`carry_out_requests`).
 
-Source: PDP-32; PDP-28; docs/history.md, "A commit".
+Source: PDP-32; PDP-28; docs/explanation/history.md, "A commit".
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     from accel.testing import Crash, CrashStore, Fault, FaultStore, LatencyStore, MemorySegments, VirtualClock
 
-`loaders.store.MemoryStore` is the store that they go around as a rule. docs/testing.md has examples.
+`loaders.store.MemoryStore` is the store that they go around as a rule. docs/how-to/testing.md has examples.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A *pack* holds the filters of all objects of a node, so that a reader that has j
 stream after a handful of requests. A *snapshot* holds the index of all objects of a node sorted by stream, so that it
 knows after one request which object holds an offset, and where in it the bytes lie. Neither is ever needed for an
 answer, and no answer changes with them: what is missing, old, foreign or damaged is a `HintProblem`, and a caller that
-meets it goes on without. docs/hints.md has the bytes.
+meets it goes on without. docs/reference/hints.md has the bytes.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     root = write_pack(store, namespace=..., node_id=7, generation=g, added=((ref, filter), ...))
     root = write_pack(..., generation=g2, added=newer, previous=root, dropped=ids)      writes only what is added
 
-A pack is the filters of a node's objects, each in its stored form (docs/filters.md), end to end in a few data objects.
-The root is a record (form ``pack-root``, version 1) in the envelope of every root:
+A pack is the filters of a node's objects, each in its stored form (docs/reference/filters.md), end to end in a few data
+objects. The root is a record (form ``pack-root``, version 1) in the envelope of every root:
 
     | field       | meaning                                                                           |
     |-------------|-----------------------------------------------------------------------------------|

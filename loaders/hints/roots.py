@@ -89,7 +89,7 @@ def open_root(data: bytes, form: RecordForm[S], where: str) -> S:
     Raises:
         HintProblem: corrupt, or foreign (of a newer release).
 
-    Source: docs/hints.md, "Roots".
+    Source: docs/reference/hints.md, "Roots".
     """
     _check(len(data) <= ROOT_SIZE_BYTES_MAX, where, f"at most {ROOT_SIZE_BYTES_MAX} bytes", f"{len(data)}")
     _check(len(data) >= _RECORD_START and data.startswith(MAGIC), where, "a root", data[:8].hex() or "nothing")

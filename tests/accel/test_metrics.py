@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.lookup.cluster import NODE, STARTED_SECONDS, STREAM, line_image, line_store, put, settled
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.hinting import put_real_hints
+from tests.docs.pages import page_named
 from tests.examples import examples
 
 
@@ -224,7 +224,7 @@ def test_hints_are_as_old_as_their_build() -> None:
 
 
 def test_every_metric_stands_in_the_operations_page_and_no_other() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    page = page_named("operations").read_text()
     with settled(line_store(2), line_image([0, 1])) as one:
         store = CountingStore(MemoryStore(), Clock())
         collected = AccelCollector(one, store, scaling=AutoScaleStats).collect()

@@ -26,6 +26,12 @@ class Block:
     prints: str | None
 
 
+def page_named(stem: str) -> Path:
+    """The page of docs/ with this name, in whichever folder it is; names are unique there, decisions aside."""
+    [found] = [each for each in PAGES if each.stem == stem and "decisions" not in each.parts]
+    return found
+
+
 def name(page: Path) -> str:
     """A page as people call it."""
     return str(page.relative_to(ROOT))

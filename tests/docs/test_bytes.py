@@ -1,4 +1,4 @@
-"""What docs/formats.md says of the catalog's bytes is what the code has."""
+"""What docs/reference/formats.md says of the catalog's bytes is what the code has."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX
 from loaders.tables.envelope import ENVELOPE_VERSION
 from loaders.tables.format_record import FORMAT_VERSION, STREAM_BUCKETS_MAX, FormatRecord
 from tests.accel.catalog.golden import golden_bytes
-from tests.docs.pages import ROOT
+from tests.docs.pages import page_named
 
-PAGE = (ROOT / "docs" / "formats.md").read_text()
+PAGE = page_named("formats").read_text()
 FORMS = {
     each.name: each
     for each in (
@@ -99,7 +99,7 @@ def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> N
 
 
 def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
-    found = records.CHECKPOINT.decode(dumps("A record in full")[0], "docs/formats.md")
+    found = records.CHECKPOINT.decode(dumps("A record in full")[0], "docs/reference/formats.md")
     assert (found.node_id, found.order_id) == (7, 39)
     assert found.ends["stream_id"].tolist() == [3, 17, 420_000]
     assert found.ends["end"].tolist() == [130, 900, 8_589_934_592]

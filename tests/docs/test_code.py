@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, blocks, name
+from tests.docs.pages import PAGES, ROOT, blocks, name, page_named
 
 RUNNABLE = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{each}.md" for each in ("brokers", "catalog", "querying", "reading")),
+    *(page_named(each) for each in ("brokers", "catalog", "querying", "reading")),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What docs/operations.md and docs/catalog.md say that a catalog costs is what its requests add up to."""
+"""The costs of a catalog that the pages state are what its requests add up to."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from loaders.object_ref import ObjectRef, Proof
 from loaders.store import CountingStore, MemoryStore
 from loaders.tables import FormatRecord
 from loaders.tables.envelope import VALUE_START
-from tests.docs.pages import ROOT, table_rows
+from tests.docs.pages import page_named, table_rows
 
-OPERATIONS = ROOT / "docs" / "operations.md"
-HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
+OPERATIONS = page_named("operations")
+HOW_IT_WORKS = page_named("how-it-works")
 MONTH_SECONDS = 30 * 86_400
 GET_USD, PUT_USD = 0.0004 / 1000, 0.005 / 1000
 UPLOADS = MONTH_SECONDS // 60
@@ -149,8 +149,8 @@ def test_an_upload_is_one_put_and_a_64th_writes_a_checkpoint() -> None:
 def test_a_refresh_costs_what_the_catalog_page_says() -> None:
     found = {line.name + line.unit: line for line in following.run_catalog_refresh()}
     nothing, one = (f"catalog_refresh: {name}" for name in ("nothing new", "one node of ten changed"))
-    text = (ROOT / "docs" / "catalog.md").read_text()
-    told = {row[0]: row[1:] for row in table_rows(ROOT / "docs" / "catalog.md") if len(row) == 3}
+    text = page_named("catalog").read_text()
+    told = {row[0]: row[1:] for row in table_rows(page_named("catalog")) if len(row) == 3}
     assert told["a cold image"][0] == f"{found[nothing + 'requests'].peer_value:,}"
     assert told["a refresh with nothing new"] == [f"{found[nothing + 'requests'].value:,}", "0"]
     idle, followed = (

@@ -1,4 +1,4 @@
-"""What docs/history.md says of states, calls, sizes and names is what the code has."""
+"""What docs/explanation/history.md says of states, calls, sizes and names is what the code has."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes
 from tests.accel.history.records.building import chunk_of_scales, jittered_times, shard_of_sizes
-from tests.docs.pages import ROOT, table_rows
+from tests.docs.pages import ROOT, page_named, table_rows
 
-PAGE = ROOT / "docs" / "history.md"
+PAGE = page_named("history")
 SETTINGS = HistorySettings(part_epochs=2, leaf_parts=2)
 YEAR_SECONDS = 365 * 86_400
 

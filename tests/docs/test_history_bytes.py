@@ -1,4 +1,4 @@
-"""What docs/formats.md says of the bytes of stream history is what the code has."""
+"""What docs/reference/formats.md says of the bytes of stream history is what the code has."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> N
 
 
 def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
-    found = RETENTION_SET.decode(dumps("Stream history")[0], "docs/formats.md")
+    found = RETENTION_SET.decode(dumps("Stream history")[0], "docs/reference/formats.md")
     first_ms = 1_760_000_000_123
     assert found.times_ms.tolist() == [first_ms, first_ms + 33 + 1_799_984, first_ms + 33 + 2 * 1_799_984]
     assert found.sizes.tolist() == [0, 2**33, 2**33]

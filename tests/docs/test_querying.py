@@ -1,13 +1,13 @@
-"""The tables of docs/querying.md have the columns that they have in the code."""
+"""The tables of docs/how-to/querying.md have the columns that they have in the code."""
 
 from __future__ import annotations
 
 import re
 
 from accel.tables.schemas import TABLES, RowSource
-from tests.docs.pages import ROOT, table_rows
+from tests.docs.pages import page_named, table_rows
 
-PAGE = ROOT / "docs" / "querying.md"
+PAGE = page_named("querying")
 TYPES = {
     "bigint": "int64",
     "string": "string",

@@ -1,4 +1,4 @@
-"""Every promise of docs/reliability.md and docs/security.md names a test that is there."""
+"""Every promise of docs/operations/reliability.md and docs/operations/security.md names a test that is there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT, table_rows
+from tests.docs.pages import ROOT, page_named, table_rows
 
-PAGES = [ROOT / "docs" / name for name in ("reliability.md", "security.md")]
+PAGES = [page_named("reliability"), page_named("security")]
 
 
 def promises() -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""docs/repair.md: each kind of finding has its next step; what is broken on purpose is mended by following the page.
+"""Each kind of finding has its next step in docs/operations/repair.md, and following the page mends the damage.
 
 The commands that are run are those of the page, in its order, with the test's stores, node and version in place of its
 own; what the page leaves to the store's own tools is done to the store.
@@ -35,10 +35,10 @@ from loaders.store import MemoryStore, ObjectStore, open_store
 from loaders.tables import FormatRecord, Tables
 from tests.accel.cli.test_history_commands import Shop as Histories
 from tests.accel.cli.worlds import run
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import blocks, page_named
 from tests.loaders.tables.test_probe import Bending, wants
 
-PAGE = ROOT / "docs" / "repair.md"
+PAGE = page_named("repair")
 NODE = 4
 EVENTS = [b"one", b"two", b"three"]
 

@@ -1,4 +1,4 @@
-"""The snippets of docs/jobs.md for schedulers can be read, and name a command with options that it has."""
+"""The snippets of docs/how-to/jobs.md for schedulers can be read, and name a command with options that it has."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from accel.cli.main import main
-from tests.docs.pages import ROOT, blocks
+from tests.docs.pages import blocks, page_named
 
-PAGE = ROOT / "docs" / "jobs.md"
+PAGE = page_named("jobs")
 
 
 def from_cron() -> Iterator[list[str]]:

@@ -31,10 +31,10 @@ from benchmarks.cold_requests import (
     with_end,
 )
 from loaders.plan import POLICY_NAMES, LoadAll, Policy, Spread, Window, WindowPreload
-from tests.docs.pages import ROOT, cost_text, table_rows
+from tests.docs.pages import cost_text, page_named, table_rows
 
-OPERATIONS = ROOT / "docs" / "operations.md"
-HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
+OPERATIONS = page_named("operations")
+HOW_IT_WORKS = page_named("how-it-works")
 
 
 def first_cells(page: Any) -> dict[str, list[str]]:

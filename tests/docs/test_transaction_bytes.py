@@ -1,4 +1,4 @@
-"""What docs/formats.md says of the bytes of transactions is what the code has."""
+"""What docs/reference/formats.md says of the bytes of transactions is what the code has."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dump() -> bytes:
 
 
 def test_the_example_says_what_it_is_said_to_say() -> None:
-    events = decode_transaction(dump(), "docs/formats.md")
+    events = decode_transaction(dump(), "docs/reference/formats.md")
     assert events.payloads == [b"paid", b"shipped"]
     assert events.positions.tolist() == [key_position(b"order-17"), key_position(b"order-18")]
     assert encode_transaction(events) == dump()

@@ -9,5 +9,5 @@
 | corpus     | what is checked in, a folder a decoder; run, it writes seeds that are missing |
 | guided     | the same under coverage guidance, where atheris is installed: the extra `fuzz` |
 
-`python -m tests.fuzzing --seconds 60` goes on so long; `--objects 1000000 --page` tells docs/reliability.md.
+`python -m tests.fuzzing --seconds 60` goes on so long; `--objects 1000000 --page` tells docs/operations/reliability.md.
 """

@@ -18,12 +18,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.docs.pages import page_named
 from tests.fuzzing import guided
 from tests.fuzzing.judging import Verdict
 from tests.fuzzing.registry import decoders, family_of
 from tests.fuzzing.running import Figures, tasks_of, try_all
 
-PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+PAGE = page_named("reliability")
 BEGIN, END = "<!-- mutants: written by `python -m tests.fuzzing` -->", "<!-- end of mutants -->"
 
 
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="*", default=[], metavar="NAME", help="some of the decoders")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/accel-fuzzing"), help="for coverage guidance")  # noqa: S108
-    parser.add_argument("--page", action="store_true", help="write the figures into docs/reliability.md")
+    parser.add_argument("--page", action="store_true", help="write the figures into docs/operations/reliability.md")
     given = parser.parse_args(arguments)
     if (given.seconds is None) == (given.objects is None):
         parser.error("expected --seconds or --objects")

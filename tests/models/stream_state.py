@@ -1,8 +1,9 @@
 """A small stream as plain values: what its keys and its host say, and what must be true of them.
 
-Written from docs/history.md alone; it shares no code with what it judges. Three epochs were before: segments 0 and 1,
-then 0 was replaced by 2, and 2 by 3. A segment is (number, epoch of creation). The index of times is its last epoch
-that is shown. Each key that only one other key's writer needs stands with that one: see `test_interleavings`.
+Written from docs/explanation/history.md alone; it shares no code with what it judges. Three epochs were before:
+segments 0 and 1, then 0 was replaced by 2, and 2 by 3. A segment is (number, epoch of creation). The index of times is
+its last epoch that is shown. Each key that only one other key's writer needs stands with that one: see
+`test_interleavings`.
 """
 
 from __future__ import annotations

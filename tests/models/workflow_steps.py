@@ -1,6 +1,7 @@
 """The workflows of a stream as step machines, one call of the store or the host a step. See `test_interleavings`.
 
-Written from docs/history.md ("Whose workflow it is"), not from the code. A mutant is the same with one mistake.
+Written from docs/explanation/history.md ("Whose workflow it is"), not from the code. A mutant is the same with one
+mistake.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
     --without ACTOR, --no-faults, --no-deaths, --no-pauses, --no-skew      what of a world is left out
     --room NAME              actors of the catalog, of a history, of a stream of events; as the seed says by default
     --planted NAME           with a mistake in the code: how many worlds it takes until it is found
-    --report                 write the figures of this run into docs/reliability.md
+    --report                 write the figures of this run into docs/operations/reliability.md
 
 Exit code 1: something was wrong.
 """

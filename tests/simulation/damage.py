@@ -5,7 +5,7 @@ nobody may take what lies there for a value of that key: a process ends with an 
 because it was written over is a violation: nothing may be built on bytes that cannot be read.
 
 Values of tables are damaged, which tell by themselves. Objects are not: that flipped bits of a payload are not seen is
-said in docs/reliability.md, and so is that a key which went back in time may contradict nothing.
+said in docs/operations/reliability.md, and so is that a key which went back in time may contradict nothing.
 """
 
 from __future__ import annotations

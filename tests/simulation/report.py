@@ -1,4 +1,4 @@
-"""What runs were about, in figures, and the table of docs/reliability.md that has them."""
+"""What runs were about, in figures, and the table of docs/operations/reliability.md that has them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.docs.pages import page_named
 from tests.simulation.runs import Ran
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
+PAGE = page_named("reliability")
 BEGIN, END = "<!-- simulation: begin -->", "<!-- simulation: end -->"
 
 

@@ -1,4 +1,4 @@
-"""What docs/jobs.md says runs, and means what it says."""
+"""What docs/how-to/jobs.md says runs, and means what it says."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 
 from accel.cli.main import main
 from spark_jobs.tasks import StoreSpec
-from tests.docs.pages import ROOT, blocks, table_rows
+from tests.docs.pages import blocks, page_named, table_rows
 from tests.spark_jobs.worlds import fill, make_catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-PAGE = ROOT / "docs" / "jobs.md"
+PAGE = page_named("jobs")
 RANGES = "node_id BIGINT, object_id BIGINT, stream_id BIGINT, start_offset BIGINT, end_offset BIGINT, holed BOOLEAN"
 
 

@@ -15,7 +15,7 @@ where both name the same segment the offsets.
 
 Complexity: O(n log n) in the segments of both cuts.
 
-Source: PDP-32, "streamCutComparison", and docs/history.md where it says less.
+Source: PDP-32, "streamCutComparison", and docs/explanation/history.md where it says less.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ count in the stream's offset unit.
 
 Threads: all records are immutable, any thread may read them.
 
-Source: PDP-32; docs/history.md for the limits.
+Source: PDP-32; docs/explanation/history.md for the limits.
 """
 
 from __future__ import annotations

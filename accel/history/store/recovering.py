@@ -199,7 +199,7 @@ class Recovering:
                 raise IllegalState(
                     f"expected the request of workflow {versioned.value.workflow_id}, "
                     f"which has {self._parts.stream}, found"
-                    " none: it was deleted from outside; docs/history.md, 'Repair', says what can be done"
+                    " none: it was deleted from outside; docs/explanation/history.md, 'Repair', says what can be done"
                 )
         raise OperationNotAllowed("expected workflows of others to end, found one after the other: try again")
 

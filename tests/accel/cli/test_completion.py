@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem, ShellComplete
 
 from accel.cli.main import main
 from loaders.plan import policy_of
+from tests.docs.pages import page_named
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
@@ -71,7 +72,7 @@ def test_the_line_of_the_page_works_in_bash(tmp_path: Path) -> None:
     paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", script], env=os.environ | paths, capture_output=True, text=True, check=True)  # noqa: S603, S607 - our own
     assert done.stdout.split() == ["build-filters"]
-    page = (ROOT / "docs" / "operations.md").read_text()
+    page = page_named("operations").read_text()
     assert 'eval "$(_ACCEL_COMPLETE=bash_source accel)"' in page
 
 

@@ -92,7 +92,7 @@ def empty() -> Shop:
 
 @pytest.fixture
 def shop(empty: Shop) -> Shop:
-    """The stream of the picture in docs/history.md."""
+    """The stream of the picture in docs/explanation/history.md."""
     empty.done("scope create")
     empty.done(f"stream create --min-segments 2 --time {FIRST_MS}")
     empty.done("stream scale --seal 0@0 --range 0.0:0.25 --range 0.25:0.5 --size 0@0=100 --time 2000")

@@ -1,7 +1,6 @@
 """The encoder writes what is read back, divides blocks as production does, and refuses what the format cannot say."""
 
 from itertools import accumulate
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from loaders.errors import FormatError, FormatLimit
 from loaders.format import ROW_SIZE_BYTES, ObjectEncoder, RecordBatch
+from tests.docs.pages import page_named
 from tests.loaders.format.objects import Written, blocks_of, encoded, opened, written_objects
 
 GOLDEN = bytes.fromhex(
@@ -37,7 +37,7 @@ def test_an_object_of_two_streams_has_these_bytes() -> None:
 
 
 def test_the_documentation_shows_the_same_bytes() -> None:
-    example = (Path(__file__).parents[3] / "docs" / "formats.md").read_text().rpartition("```\n  0")[2]
+    example = page_named("formats").read_text().rpartition("```\n  0")[2]
     lines = [line[4:].split("   ")[0] for line in f"  0{example}".splitlines()[:8]]
     assert bytes.fromhex("".join(lines)) == GOLDEN
 

@@ -14,11 +14,11 @@ from loaders.hints.snapshots import GROUP, SNAPSHOT_ROOT_FORM
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import MemoryStore
 from loaders.tables.columns import unpack_any
-from tests.docs.pages import ROOT
+from tests.docs.pages import page_named
 from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, rows_of, write_snapshot
 from tests.loaders.hints.golden import FILES, PARQUET_FILES, golden_filters, golden_node, golden_store
 
-PAGE = (ROOT / "docs" / "hints.md").read_text()
+PAGE = page_named("hints").read_text()
 
 
 @pytest.mark.parametrize("files", [PARQUET_FILES, FILES], ids=["1", "2"])

@@ -5,9 +5,9 @@ Any of them may stop between two calls, for an hour or for ever. In every state 
 hold. And in every state all may have died: then a new process recovers the stream alone, after which the invariants of
 `check_recovered` hold, and a scale and another recovery succeed.
 
-The steps are those of docs/history.md. Not in the model: clocks; marks, counters and bound streams (written beside
-others, and never read to decide); leaves of the index of times (merged between workflows); what is carried out step by
-step by a caller. What makes the model smaller, and why nothing is lost by it:
+The steps are those of docs/explanation/history.md. Not in the model: clocks; marks, counters and bound streams (written
+beside others, and never read to decide); leaves of the index of times (merged between workflows); what is carried out
+step by step by a caller. What makes the model smaller, and why nothing is lost by it:
 
 - Reading and compare-and-set of one key are one step where a failure leads back to the reading: the whole takes effect
   at the moment of the write, or of the reading if nothing is to be written.

@@ -1,4 +1,4 @@
-"""Every write of every workflow stands in docs/history.md ("Each write, and why it may come late"), and no other does.
+"""The list of writes in docs/explanation/history.md is complete: every write of every workflow, and no other.
 
 Each workflow runs over a store and a host that record what is written and ordered: which key, and under which
 condition. `WRITES` says the discipline of each; the page says the same, with the argument. Workflows that make and
@@ -20,7 +20,7 @@ from loaders.store.decorated import DecoratedStore
 from tests.accel.history.store.acts import WORKS, scaled, transactions_of_before, transactions_of_today, two_segments
 from tests.accel.history.store.bench import Bench, ids
 from tests.conformance.history_world import SCOPE, STREAM
-from tests.docs.pages import ROOT, table_rows
+from tests.docs.pages import page_named, table_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -229,7 +229,7 @@ def test_every_workflow_writes_what_the_list_says_and_nothing_else() -> None:
 
 def told() -> dict[Write, str]:
     """What the page says."""
-    rows = [row for row in table_rows(ROOT / "docs" / "history.md") if len(row) == 4 and row[1] in _HOW]
+    rows = [row for row in table_rows(page_named("history")) if len(row) == 4 and row[1] in _HOW]
     found: dict[Write, str] = {}
     for key, how, discipline, why in rows:
         assert len(why) > 10, key

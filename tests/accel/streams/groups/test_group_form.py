@@ -166,7 +166,7 @@ def test_a_person_can_look_at_a_group() -> None:
     assert shown["segments"][1]["key_start"] == 1 / 3
 
 
-# docs/formats.md
+# docs/reference/formats.md
 
 TEXT = section("Reader groups")
 

@@ -1,4 +1,4 @@
-"""What docs/formats.md says of the bytes of time indexes is what the code has."""
+"""What docs/reference/formats.md says of the bytes of time indexes is what the code has."""
 
 from __future__ import annotations
 
