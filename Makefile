@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests check audit bench clean
+.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests check site audit bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,11 +57,16 @@ soak: $(STAMP)  ## simulate world after world, then fuzz every decoder, SECONDS 
 soak-tests: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200
 
-check: $(STAMP)  ## lint, format, types, direction of imports
+check: $(STAMP)  ## lint, format, types, direction of imports, spelling, the site of docs/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/codespell
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+site: $(STAMP)  ## build the site of docs/ into .venv/site, and serve it on port 8000
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 audit: $(STAMP)  ## look up known weaknesses of all that is installed (asks PyPI, and fails where it cannot)
 	$(PYTHON) -m venv $(VENV)/audit

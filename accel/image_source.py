@@ -247,7 +247,7 @@ class PolledImages:
             ImageTooOld: the image at hand is older than `max_age_seconds`, and asking did not give a younger one.
             CatalogWentBack: `fetch` raised it when it was asked last: what the image at hand says may not be true any
                 more, so nothing is served from it until `fetch` answers again.
-            What `fetch` raises, while the image at hand is younger than that.
+            AccelError: what `fetch` raises, while the image at hand is younger than that.
         """
         too_old = self._is_too_old()
         if (too_old or self.is_due()) and self._asking.acquire(blocking=too_old):
@@ -262,7 +262,7 @@ class PolledImages:
         """Ask whenever it is due, and at least once: when the time is over; with a time of 0 at once.
 
         Raises:
-            As `current`.
+            AccelError: as `current`.
         """
         if timeout_seconds <= 0:
             image = self._refresh()
@@ -283,7 +283,7 @@ class PolledImages:
         """The image that is the newest now, asked for at once and not by way of listings.
 
         Raises:
-            As `current`.
+            AccelError: as `current`.
         """
         return self._refresh(self._confirm)
 

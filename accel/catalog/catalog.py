@@ -221,7 +221,7 @@ class ObjectCatalog:
         after the last refresh, and where listings fail, it is a refresh.
 
         Raises:
-            As `refresh`.
+            AccelError: as `refresh`.
         """
         state = self._watch.follow(self.format.max_image_age_seconds / 2)
         self._parts.ends.catch_up(self._parts.keys, self._parts.executor, state.node_lists())

@@ -306,7 +306,7 @@ class NodeWriter:
                 waits for the commit.
 
         Raises:
-            As `commit_upload`, for all of them together.
+            AccelError: as `commit_upload`, for all of them together.
         """
         time_ms = self._parts.now_ms()
         claims = []

@@ -420,7 +420,7 @@ class ReadAccelerator(AcceleratorBase):
             Whether there was a newer one.
 
         Raises:
-            As `refresh`.
+            AccelError: as `refresh`.
         """
         return self._engine.images.follow()
 
@@ -532,7 +532,7 @@ class ReadAccelerator(AcceleratorBase):
 
         Raises:
             StillPending: the newest image still has a hole when the time is over.
-            As `get_objects` besides; InvalidRequest for a negative time.
+            AccelError: as `get_objects` besides; InvalidRequest for a negative time.
         """
         check_seconds("timeout_seconds", timeout_seconds)
         return self._run(self._fetch(Request(stream_id, start, end, limit), timeout_seconds))
@@ -563,7 +563,7 @@ class ReadAccelerator(AcceleratorBase):
         ``end`` is ``start`` there is nothing to read: no batch is given, and nothing opened.
 
         Raises:
-            As `get_objects`, while iterating; and again whenever a read that failed is asked for more.
+            AccelError: as `get_objects`, while iterating; and again whenever a read that failed is asked for more.
         """
         return Reading(self._engine, stream_id, start, end, max_bytes, ranges, ahead_bytes=ahead_bytes)
 

@@ -309,8 +309,8 @@ class Connection:
         """Close readers, flush and close writers, end the session. What fails does not keep the rest from being closed.
 
         Raises:
-            What `StreamWriter.close`, `GroupReader.close` and `ObjectSegments.close` raise: what was not durable by
-            then is lost. Nothing if it is closed already.
+            AccelError: what `StreamWriter.close`, `GroupReader.close` and `ObjectSegments.close` raise: what was not
+                durable by then is lost. Nothing if it is closed already.
         """
         readers, writers = self._end()
         with self._closing as closing:
@@ -369,7 +369,7 @@ class Connection:
         """The session that holds segments here. It fences older ones of its node id.
 
         Raises:
-            What `ObjectSegments` and `OwnersTable.register` raise.
+            AccelError: what `ObjectSegments` and `OwnersTable.register` raise.
         """
         return self._part("host", self._open_host, _close_host, ObjectSegments.stop)
 
@@ -390,7 +390,7 @@ class Connection:
 
         Raises:
             InvalidArgument: there is no secret.
-            As `segments`.
+            AccelError: as `segments`.
         """
         streams = self._open_stream_store(self.host)
         token, settings = self.registration.owner.token, self.settings.forwarding
@@ -444,7 +444,7 @@ class Connection:
             settings: bounds of the writer.
 
         Raises:
-            As `stream` and `host`.
+            AccelError: as `stream` and `host`.
         """
         segments = self.segments
         stream = self.stream_store.stream(scope, name, host=segments)
@@ -489,7 +489,7 @@ class Connection:
             options: `follow`, `settings`, `rebalance_seconds`, `lease_seconds` and `auto_commit`, as of `GroupReader`.
 
         Raises:
-            As `stream` and `ReaderGroup.open`.
+            AccelError: as `stream` and `ReaderGroup.open`.
         """
         stream = self.stream(scope, name)
         shared = ReaderGroup.open(stream, group)
@@ -679,7 +679,8 @@ class AsyncConnection:
             is_failed: whether writers are left alone, so that nothing more is made durable, and errors passed over.
 
         Raises:
-            As `AsyncStreamWriter.close` and `AsyncGroupReader.close`; the first error, after all were closed.
+            AccelError: as `AsyncStreamWriter.close` and `AsyncGroupReader.close`; the first error, after all were
+                closed.
         """
         closing = [each for each in self._given if not (is_failed and isinstance(each, AsyncStreamWriter))]
         self._given.clear()

@@ -232,7 +232,7 @@ class ObjectSegmentSource:
             The events' bytes, one behind the other, a clock value for each append, and the token for the next read.
 
         Raises:
-            As `fill`.
+            AccelError: as `fill`.
 
         Source: PDP-28, "ReadSegment", "SegmentRead".
         """

@@ -163,7 +163,7 @@ class ObjectSegments:
             The nodes that have segments open which were passed over, by segment id.
 
         Raises:
-            What `OpenSegments.find` raises.
+            AccelError: what `OpenSegments.find` raises.
         """
         with self._turn():
             found = self._segments.find(stream, ids, is_step=is_shared)
@@ -197,7 +197,7 @@ class ObjectSegments:
             owners: {segment id: the node that is to lose it}.
 
         Raises:
-            What `NodeWriter.take_over` and `OpenSegments.find` raise.
+            AccelError: what `NodeWriter.take_over` and `OpenSegments.find` raise.
         """
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
         with self._turn():
@@ -223,7 +223,7 @@ class ObjectSegments:
             SegmentSealed: the segment takes none any more.
             FormatLimit: more bytes than one batch can hold.
             WriterStalled: no room came free within 60 s.
-            What `flush` and `OpenSegments.find` raise.
+            AccelError: what `flush` and `OpenSegments.find` raise.
 
         Whatever is raised, these events were not appended.
         """
@@ -292,7 +292,8 @@ class ObjectSegments:
 
         Raises:
             ValueError: numbers that are not ascending, or not as many.
-            What `append` and `OpenSegments.load_numbers` raise. Whatever is raised, these events were not appended.
+            AccelError: what `append` and `OpenSegments.load_numbers` raise. Whatever is raised, these events were not
+                appended.
         """
         self._lifetime.check()
         check_append(payloads)
@@ -319,7 +320,7 @@ class ObjectSegments:
         Requests: see `held_by`.
 
         Raises:
-            As `held_by`.
+            AccelError: as `held_by`.
         """
         known = []
         for segment in segments:
@@ -343,7 +344,7 @@ class ObjectSegments:
 
         Raises:
             SegmentSealed: it takes no appends any more.
-            What `OpenSegments.find` and `OpenSegments.load_numbers` raise.
+            AccelError: what `OpenSegments.find` and `OpenSegments.load_numbers` raise.
         """
         self._lifetime.check()
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
@@ -388,7 +389,7 @@ class ObjectSegments:
         """Where the durable data of a segment ends, and the clock value that what lies behind will at least have.
 
         Raises:
-            What `OpenSegments.find` raises.
+            AccelError: what `OpenSegments.find` raises.
         """
         self._lifetime.check()
         segment = self._segments.get(stream, segment_id)
@@ -421,7 +422,7 @@ class ObjectSegments:
         """Flush all writers, move all time indexes to objects, and write a checkpoint. It takes no more appends.
 
         Raises:
-            What `flush` raises; closing it again goes on.
+            AccelError: what `flush` raises; closing it again goes on.
         """
         self._lifetime.check_process()
         if self._lifetime.is_closed:
@@ -455,7 +456,7 @@ class ObjectSegments:
 
         Raises:
             SegmentsElsewhere: other nodes have some of them open; the others are sealed.
-            What `flush` and `OpenSegments.find` raise.
+            AccelError: what `flush` and `OpenSegments.find` raise.
         """
         with self._turn():
             located = self._segments.find(stream, ids.tolist(), is_step=True)
@@ -492,7 +493,7 @@ class ObjectSegments:
         Raises:
             SegmentsElsewhere: other nodes have some of them open, which alone restore their time indexes without the
                 data; the others are truncated.
-            What `flush` and `OpenSegments.find` raise.
+            AccelError: what `flush` and `OpenSegments.find` raise.
         """
         live = {segment_id: offset for segment_id, offset in cut.items() if offset > 0}
         with self._turn():
@@ -511,7 +512,7 @@ class ObjectSegments:
 
         Raises:
             SegmentsElsewhere: other nodes have some of them open; the others are deleted.
-            What `flush` raises.
+            AccelError: what `flush` raises.
         """
         self._lifetime.check()
         opened = [known for segment_id in ids.tolist() if (known := self._segments.get(stream, segment_id)) is not None]

@@ -209,7 +209,7 @@ class StreamWriter:
             FormatLimit: an event of more than 1 GiB.
             Closed, WrongProcess: the writer is, or another process opened it.
             TypeError: an event that is not bytes.
-            What `ObjectSegments.flush` raises, where nothing is done beside the callers.
+            AccelError: what `ObjectSegments.flush` raises, where nothing is done beside the callers.
 
         Whatever is raised, this event was not taken; those before it still wait.
         """
@@ -241,7 +241,7 @@ class StreamWriter:
             The future of each.
 
         Raises:
-            As `write`.
+            AccelError: as `write`.
         """
         self._lifetime.check()
         payloads, positions = _checked_events(events)
@@ -282,8 +282,9 @@ class StreamWriter:
         those is logged, as the events are durable.
 
         Raises:
-            As `write`, and `ObjectSegments.flush`. After an error that is retryable what is not durable still waits,
-            and is tried again; after another one the events that it is about are gone, as their futures say.
+            AccelError: as `write`, and `ObjectSegments.flush`. After an error that is retryable what is not durable
+                still waits, and is tried again; after another one the events that it is about are gone, as their
+                futures say.
         """
         self._lifetime.check()
         self._flush()
@@ -297,7 +298,7 @@ class StreamWriter:
         is left to it until the second look. 3 requests if there is nothing: one listing, two GETs.
 
         Raises:
-            What the workflows raise; what others stand in the way of is left to the next look.
+            AccelError: what the workflows raise; what others stand in the way of is left to the next look.
         """
         with self._turn():
             self._looked_seconds = self._now()
@@ -344,7 +345,7 @@ class StreamWriter:
             NotInHistory: nobody knows it.
             OperationNotAllowed: it will be committed, but another workflow had the stream for too long: repeat it, or
                 let anybody commit or recover the stream.
-            What `write` and `ObjectSegments.flush` raise.
+            AccelError: what `write` and `ObjectSegments.flush` raise.
         """
         self._lifetime.check()
         self._flush()  # what was written before comes before

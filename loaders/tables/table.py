@@ -411,7 +411,7 @@ class Table:
             What was written; or what is there, if that was left alone.
 
         Raises:
-            As `update_with`.
+            AccelError: as `update_with`.
         """
         pauses_from = 2 if is_from_memory else 1
         return self._rewrite(key, rule, start, self._attempts, repeatable=repeatable, pauses_from=pauses_from)

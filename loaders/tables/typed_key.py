@@ -164,7 +164,7 @@ class TypedKey(Generic[T]):
             enough: whether a record that may still grow tells what is asked for: then a kept one is given as it is.
 
         Raises:
-            TableMissing, StoreError, CorruptObject, FormatTooNew.
+            TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
         """
         if self._cache is None:
             return self.fetch(None)
@@ -217,7 +217,7 @@ class TypedKey(Generic[T]):
         """Write a record where there is none; gives what stands there afterwards, this one or another's. One request.
 
         Raises:
-            TableMissing, AmbiguousWrite, StoreError.
+            TableMissing, AmbiguousWrite, StoreError: as their classes say.
         """
         kept = None if self._cache is None else self._cache.final(self)
         if kept is not None:
@@ -307,7 +307,7 @@ class TypedKey(Generic[T]):
         """What stands there, past all caches, damaged or not. One request.
 
         Raises:
-            TableMissing, StoreError.
+            TableMissing, StoreError: as their classes say.
         """
         stands = self._table.inspect(self.key)
         if stands is None:
@@ -328,7 +328,7 @@ class TypedKey(Generic[T]):
 
         Raises:
             DataExists, DataConflict, DataNotFound: something else stands there by now.
-            AmbiguousWrite, StoreError.
+            AmbiguousWrite, StoreError: as their classes say.
         """
         data = None if value is None else self._codec.encode(value)
         is_final = value is not None and self._is_final(value)
@@ -420,7 +420,7 @@ class RecordCache:
             enough: whether a record that may grow further tells what is asked for. Quick.
 
         Raises:
-            TableMissing, StoreError, CorruptObject, FormatTooNew.
+            TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
         """
         suits = _suiting(enough)
         is_late = False  # a read that began before this question may be too old for it
@@ -445,7 +445,7 @@ class RecordCache:
         """A record that may be written over; None if there is none. One request, without a body if it stands still.
 
         Raises:
-            TableMissing, StoreError, CorruptObject, FormatTooNew.
+            TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
         """
         known = cast("Versioned[T] | None", self._loads.peek(_place(source)))
         fetched = source.fetch(known)

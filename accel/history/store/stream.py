@@ -284,7 +284,7 @@ class Stream:
         Raises:
             InvalidArgument: other numbers; a range with too few keys for as many.
             ScalePrecondition: the segment is not active.
-            As `scale`.
+            AccelError: as `scale`.
         """
         return self.workflows.scales.run(self._splitting(segment, parts, time_ms), is_manual=True)
 
@@ -301,7 +301,7 @@ class Stream:
         Raises:
             InvalidArgument: less than two, one that is named twice, or a gap between their keys.
             ScalePrecondition: some are not active, or too few segments would be left.
-            As `scale`.
+            AccelError: as `scale`.
         """
         return self.workflows.scales.run(self._merging(segments, time_ms), is_manual=True)
 
