@@ -54,6 +54,10 @@ NOT_IMPORTED: Mapping[tuple[str, str], str] = {
     ("dev", "ruff"): "run: make check",
     ("dev", "mypy"): "likewise",
     ("dev", "import-linter"): "likewise",
+    ("dev", "codespell"): "likewise",
+    ("dev", "mkdocs-material"): "mkdocs.yml names it; brings mkdocs",
+    ("dev", "mkdocstrings"): "mkdocs.yml names it",
+    ("dev", "mkdocs-click"): "mkdocs.yml names it",
     ("dev", "types-boto3"): "mypy reads it",
     ("dev", "types-pyyaml"): "mypy reads it",
     ("dev", "types-cachetools"): "mypy reads it",
@@ -63,6 +67,7 @@ NOT_IMPORTED: Mapping[tuple[str, str], str] = {
 BROUGHT: Mapping[str, str] = {
     "botocore": "boto3",  # boto3 is a face of it, of the same version; its errors and settings are its own
     "werkzeug": "flask",
+    "mkdocs": "mkdocs-material",
     "py4j": "pyspark",
 }
 """What is imported, and asked for by something that is declared."""
