@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.examples import examples
@@ -18,3 +21,14 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("accel")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Takes modules and collected tests out of what the garbage collector looks through.
+
+    There are millions of these objects, and they live as long as the session: each full collection would go through
+    them again, which took an eighth of the time of all tests.
+    """
+    del session
+    gc.collect()
+    gc.freeze()
