@@ -66,6 +66,20 @@ class Waiters:
             if task in self._waiting:
                 self._waiting.remove(task)
 
+    def wait_for(self, is_there: Callable[[], object], timeout_seconds: float | None) -> bool:
+        """Wait until it is there, or for so long; says which. To wait takes time, however short the time-out is.
+
+        Outside of a run the time-out may be less than what the clock can tell apart, and the clock moves on by itself.
+        A task that asks again and again until its time has come would otherwise ask for ever.
+        """
+        deadline_seconds = None if timeout_seconds is None else now() + timeout_seconds
+        left_seconds = timeout_seconds
+        while not is_there():
+            self.wait(left_seconds)
+            if deadline_seconds is not None and (left_seconds := deadline_seconds - now()) <= 0:
+                return bool(is_there())
+        return True
+
     def wake(self, count: int) -> None:
         """End the wait of so many."""
         for task in list(self._waiting)[:count]:
@@ -80,12 +94,10 @@ class Lock:
         self._waiters = Waiters()
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        deadline = None if timeout < 0 else now() + timeout
-        while self._is_taken:
-            left = None if deadline is None else deadline - now()
-            if not blocking or (left is not None and left <= 0):
-                return False
-            self._waiters.wait(left)
+        if not blocking and self._is_taken:
+            return False
+        if not self._waiters.wait_for(lambda: not self._is_taken, None if timeout < 0 else timeout):
+            return False
         self._is_taken = True
         return True
 
@@ -153,10 +165,9 @@ class Condition:
     def wait_for(self, predicate: Callable[[], Answer], timeout: float | None = None) -> Answer:
         deadline = None if timeout is None else now() + timeout
         while not (found := predicate()):
-            left = None if deadline is None else deadline - now()
-            if left is not None and left <= 0:
-                break
-            self.wait(left)
+            self.wait(timeout if deadline is None else deadline - now())
+            if deadline is not None and deadline <= now():
+                return predicate()
         return found
 
     def notify(self, n: int = 1) -> None:
@@ -201,12 +212,10 @@ class SimpleQueue:
         self._waiters.wake(1)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        deadline = None if timeout is None else now() + timeout
-        while not self._items:
-            left = None if deadline is None else deadline - now()
-            if not block or (left is not None and left <= 0):
-                raise queue.Empty
-            self._waiters.wait(left)
+        if not block and not self._items:
+            raise queue.Empty
+        if not self._waiters.wait_for(lambda: self._items, timeout):
+            raise queue.Empty
         return self._items.popleft()
 
     def get_nowait(self) -> Any:

@@ -13,9 +13,12 @@ whole run only by what that actor did, and a failing run can be made shorter by 
 
 from __future__ import annotations
 
+import ctypes
 import heapq
 import math
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -25,6 +28,8 @@ from typing import Any
 
 TRACE_LINES = 60
 TURNS_WITHOUT_STEP_MAX = 20_000
+TURN_SECONDS_MAX = 60.0
+"""Of real time: a task that takes longer from one wait to the next goes round in a circle. Turns take milliseconds."""
 TICK_SECONDS = 1e-6
 """The shortest wait: less would be lost in the rounding of the clock, which would stand still."""
 
@@ -66,6 +71,7 @@ class Task:
     turn: int = 0
     is_done: bool = False
     is_woken: bool = False
+    thread_id: int = 0
     error: BaseException | None = None
 
 
@@ -239,12 +245,27 @@ class Scheduler:
     def _hand_over(self, task: Task) -> None:
         self._current = task
         task.go.release()
-        self._back.acquire()
+        if not self._back.acquire(timeout=TURN_SECONDS_MAX):
+            self._end_circle(task)
         self._current = None
         if task.is_done:
             self._tasks.pop(task, None)
 
+    def _end_circle(self, task: Task) -> None:
+        """End a task that does not come to its next wait.
+
+        Raises:
+            Violation: always, with the place where it is.
+        """
+        frames = sys._current_frames()
+        where = "".join(traceback.format_stack(frames[task.thread_id], limit=12))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(task.thread_id), ctypes.py_object(Halted))
+        self._back.acquire()
+        self._tasks.pop(task, None)
+        raise Violation(f"expected {task.name!r} to wait within {TURN_SECONDS_MAX} s, found it still in\n{where}")
+
     def _play(self, task: Task) -> None:
+        task.thread_id = threading.get_ident()
         task.go.acquire()
         try:
             if not self._is_halting and not task.process.is_dead:

@@ -7,7 +7,9 @@ goes on for as long as one likes.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
 import subprocess
 import sys
 from collections import Counter
@@ -17,9 +19,11 @@ from pathlib import Path
 import pytest
 
 from tests.examples import examples
+from tests.simulation import blocking
 from tests.simulation.planted import DEFECTS, Planted
 from tests.simulation.report import Figures, write_report
 from tests.simulation.runs import Failed, simulate
+from tests.simulation.scheduler import Scheduler, Violation
 from tests.simulation.shorten import shortened
 from tests.simulation.world import WHOLE, Plan
 
@@ -132,6 +136,44 @@ def test_what_is_left_out_changes_nothing_before_it_is_missed() -> None:
     whole, quiet = simulate(5, 200), simulate(5, 200, Plan(faults=False))
     assert simulate(5, 200, WHOLE).trace == whole.trace
     assert sum(quiet.injected[each] for each in ("SLOW_DOWN", "LOST_REPLY", "TIMEOUT")) == 0
+
+
+def test_a_wait_takes_time_however_short_it_is() -> None:
+    """A reader whose next act was due by one comparison and not yet by another one asked for ever (seed 1108)."""
+    scheduler = Scheduler()
+    met = list[str]()
+
+    def ask_until_it_is_time() -> None:
+        answers = blocking.SimpleQueue()
+        while scheduler.seconds <= 0:
+            with contextlib.suppress(queue.Empty):
+                answers.get(timeout=0.0)
+        met.append("queue")
+        lock = blocking.Lock()
+        lock.acquire()
+        assert not lock.acquire(timeout=0.0)
+        assert not blocking.Condition().wait_for(lambda: False, timeout=0.0)
+        met.append("lock and condition")
+
+    with blocking.simulated(scheduler):
+        scheduler.spawn("one", ask_until_it_is_time)
+        scheduler.run(1, lambda: None)
+    assert met == ["queue", "lock and condition"]
+
+
+def test_a_task_that_goes_round_in_a_circle_is_a_failure_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.simulation.scheduler.TURN_SECONDS_MAX", 0.2)
+    scheduler = Scheduler()
+
+    def go_round() -> None:
+        while True:
+            pass
+
+    scheduler.spawn("round", go_round)
+    with pytest.raises(Violation, match=r"(?s)expected 'round' to wait within .* in go_round"):
+        scheduler.run(1, lambda: None)
+    scheduler.halt()
+    assert not scheduler.has_tasks
 
 
 def test_a_report_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
