@@ -94,9 +94,13 @@ def named_endpoint() -> Endpoint:
         pytest.skip(f"{VARIABLES[0]} names no server")
     if unset := unset_variables(os.environ):
         pytest.fail(f"{VARIABLES[0]} names a server, but {' and '.join(unset)} is not set")
-    url, access, secret = (os.environ[name] for name in VARIABLES)
-    client = _client(url, access, secret)
-    return Endpoint(url, access, secret, client, _wants_quotes(client), is_lasting=True)
+    return endpoint_at(*(os.environ[name] for name in VARIABLES))
+
+
+def endpoint_at(url: str, access_key: str, secret_key: str) -> Endpoint:
+    """A server that outlives the tests. Asks it how it wants If-Match."""
+    client = _client(url, access_key, secret_key)
+    return Endpoint(url, access_key, secret_key, client, _wants_quotes(client), is_lasting=True)
 
 
 def is_server_named(environment: Mapping[str, str]) -> bool:

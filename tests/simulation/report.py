@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from tests.docs.pages import page_named
 from tests.simulation.runs import Ran
 
 PAGE = page_named("reliability")
-BEGIN, END = "<!-- simulation: begin -->", "<!-- simulation: end -->"
+MARK = "simulation"
 
 
 @dataclass
@@ -66,7 +67,13 @@ COMPARED = (
 
 def write_report(figures: Figures, page: Path = PAGE) -> None:
     """Put the table of a run into the page, in the place of the one before."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    table = "\n".join(["| | |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in figures.rows)])
-    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
+    write_table(page, MARK, figures.rows)
+
+
+def write_table(page: Path, mark: str, rows: Iterable[tuple[str, str]]) -> None:
+    """Put a table between two marks of a page, in the place of what stands there."""
+    begin, end = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    table = "\n".join(["| | |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in rows)])
+    page.write_text(f"{before}{begin}\n{table}\n{end}{after}")

@@ -1,0 +1,68 @@
+"""Mistakes that are planted in the code under test of all processes, to show that a run finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from accel.catalog import node_list
+from loaders.store.base import ALWAYS
+from loaders.tables.envelope import Stored
+from loaders.tables.settle import ConditionalWriter
+from loaders.tables.table import TableFolder
+from loaders.versions import Version
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A mistake.
+
+    Args:
+        what: it is.
+        roles: of processes that can show it: one of `tests.linearizability.process.ROLES`.
+        plant: returns a context in which the code has the mistake.
+    """
+
+    what: str
+    roles: str
+    plant: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
+def _without_condition(self: ConditionalWriter, store_key: str, body: bytes, base: Version | None) -> str:
+    del base
+    return self._store.put(store_key, body, condition=ALWAYS)
+
+
+_look = TableFolder.look
+
+
+def _from_cache(self: TableFolder, key: str, known: Version | None = None) -> Stored | None:
+    kept = self.kept(key)
+    return _look(self, key, known) if kept is None else Stored(kept.value, kept.version)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """In the place of a check."""
+
+
+DEFECTS: dict[str, Planted] = {
+    "": Planted("none", "all"),
+    "etag-ignored": Planted(
+        "a table overwrites any value",
+        "tables",
+        lambda: patch.object(ConditionalWriter, "send", _without_condition),
+    ),
+    "stale-cache": Planted(
+        "a read returns the cached value without asking the store whether it changed",
+        "tables",
+        lambda: patch.object(TableFolder, "look", _from_cache),
+    ),
+    "fenced-sessions": Planted(
+        "a commit of a session that another one has ended is taken",
+        "catalog",
+        lambda: patch.object(node_list, "_refuse_fenced", _nothing),
+    ),
+}
