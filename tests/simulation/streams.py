@@ -479,8 +479,20 @@ class Member:
                         machine.scheduler.sleep(machine.random.uniform(0, 2))
                     reader.commit()
                     mine.clear()
+        except IllegalState:
+            self._check_that_it_was_silent()
         finally:
             self.shared.may_come_again |= mine
+
+    def _check_that_it_was_silent(self) -> None:
+        """A member that was held up for longer than its lease is no longer in the group; its next life joins again.
+
+        Raises:
+            Violation: nothing in this world can hold it up for that long.
+        """
+        if not (self.machine.world.plan.pauses or self.machine.world.plan.faults):
+            raise Violation(f"{self.machine.name} was removed from its group, and nothing held it up")
+        self.machine.count("members that were silent for longer than their lease")
 
     def _given(self, reader: GroupReader) -> set[Said]:
         try:
