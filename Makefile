@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests check site audit bench clean
+.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests mutants check site audit bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,11 @@ soak: $(STAMP)  ## simulate world after world, then fuzz every decoder, SECONDS 
 
 soak-tests: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200
+
+SAMPLE ?= 160
+SEED   ?= 1
+mutants: $(STAMP)  ## put mistakes into the core, one at a time, and count those that its tests find: make mutants SAMPLE=40
+	$(BIN)/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED)
 
 check: $(STAMP)  ## lint, format, types, direction of imports, spelling, the site of docs/
 	$(BIN)/ruff check .

@@ -16,10 +16,13 @@ committed it tells them:
 Where one commit takes several writes of the list, versions in between may be of the list before it or after it, and
 either is right; the report says how many answers these were.
 
-Besides, the process of the sidecar is looked at every half second: resident memory, open files, threads. The first
-third of the run is put beside the last one; memory that grew by more than `GROWTH_MAX` is a failure.
+Besides, the process of the sidecar is looked at every half second: resident memory, open files, threads; and every
+ten seconds how long requests took. The first third of the run is compared with the last one: memory, files and threads
+that grew by more than `GROWTH_MAX` are a failure, and so is a median latency that grew by more than `SLOWER_MAX`.
 
     python -m benchmarks.sidecar_load                          60 seconds
+    python -m benchmarks.sidecar_load --seconds 1800 --connections 16 --picture docs/img/soak.svg
+                                                               half an hour, and a picture of what the process held
     python -m benchmarks.sidecar_load --outage-seconds 60      then the store fails for so long, in three ways: 503, no
                                                                answer at all, 5 s an answer; and is well again
 
@@ -59,6 +62,7 @@ from accel.compaction.running import Committed, commit_outcome, run_group
 from accel.compaction.settings import CompactionSettings
 from accel.image import version_number
 from accel.system import SYSTEM
+from benchmarks.load_picture import Panel, picture
 from benchmarks.slow_s3 import SlowS3, Weather, slow_s3
 from benchmarks.stream_client import KEYS
 from loaders.format import RecordBatch
@@ -70,6 +74,10 @@ BUCKET: Final = "load"
 SAMPLE_SECONDS: Final = 0.5
 GROWTH_MAX: Final = 1.1
 """Memory of the last third of a run by that of the first one."""
+SLOWER_MAX: Final = 1.5
+"""The same of the median latency, which the load of the machine moves, too."""
+WINDOW_SECONDS: Final = 10.0
+"""Of requests whose latencies are one point of the picture."""
 
 HELD_KEPT_MAX: Final = 1_000
 """Of how many streams and lists it is remembered what the objects hold."""
@@ -343,6 +351,7 @@ class Client:
         self._last = self._drawn()
         self.asks_known = asks_known
         self.tally = Tally()
+        self.recent_ms: list[float] = []
 
     async def ask(self) -> None:
         """One request, drawn; compared when its answer is there."""
@@ -355,8 +364,10 @@ class Client:
             self.tally.failed.append(f"{type(error).__name__}: {error}")
             await self.close()
             return
+        took_ms = (SYSTEM.timer() - before) * 1000
         self.tally.answers[kind] += 1
-        self.tally.milliseconds[kind].append((SYSTEM.timer() - before) * 1000)
+        self.tally.milliseconds[kind].append(took_ms)
+        self.recent_ms.append(took_ms)
 
     async def close(self) -> None:
         """End the connection."""
@@ -495,6 +506,15 @@ class Sample(NamedTuple):
     state: str
 
 
+class Window(NamedTuple):
+    """How long requests took for a while, in milliseconds; and which image was the newest at its end."""
+
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    version: int
+
+
 def sample_of(process_id: int, since: float, state: str) -> Sample:
     """Look at a process, as Linux tells of it."""
     folder = Path("/proc") / str(process_id)
@@ -579,6 +599,7 @@ class Run:
     def __init__(self, plan: Plan, server: SlowS3) -> None:
         self.plan, self.server = plan, server
         self.samples: list[Sample] = []
+        self.windows: list[Window] = []
         self.phases: list[Phase] = []
         self.truth = Truth()
         self.judge = Judge(self.truth)
@@ -598,6 +619,7 @@ class Run:
                 tasks += [
                     asyncio.create_task(self._hear(commits)),
                     asyncio.create_task(self._watch(port, process_id, began)),
+                    asyncio.create_task(self._time(began)),
                 ]
                 await self._phases(seconds, outage_seconds)
                 self.is_over = True
@@ -643,6 +665,16 @@ class Run:
             self.samples.append(sample_of(process_id, began, await asyncio.to_thread(state_of, port)))
             await asyncio.sleep(SAMPLE_SECONDS)
 
+    async def _time(self, began: float) -> None:
+        while not self.is_over:
+            await asyncio.sleep(WINDOW_SECONDS)
+            recent = [took_ms for client in self.clients for took_ms in client.recent_ms]
+            for client in self.clients:
+                client.recent_ms.clear()
+            if len(recent) > 1 and not self.is_over:
+                cuts = statistics.quantiles(recent, n=100)
+                self.windows.append(Window(SYSTEM.timer() - began, cuts[49], cuts[98], self.truth.newest))
+
 
 class Flatness(NamedTuple):
     """What the process held in the first and the last third of a run: medians."""
@@ -657,17 +689,25 @@ class Flatness(NamedTuple):
         return self.last / self.first
 
 
-def flatness(samples: Sequence[Sample]) -> list[Flatness]:
-    """Resident MiB, files and threads of the first and of the last third."""
-    third = len(samples) // 3
-    return [
-        Flatness(
-            name,
-            statistics.median(getattr(each, name) for each in samples[:third]),
-            statistics.median(getattr(each, name) for each in samples[-third:]),
-        )
-        for name in ("resident_mib", "files", "threads")
-    ]
+def flatness(samples: Sequence[Sample], windows: Sequence[Window] = ()) -> list[Flatness]:
+    """Resident MiB, files, threads and milliseconds of the first and of the last third."""
+    held = [_thirds(name, [getattr(each, name) for each in samples]) for name in ("resident_mib", "files", "threads")]
+    took = [_thirds(name, [getattr(each, name) for each in windows]) for name in ("p50_ms", "p99_ms")]
+    return [*held, *took] if len(windows) >= 3 else held
+
+
+def _thirds(name: str, values: Sequence[float]) -> Flatness:
+    third = len(values) // 3
+    return (
+        Flatness(name, statistics.median(values[:third]), statistics.median(values[-third:]))
+        if third
+        else Flatness(name, 1, 1)
+    )
+
+
+def has_grown(each: Flatness) -> bool:
+    """Whether this is more than the machine's own unrest; the slowest requests are reported, and not judged."""
+    return each.growth > {"p50_ms": SLOWER_MAX, "p99_ms": float("inf")}.get(each.name, GROWTH_MAX)
 
 
 def lines_of(run: Run) -> Iterator[str]:
@@ -687,7 +727,7 @@ def lines_of(run: Run) -> Iterator[str]:
             yield from (f"  {status} {kind}: {count:,}" for (status, kind), count in sorted(tally.problems.items()))
             yield from (f"  WRONG {each[:500]}" for each in tally.wrong[:3])
             yield from (f"  FAILED {each[:500]}" for each in tally.failed[:3])
-    for each in flatness(run.samples):
+    for each in flatness(run.samples, run.windows):
         yield f"{each.name:<13} first third {each.first:,.0f}, last third {each.last:,.0f}, x {each.growth:.3f}"
     first, last = run.samples[0], run.samples[-1]
     yield f"resident MiB at the start {first.resident_mib:,.0f}, at the end {last.resident_mib:,.0f}"
@@ -701,7 +741,7 @@ def is_right(run: Run) -> bool:
     """Nothing wrong, nothing failed, nothing refused but in an outage, and nothing that grew."""
     tallies = [tally for phase in run.phases for tally in (phase.any, phase.known)]
     refused = sum(sum(each.problems.values()) for each in (run.phases[0].any, *(phase.known for phase in run.phases)))
-    grown = [each for each in flatness(run.samples) if each.growth > GROWTH_MAX]
+    grown = [each for each in flatness(run.samples, run.windows) if has_grown(each)]
     is_ready = run.samples[-1].state == "ready"
     return is_ready and not refused and not grown and not any(each.wrong or each.failed for each in tallies)
 
@@ -713,12 +753,33 @@ def _percentiles(milliseconds: Sequence[float]) -> str:
     return f"p50 {cuts[49]:,.1f} ms, p99 {cuts[98]:,.1f} ms, longest {max(milliseconds):,.0f} ms"
 
 
+def panels_of(samples: Sequence[Sample], windows: Sequence[Window]) -> list[Panel]:
+    """What is drawn: memory, files and threads, and how long requests took."""
+    at = [each.seconds / 60 for each in samples]
+    asked = [each.seconds / 60 for each in windows]
+    return [
+        Panel("resident memory, MiB", {"": list(zip(at, (each.resident_mib for each in samples), strict=True))}),
+        Panel("open files", {"": list(zip(at, (float(each.files) for each in samples), strict=True))}),
+        Panel("threads", {"": list(zip(at, (float(each.threads) for each in samples), strict=True))}),
+        Panel(
+            "a request, milliseconds",
+            {
+                "p50": list(zip(asked, (each.p50_ms for each in windows), strict=True)),
+                "p99": list(zip(asked, (each.p99_ms for each in windows), strict=True)),
+            },
+        ),
+    ]
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--seconds", default=60.0, help="Of load while the store is well; with an outage before it and after it.")
 @click.option("--outage-seconds", default=0.0, help="How long the store fails, in three ways, one after another.")
 @click.option("--connections", default=Plan().connections)
 @click.option("--seed", default=1)
-def main(seconds: float, outage_seconds: float, connections: int, seed: int) -> None:
+@click.option(
+    "--picture", "picture_file", type=click.Path(path_type=Path), help="Draw what the process held into this SVG."
+)
+def main(seconds: float, outage_seconds: float, connections: int, seed: int, picture_file: Path | None) -> None:
     """Load a sidecar, compare each answer, and say what it held."""
     os.environ.update(KEYS)
     with slow_s3(seed) as server:
@@ -726,6 +787,8 @@ def main(seconds: float, outage_seconds: float, connections: int, seed: int) -> 
         run = Run(Plan(connections=connections, seed=seed), server)
         asyncio.run(run.go(seconds, outage_seconds))
     click.echo("\n".join(lines_of(run)))
+    if picture_file is not None:
+        picture_file.write_text(picture(panels_of(run.samples, run.windows)))
     sys.exit(0 if is_right(run) else 1)
 
 

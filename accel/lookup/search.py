@@ -296,10 +296,10 @@ class Search:
     def _take_stream_objects(self) -> bool:
         """Take all that fit in a row; says whether the lookup is over."""
         starts = self.stream.object_starts
-        if not starts:
-            return False
         floor = bisect_right(starts, self.next) - 1
-        index = bisect_left(starts, starts[floor]) if floor >= 0 else 0
+        if floor < 0:
+            return False
+        index = bisect_left(starts, starts[floor])
         while index < len(starts):
             candidate = self.stream.stream_objects[index]
             index += 1

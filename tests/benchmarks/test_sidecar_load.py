@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from queue import SimpleQueue
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from accel.system import SYSTEM
 from accel.testing import LatencyStore
+from benchmarks.load_picture import HEIGHT, POINTS_MAX, picture
 from benchmarks.sidecar_load import (
     Client,
     Commit,
@@ -21,7 +24,10 @@ from benchmarks.sidecar_load import (
     Scanned,
     Tally,
     Truth,
+    Window,
     flatness,
+    has_grown,
+    panels_of,
     summed,
 )
 from loaders.store import MemoryStore
@@ -135,3 +141,33 @@ def test_growth_is_the_last_third_by_the_first_one() -> None:
     samples = [Sample(each, 100 + 10 * each, 5, 7, "ready") for each in range(9)]
     grown = {each.name: each.growth for each in flatness(samples)}
     assert grown == {"resident_mib": 170 / 110, "files": 1, "threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("samples", "windows", "grown"),
+    [
+        (lambda at: Sample(at, 100, 5, 7, "ready"), lambda at: Window(at, 10, 90 + at, at), []),
+        (lambda at: Sample(at, 100 + 3 * at, 5, 7, "ready"), lambda at: Window(at, 10, 90, at), ["resident_mib"]),
+        (lambda at: Sample(at, 100, 5 + at, 7, "ready"), lambda at: Window(at, 10, 90, at), ["files"]),
+        (lambda at: Sample(at, 100, 5, 7 + at, "ready"), lambda at: Window(at, 10, 90, at), ["threads"]),
+        (lambda at: Sample(at, 100, 5, 7, "ready"), lambda at: Window(at, 10 + 2 * at, 90, at), ["p50_ms"]),
+    ],
+    ids=["level", "memory leaks", "files leak", "threads leak", "slower and slower"],
+)
+def test_what_grows_is_found(
+    samples: Callable[[int], Sample], windows: Callable[[int], Window], grown: list[str]
+) -> None:
+    found = flatness([samples(at) for at in range(12)], [windows(at) for at in range(12)])
+    assert [each.name for each in found if has_grown(each)] == grown
+
+
+def test_the_picture_of_a_run_has_a_line_for_each_and_loses_no_peak() -> None:
+    samples = [Sample(at, 100 + 900 * (at == 777), 5, 7, "ready") for at in range(2000)]
+    windows = [Window(10 * at, 10, 90, at) for at in range(100)]
+    root = ET.fromstring(picture(panels_of(samples, windows)))  # noqa: S314 - our own picture
+    lines = list(root.iter("{http://www.w3.org/2000/svg}polyline"))
+    assert len(lines) == 5
+    heights = [float(point.split(",")[1]) for point in lines[0].attrib["points"].split()]
+    assert len(heights) <= POINTS_MAX
+    assert heights.count(min(heights)) == 1
+    assert min(heights) + 0.9 * HEIGHT == pytest.approx(max(heights))

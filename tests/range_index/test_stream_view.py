@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from range_index import Entry, StreamView
+from range_index.runs import Run
+from range_index.stream_view import LiveView
 
 starts = st.lists(st.integers(0, 50), max_size=12).map(sorted)
 
@@ -65,6 +67,13 @@ def test_a_check_finds_what_is_broken_and_shows_it(
 ) -> None:
     view = StreamView(array("q", first_offsets), array("q", ends), array("q", object_ids), frozenset(holed), 1)
     with pytest.raises(AssertionError, match=f"{broken}.*state"):
+        view.check()
+
+
+def test_the_check_of_a_view_in_the_index_looks_at_its_entries_as_well() -> None:
+    run = Run(array("q", [0, 4, 5, 9, 1, 1]), 2)
+    view = LiveView(run, frozenset(), 1, version=1, revision=0, expires=0.0, used=0.0)
+    with pytest.raises(AssertionError, match="each object once"):
         view.check()
 
 

@@ -9,6 +9,7 @@ import pytest
 from accel.errors import AccessDenied, CorruptObject, InconsistentAnswer, InvalidRequest, KeyMissing
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Ending, Request
+from accel.lookup.search import search
 from accel.lookup.steps import ImageStale
 from loaders.plan import LoadAll, Policy, Spread, Window
 from range_index import ObjectRanges
@@ -157,6 +158,39 @@ def test_known_neighbours_are_taken_without_opening_what_lies_between() -> None:
     answer = look_up(image_of(list(range(100))), driver, Request(STREAM, 40, 43, 4))
     assert [each.object_id for each in answer.objects] == [40, 41, 42]
     assert driver.opened == []
+
+
+def test_what_is_known_of_overlapping_objects_is_taken_as_a_search_would() -> None:
+    """Only the first pick may begin before the offset that is wanted: see "The rules of the answer"."""
+    contents = holding({10: (0, 10), 11: (5, 15)})
+    known = index_cache()
+    for each, held in contents.items():
+        known.learn(1, ObjectRef(each), held)
+    image = image_of([10, 11])
+    warm = look_up(image, Driver(contents, known), Request(STREAM, 0))
+    cold = look_up(image, Driver(contents), Request(STREAM, 0))
+    assert (warm.objects, warm.ending) == (cold.objects, cold.ending)
+    assert [each.object_id for each in warm.objects] == [10]
+
+
+def test_a_stream_object_that_begins_behind_the_offset_is_not_taken() -> None:
+    contents = holding({10: (0, 5)})
+    image = image_of([10], stream_objects=[(98, 5, 7), (99, 7, 9)])
+    assert ids(image, contents, 3) == [10, 98, 99]
+
+
+def test_a_hole_between_two_neighbours_is_known_when_both_have_come() -> None:
+    contents = holding({each: (each * 10, each * 10 + 9) for each in range(10)})
+    known = index_cache()
+    driver = Driver(contents, known)
+    steps = search(Request(STREAM, 49), image_of(list(contents)), known, LoadAll())
+    asked = next(steps)
+    assert len(asked.refs()) == len(contents)
+    for came in (0, 5):
+        steps.send({came: driver.open(1, ObjectRef(came))})
+    with pytest.raises(StopIteration) as over:
+        steps.send({4: driver.open(1, ObjectRef(4))})
+    assert over.value.value.ending is Ending.HOLE
 
 
 def test_a_stale_floor_does_not_hide_the_entry_below_it() -> None:
