@@ -1,8 +1,9 @@
 """Is a history linearizable: could each operation have happened at one moment between its begin and its end?
 
 The algorithm is that of Wing and Gong, with Lowe's memory of configurations: a depth-first search through all orders
-that respect real time. Next in an order may be any operation that began before the first end among those not in it. Which of them the order has, and the state that they led to, is a configuration; one that was met before is not
-searched again, as what follows depends on nothing else.
+that respect real time. Next in an order may be any operation that began before the first end among those not in it.
+Which of them the order has, and the state that they led to, is a configuration; one that was met before is not searched
+again, as what follows depends on nothing else.
 
 An operation without an end (its process was killed, or its reply was lost) may have happened at any moment after its
 begin, or never. It is in an order only where the search puts it there, and is dropped once its model says that it could

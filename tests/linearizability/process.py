@@ -62,8 +62,8 @@ FORMAT = FormatRecord(
     prepared_seconds=4.0,
     orphan_seconds=14.0,
 )
-"""A process may be held up for 10 seconds between the time that it notes for a retired object and the write of that note:
-retention less the age of an image. A stop and a late request are shorter together; all other times are shorter."""
+"""A process may be held up for 10 seconds between the time that it notes for a retired object and the write of this
+note: retention less the age of an image. A stop and a late request together are shorter, as are all other times."""
 
 SETTINGS = CatalogSettings(
     parallel_requests=4, ids_block=8, ids_ahead=2, checkpoint_commits=5, stream_objects_in_list_max=3
