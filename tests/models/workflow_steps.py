@@ -1,6 +1,6 @@
 """The workflows of a stream as step machines, one call of the store or the host a step. See `test_interleavings`.
 
-Written from docs/explanation/history.md ("Whose workflow it is"), not from the code. A mutant is the same with one
+Written from docs/explanation/history.md ("Workflow ownership"), not from the code. A mutant is the same with one
 mistake.
 """
 

@@ -17,7 +17,7 @@ those that were asked for from afar (`is_kept`) keep their last status, so that 
 
 Threads: all values are immutable.
 
-Source: docs/explanation/history.md, "Whose workflow it is".
+Source: docs/explanation/history.md, "Workflow ownership".
 """
 
 from __future__ import annotations

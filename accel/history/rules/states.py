@@ -40,7 +40,7 @@ allowed then.
 
 Threads: the records are immutable.
 
-Source: PDP-35 and the upstream system; docs/explanation/history.md, "Whose workflow it is".
+Source: PDP-35 and the upstream system; docs/explanation/history.md, "Workflow ownership".
 """
 
 from __future__ import annotations

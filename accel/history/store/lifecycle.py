@@ -28,7 +28,7 @@ All of it can be repeated, by any process, after a crash: keys are created if ab
 what is missing already is tolerated by deletion. The entry is written by `names`. A late repeat is harmless: ids of
 segments do not come again, as numbers go on, and no other stream has tables with this unique id in their names.
 
-Source: PDP-35 and the upstream system; docs/explanation/history.md, "Creating, sealing, deleting".
+Source: PDP-35 and the upstream system; docs/explanation/history.md, "Creation, sealing and deletion".
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ What follows from it:
 - A process that finds the stream taken helps, or leaves it. `recover` reads the id, reads the request, and carries the
   plan out, perhaps beside the process that began.
 - A process that is late by an hour ends nobody's workflow but its own: the state holds another id, or none. Its steps
-  do nothing any more, since each is one of these (docs/explanation/history.md, "Each write, and why it may come late"):
+  do nothing any more, since each is one of these (tests/accel/history/store/writes.md):
   created if absent, with content that follows from the plan and from records that never change;
   monotonic (the current epoch, the chunk of history, the index of times);
   a compare-and-set on a record that names its last workflow (truncation, configuration);
@@ -28,7 +28,7 @@ What follows from it:
 
 A request without a state, or a state without a request, never outlives `recover` (`Recovering`).
 
-Source: docs/explanation/history.md, "Whose workflow it is". tests/accel/history/store/test_interleavings.py checks the
+Source: docs/explanation/history.md, "Workflow ownership". tests/accel/history/store/test_interleavings.py checks the
 argument.
 """
 

@@ -199,7 +199,7 @@ class Recovering:
                 raise IllegalState(
                     f"expected the request of workflow {versioned.value.workflow_id}, "
                     f"which has {self._parts.stream}, found"
-                    " none: it was deleted from outside; docs/explanation/history.md, 'Repair', says what can be done"
+                    " none: it was deleted from outside; see docs/operations/repair.md, 'A record of a stream'"
                 )
         raise OperationNotAllowed("expected workflows of others to end, found one after the other: try again")
 

@@ -23,7 +23,7 @@ It may run beside workflows, and beside other repairs:
 So a workflow that has the stream and stopped at a damaged record does not keep the repair from rebuilding that record;
 `recover` carries the workflow out afterwards.
 
-Source: docs/explanation/history.md, "Repair".
+Source: docs/operations/repair.md, "A record of a stream".
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ change. Segments of one epoch share out all keys from 0 up to 1, none twice. Sin
 open transaction wait by transaction, with the positions of their keys, because the segments may change before it is
 committed.
 
-No clock, no store. Source: docs/explanation/history.md, "Words".
+No clock, no store. Source: docs/explanation/history.md, "Terms".
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What went wrong in the system whose design this is, as its threads tell, done once more through `Stream`.
 
-Pitfalls that other tests hold already are listed with them in docs/explanation/history.md, "Pitfalls of others".
+tests/accel/history/pitfalls.md lists all of them, with the tests in other files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The list of writes in docs/explanation/history.md is complete: every write of every workflow, and no other.
+"""The list of writes in writes.md is complete: every write of every workflow, and no other.
 
 Each workflow runs over a store and a host that record what is written and ordered: which key, and under which
 condition. `WRITES` says the discipline of each; the page says the same, with the argument. Workflows that make and
@@ -8,6 +8,7 @@ delete streams and scopes are not among them, nor are marks of processors.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -20,7 +21,7 @@ from loaders.store.decorated import DecoratedStore
 from tests.accel.history.store.acts import WORKS, scaled, transactions_of_before, transactions_of_today, two_segments
 from tests.accel.history.store.bench import Bench, ids
 from tests.conformance.history_world import SCOPE, STREAM
-from tests.docs.pages import page_named, table_rows
+from tests.docs.pages import table_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -227,9 +228,12 @@ def test_every_workflow_writes_what_the_list_says_and_nothing_else() -> None:
     assert found == WRITES.keys()
 
 
+PAGE = Path(__file__).with_name("writes.md")
+
+
 def told() -> dict[Write, str]:
     """What the page says."""
-    rows = [row for row in table_rows(page_named("history")) if len(row) == 4 and row[1] in _HOW]
+    rows = [row for row in table_rows(PAGE) if len(row) == 4 and row[1] in _HOW]
     found: dict[Write, str] = {}
     for key, how, discipline, why in rows:
         assert len(why) > 10, key
