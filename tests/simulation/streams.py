@@ -12,7 +12,7 @@ transaction, so an order is known for each word and key.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -33,6 +33,7 @@ from accel.errors import (
     ScaleConflict,
     ScalePrecondition,
     SegmentsElsewhere,
+    StreamsReleased,
     WriterStalled,
 )
 from accel.history.rules.configuration import StreamConfiguration
@@ -61,6 +62,7 @@ GROUP = "team"
 READ = Settings(parallel_loads=1, hedge_percent=0)
 LOST = 0.03
 IN_VAIN_MAX = 3
+SPLITS_MAX = 4
 NOT_DONE = (
     SegmentsElsewhere,
     OperationNotAllowed,
@@ -548,6 +550,25 @@ def _read_rest_of_group(machine: Machine) -> None:
         raise Violation(f"{len(lost)} acknowledged events were not given to the group: {sorted(lost)[:5]}")
 
 
+def _split_at_the_end(peers: Sequence[SimulatedPeer], stream: Stream) -> None:
+    """The stream takes a scale. What was read before may have taken longer than a lease: owners renew theirs first.
+
+    A split that takes longer than a lease, too, loses segments to another owner on its way (`StreamsReleased`), and
+    `recover` completes it.
+    """
+    epoch = stream.current_epoch().epoch
+    for _ in range(SPLITS_MAX):
+        for peer in peers:
+            peer.registration.renew()
+            with suppress(*NOT_DONE):
+                peer.stream().recover()
+        if stream.current_epoch().epoch == epoch:
+            with suppress(StreamsReleased, SegmentsElsewhere):
+                stream.split(stream.active_segments().ids.tolist()[0])
+    if stream.current_epoch().epoch != epoch + 1:
+        raise Violation(f"expected that a scale is taken, found epoch {stream.current_epoch().epoch}")
+
+
 def settle_stream(machine: Machine) -> None:
     """All owners are there, and nothing is lost on the way: workflows come to their ends, and all is found.
 
@@ -577,10 +598,7 @@ def settle_stream(machine: Machine) -> None:
             found = [Said.of(event.payload) for event in reader]
             shared.check_found(found, shared.durable, position.before)
     _read_rest_of_group(machine)
-    epoch = stream.current_epoch().epoch
-    stream.split(stream.active_segments().ids.tolist()[0])
-    if stream.current_epoch().epoch != epoch + 1:
-        raise Violation(f"expected that a scale is taken, found epoch {stream.current_epoch().epoch}")
+    _split_at_the_end(peers, stream)
     stream.recover()  # a request that could still take the stream is spent once another workflow has run
     if any(not each.has_ended for each in stream.requests()):
         raise Violation(f"expected no request that goes on for ever, found {stream.requests()}")
