@@ -76,15 +76,17 @@ EditRule = Callable[[StreamShard, Ids, Ids], StreamShard | None]
 """(shard, stream ids, an offset for each) -> the shard that follows, or None."""
 
 
-def open_ranges(parts: CatalogParts, node_id: int, session_number: int, wanted: Mapping[int, int | None]) -> Rows:
-    """Open streams on a node; gives their open ranges, OWNED_RANGE rows.
+def open_ranges(
+    parts: CatalogParts, node_id: int, session_number: int, wanted: Mapping[int, int | None], *, reopens: bool = True
+) -> Rows:
+    """Open streams on a node; returns their open ranges, OWNED_RANGE rows. Without `reopens`, closed ones stay closed.
 
     Raises:
         CommitRefused: see `stream_shards.with_open_ranges`.
     """
 
     def rule(shard: StreamShard, ids: Ids, offsets: Ids) -> StreamShard | None:
-        return with_open_ranges(shard, ids, node_id, session_number, offsets)
+        return with_open_ranges(shard, ids, node_id, session_number, offsets, reopens=reopens)
 
     asked = {stream_id: OPEN if start is None else start for stream_id, start in wanted.items()}
     shards = edit_shards(parts, asked, rule)

@@ -126,7 +126,13 @@ Column = NDArray[np.int64]
 
 
 def with_open_ranges(
-    now: StreamShard, stream_ids: ArrayLike, node_id: int, session_number: int, starts: ArrayLike = OPEN
+    now: StreamShard,
+    stream_ids: ArrayLike,
+    node_id: int,
+    session_number: int,
+    starts: ArrayLike = OPEN,
+    *,
+    reopens: bool = True,
 ) -> StreamShard | None:
     """Open streams on a node: it may write them from where they end.
 
@@ -138,6 +144,7 @@ def with_open_ranges(
         node_id: the node.
         session_number: of its session; stands in the range.
         starts: for each stream where the caller believes that it ends; -1 (the default, for all) = no matter where.
+        reopens: whether streams that were closed are continued; else they stay closed.
 
     Raises:
         CommitRefused: a stream that is open on another node, or that does not end where the caller believes.
@@ -154,9 +161,9 @@ def with_open_ranges(
     _refuse(where, ids[known], beside, "a start where the stream ended", start=wanted[known], end=ranges["end"])
     begun = ids[~known]
     begin = np.where(wanted[~known] == OPEN, 0, wanted[~known])
-    if not len(begun) and is_open.all():
+    continued = ranges[~is_open] if reopens else ranges[:0]
+    if not len(begun) and not len(continued):
         return None
-    continued = ranges[~is_open]
     opened = make_rows(
         OWNED_RANGE,
         stream_id=np.concatenate((begun, continued["stream_id"])),

@@ -331,11 +331,13 @@ class NodeWriter:
         """List an object of one stream that continues it; `commit_upload` with nothing else."""
         self.commit_upload(None, stream_objects={stream_id: stream_object})
 
-    def open_streams(self, streams: Iterable[int] | Mapping[int, int | None]) -> None:
+    def open_streams(self, streams: Iterable[int] | Mapping[int, int | None], *, reopens: bool = True) -> None:
         """Begin to write streams on this node: one conditional write a shard that is touched.
 
         Args:
             streams: their ids; or {stream id: first offset} for streams that are new and do not start at 0.
+            reopens: whether streams that were closed are continued, the default; else they stay closed, and `end`
+                returns None for them. The write itself decides it, whatever was read before.
 
         Raises:
             CommitRefused: a stream is open on another node, or known with another end. Streams of other shards may
@@ -348,7 +350,7 @@ class NodeWriter:
             back = self._releases.to_take_back(self._parts, wanted)
             if back:
                 self._adopt(move_streams(self._parts, self.node_id, self.session_number, back))
-            self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted))
+            self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted, reopens=reopens))
 
     def take_over(self, streams: Mapping[int, int], keep: KeepNumbers | None = None) -> dict[int, int]:
         """Continue streams that other nodes have open: nodes that are dead, as the caller believes.

@@ -499,6 +499,9 @@ class OpenSegments:
             if segment_id not in sealed and segment_id not in elsewhere
         }
         self.begin(to_open.values())
+        for segment_id, span in self._sealed_meanwhile(to_open).items():
+            sealed[segment_id] = span
+            del to_open[segment_id]
         opened = map_bounded(self._executor, lambda item: self._opened(name, *item), to_open.items())
         self._restore([segment for segment in opened if segment.index.end_offset < segment.end])
         self._read_numbers([segment for segment in opened if segment.end])
@@ -510,15 +513,21 @@ class OpenSegments:
             self._tell()
         return FoundSegments(segments, sealed, elsewhere)
 
+    def _sealed_meanwhile(self, to_open: Mapping[int, int]) -> dict[int, StreamSpan]:
+        """Of {segment id: stream id} those whose stream was closed after it was asked for, by a scale or a seal."""
+        closed = {item: stream_id for item, stream_id in to_open.items() if self.node.end(stream_id) is None}
+        spans = stream_spans(self.catalog.parts, closed.values())
+        return {segment_id: spans[stream_id] for segment_id, stream_id in closed.items()}
+
     def begin(self, stream_ids: Collection[int]) -> None:
-        """See to it that streams are open on the node.
+        """Open streams on the node, except those that were closed: a segment is sealed by closing its stream.
 
         Raises:
             CommitRefused: one that another node has open.
         """
         absent = [segment_id for segment_id in stream_ids if self.node.end(segment_id) is None]
         if absent:
-            self.node.open_streams(absent)
+            self.node.open_streams(absent, reopens=False)
 
     def durable_end(self, segment: OpenSegment) -> int:
         """Where the durable data of a segment ends.

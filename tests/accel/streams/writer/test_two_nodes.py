@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
+from accel.catalog.parts import CatalogParts
 from accel.errors import AccelError, CommitRefused, IllegalState, SegmentsElsewhere
 from accel.history.rules.requests import RequestStatus
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
+from accel.streams import open_segments
+from accel.streams.segment_directory import StreamSpan
 from accel.streams.settings import StreamWriterSettings
 from accel.testing import Fault, FaultStore
 from loaders.store.decorated import OPERATIONS, WRITES
@@ -62,6 +65,30 @@ def test_a_requested_scale_beside_a_writer_loses_no_event(world: World) -> None:
     batches = world.batches()
     assert asking(world).cuts.sealed_size(0) == sum(len(each) for each in batches[0]) > 0
     world.check_times()
+
+
+def test_a_segment_that_is_sealed_while_another_node_opens_it_takes_no_events(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other node found the segment new, and continued it after its end: acknowledged events behind a seal."""
+    asked = open_segments.stream_spans
+    with world.process() as process, world.process(node_id=OTHER) as late:
+        stream = process.stream()
+
+        def spans_then_scale(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
+            monkeypatch.setattr(open_segments, "stream_spans", asked)
+            found = asked(parts, stream_ids)
+            stream.scale(ids_of("0@0"), HALVES)
+            return found
+
+        monkeypatch.setattr(open_segments, "stream_spans", spans_then_scale)
+        with late.writer() as writer:
+            writer.write_many(numbered(20))
+            writer.flush()
+        assert stream.current_epoch().epoch == 1
+    assert sorted(world.payloads()) == payloads(numbered(20))
+    assert world.batches()[0] == []
+    assert asking(world).cuts.sealed_size(0) == 0
 
 
 def test_a_broker_that_does_not_flush_looks_in_its_loop(world: World) -> None:
