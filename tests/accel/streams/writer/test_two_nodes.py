@@ -12,8 +12,7 @@ from accel.history.rules.requests import RequestStatus
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
-from accel.streams import open_segments
-from accel.streams.segment_directory import StreamSpan
+from accel.streams.segment_directory import StreamSpan, stream_spans
 from accel.streams.settings import StreamWriterSettings
 from accel.testing import Fault, FaultStore
 from loaders.store.decorated import OPERATIONS, WRITES
@@ -71,17 +70,17 @@ def test_a_segment_that_is_sealed_while_another_node_opens_it_takes_no_events(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other node found the segment new, and continued it after its end: acknowledged events behind a seal."""
-    asked = open_segments.stream_spans
+    name = "accel.streams.open_segments.stream_spans"
     with world.process() as process, world.process(node_id=OTHER) as late:
         stream = process.stream()
 
         def spans_then_scale(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
-            monkeypatch.setattr(open_segments, "stream_spans", asked)
-            found = asked(parts, stream_ids)
+            monkeypatch.setattr(name, stream_spans)
+            found = stream_spans(parts, stream_ids)
             stream.scale(ids_of("0@0"), HALVES)
             return found
 
-        monkeypatch.setattr(open_segments, "stream_spans", spans_then_scale)
+        monkeypatch.setattr(name, spans_then_scale)
         with late.writer() as writer:
             writer.write_many(numbered(20))
             writer.flush()
