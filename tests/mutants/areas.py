@@ -54,7 +54,7 @@ AREAS: Final = (
         _tests(
             "accel/catalog",
             "list_collection list_undo stream_ranges stream_objects list_commits compaction_check stream_model "
-            "list_model discarding undoable image_builder facts catalog verifying undoing take_over collecting "
+            "list_model checks discarding undoable image_builder facts catalog verifying undoing take_over collecting "
             "node_writer uploading restoring edges crashes",
         ),
     ),

@@ -5,5 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-EQUIVALENT: Final[Mapping[str, str]] = {}
+_MESSAGE: Final = "only the number of examples in the message of an error"
+
+EQUIVALENT: Final[Mapping[str, str]] = {
+    "accel/history/rules/scaling.py::_refuse_ranges: "
+    "list(request.new_ranges)[:5] -> list(request.new_ranges)[:6]": _MESSAGE,
+    "accel/catalog/stream_shards.py::_refuse_unless_closed: '; '.join((f\"[{row['start']}, {row['end']}) of node "
+    "{row['node_id']}\" for row in ranges[-5:])) -> '; '.join((f\"[{row['start']}, {row['end']}) of node "
+    "{row['node_id']}\" for row in ranges[-4:]))": _MESSAGE,
+    "accel/catalog/node_list.py::_refuse_differences: raise CommitRefused(f'{where}: expected objects of disjoint order "
+    "ids, found {some(pair)}: an earlier undo lies between') -> pass": (
+        "objects whose spans overlap are not all of the earlier version, which the next check refuses as well"
+    ),
+}
 """`Mutant.key` -> why. Those that only cost requests are none of these: tests count requests."""

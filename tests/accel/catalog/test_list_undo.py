@@ -82,6 +82,7 @@ def test_epoch_and_promises_stay_as_they_are() -> None:
 def test_where_nothing_was_taken_out_there_is_nothing_to_undo() -> None:
     earlier = list_of(10, 11)
     assert after_undo(uploaded(earlier, 12), earlier, NOW_MS) is None
+    assert after_undo(earlier, earlier, NOW_MS) is None
     result = undo(compacted(earlier, [10, 11], 20), earlier)
     assert after_undo(result.node_list, earlier, NOW_MS) is None
 

@@ -9,6 +9,7 @@ from accel.catalog.records import OPEN, StreamShard
 from accel.catalog.stream_shards import (
     check_shard,
     with_closed_ranges,
+    with_moved_ranges,
     with_open_ranges,
     with_starts,
     with_stream_objects,
@@ -53,6 +54,25 @@ def test_a_stream_continues_on_the_next_node_where_it_ended() -> None:
 
 def test_opening_again_on_the_same_node_changes_nothing() -> None:
     assert with_open_ranges(moved_twice(), [3, 5], NODE, 9, [25, OPEN]) is None
+
+
+def test_ranges_move_once_to_one_session() -> None:
+    bucket = bucket_of_streams(3, 5)
+    seen = bucket.ranges.copy()
+    moved = with_moved_ranges(bucket, seen, [10, 7], OTHER, 6)
+    assert ranges_of(moved, 3) == [(0, 0, 10, NODE), (1, 10, OPEN, OTHER)]
+    assert with_moved_ranges(moved, seen, [10, 7], OTHER, 6) is moved
+    for node_id, session_number in ((OTHER, 5), (NODE, 6)):
+        with pytest.raises(CommitRefused, match="expected the range that was released, still open"):
+            with_moved_ranges(moved, seen, [10, 7], node_id, session_number)
+
+
+def test_closed_streams_stay_closed_where_they_are_not_to_be_continued() -> None:
+    bucket = done(with_closed_ranges(bucket_of_streams(3, 5), 3, NODE, 10))
+    assert with_open_ranges(bucket, [3], OTHER, 6, reopens=False) is None
+    opened = done(with_open_ranges(bucket, [3, 9], OTHER, 6, reopens=False))
+    assert ranges_of(opened, 3) == [(0, 0, 10, NODE)]
+    assert ranges_of(opened, 9) == [(0, 0, OPEN, OTHER)]
 
 
 def test_known_and_new_streams_are_opened_together() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from accel.errors import IllegalState
 from accel.history.rules import transactions
-from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.epochs import EpochRecord, delta_of, record_of
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import split_range
 from accel.history.rules.states import first_epoch
@@ -86,6 +86,21 @@ def test_duplicates_have_the_old_numbers_and_ranges_under_ids_of_their_own() -> 
     assert (again.splits, again.merges) == (active.splits + 1, active.merges + 2)
     assert needs_rolling(active, old)
     assert not needs_rolling(again, old)
+
+
+def test_the_record_of_an_epoch_follows_from_what_changed_in_it() -> None:
+    world = World()
+    world.initialize(2, 1000, min_segments=1)
+    world.scale(ScaleRequest((0, 1), split_range(0.0, 1.0, 3), 1001), {})
+    first, scaled = world.epoch(0), world.current
+    rolled = repeat_transaction_epoch(scaled, first, 1500)
+    for record, before, reference in ((first, None, None), (scaled, first, None), (rolled, scaled, first)):
+        assert record_of(delta_of(record, before), before, reference) == record
+    for wrong in (None, scaled):
+        with pytest.raises(ValueError, match="expected epoch 0"):
+            record_of(delta_of(rolled, scaled), scaled, wrong)
+    with pytest.raises(ValueError, match="expected the epoch before 2"):
+        record_of(delta_of(rolled, scaled), first, first)
 
 
 def test_a_commit_rolls_from_one_epoch_only() -> None:

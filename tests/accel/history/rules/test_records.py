@@ -32,7 +32,7 @@ from accel.history.rules.transactions import (
     CompletedTransaction,
     TransactionStatus,
 )
-from accel.history.rules.values import IdMap, IdSet, make_id, make_transaction_id
+from accel.history.rules.values import IdMap, IdSet, integers, make_id, make_transaction_id
 
 FIRST = first_epoch(2, 1000)
 HALVES = FIRST.segments
@@ -150,6 +150,14 @@ def test_columns_cannot_be_written_to() -> None:
     for column in (HALVES.rows, HALVES.ids, HALVES.ranges.starts, IdMap([1], [2]).values_array, IdSet([1]).ids):
         with pytest.raises(ValueError, match="read-only"):
             column[0] = 0
+
+
+def test_a_column_is_taken_over_and_cannot_be_changed() -> None:
+    column = integers([1, 2])
+    with pytest.raises(ValueError, match="read-only"):
+        column[0] = 0
+    with pytest.raises(ValueError, match="expected one column of numbers, found 2 dimensions"):
+        integers([[1], [2]])
 
 
 def test_a_chunk_grows_by_the_next_epoch_only() -> None:
