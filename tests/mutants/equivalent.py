@@ -13,8 +13,8 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "accel/catalog/stream_shards.py::_refuse_unless_closed: '; '.join((f\"[{row['start']}, {row['end']}) of node "
     "{row['node_id']}\" for row in ranges[-5:])) -> '; '.join((f\"[{row['start']}, {row['end']}) of node "
     "{row['node_id']}\" for row in ranges[-4:]))": _MESSAGE,
-    "accel/catalog/node_list.py::_refuse_differences: raise CommitRefused(f'{where}: expected objects of disjoint order "
-    "ids, found {some(pair)}: an earlier undo lies between') -> pass": (
+    "accel/catalog/node_list.py::_refuse_differences: raise CommitRefused(f'{where}: expected objects of disjoint "
+    "order ids, found {some(pair)}: an earlier undo lies between') -> pass": (
         "objects whose spans overlap are not all of the earlier version, which the next check refuses as well"
     ),
 }
