@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,19 +25,15 @@ from accel import (
     StreamWriter,
 )
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
-from accel.cli.stream.events import ORDERS, StreamRead, read
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from accel.streams.rules.arrival_order import Orderer, Standing
 from accel.streams.rules.group_state import READERS_MAX
-from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
-from accel.streams.settings import ScalingSettings, SegmentsSettings, StreamWriterSettings
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
 from range_index.segment_times import RecordBounds, search
 from tests.docs.pages import page_named, table_rows
-from tests.docs.test_tables import shown
 
 PAGE = page_named("reading")
 TEXT = PAGE.read_text()
@@ -48,49 +43,6 @@ ROWS = table_rows(PAGE)
 def code(text: str) -> list[str]:
     """What stands in backticks."""
     return re.findall(r"`([^`]+)`", text)
-
-
-def told(heading: str) -> dict[str, str]:
-    """The names of a table and what stands beside each, by the head of its first column."""
-    start = next(at for at, row in enumerate(ROWS) if row[0] == heading)
-    found: dict[str, str] = {}
-    for row in ROWS[start + 2 :]:
-        if not row[0].startswith("`"):
-            break
-        found.update(dict.fromkeys(code(row[0]), row[1]))
-    return found
-
-
-@pytest.mark.parametrize("settings", [ReaderSettings, StreamWriterSettings, SegmentsSettings])
-def test_settings_stand_in_the_page_with_their_defaults(settings: Any) -> None:
-    chosen = settings()
-    expected = {each.name: shown(getattr(chosen, each.name)) for each in dataclasses.fields(settings)}
-    if "scaling" in expected:
-        expected["scaling"] = "`ScalingSettings()`"
-    assert told(f"setting of `{settings.__name__}`") == expected
-
-
-def test_settings_of_scaling_stand_in_the_page_with_their_defaults() -> None:
-    def written(name: str, value: Any) -> str:
-        numbers = ", ".join(f"{each:g}" for each in value) if isinstance(value, tuple) else f"{value:g}"
-        unit = " s" if name.endswith("_seconds") else ""
-        return str(value) if isinstance(value, bool) else numbers + unit
-
-    chosen = ScalingSettings()
-    expected = {each.name: written(each.name, getattr(chosen, each.name)) for each in dataclasses.fields(chosen)}
-    assert told("setting of `ScalingSettings`") == expected
-
-
-def test_options_of_the_command_stand_in_the_page() -> None:
-    named = set(told("option"))
-    wanted = {
-        name
-        for param in read.params
-        for name in param.opts
-        if param.name in {each.name for each in dataclasses.fields(StreamRead)}
-    }
-    assert wanted | {"--scope", "--stream", "--payload", "--fields"} == named
-    assert set(ORDERS) == {told("option")["--order"].strip("`"), "segment"}
 
 
 def test_the_orderer_does_what_the_table_says() -> None:
