@@ -178,8 +178,7 @@ class CatalogDamaged(CatalogError):
 
     advice = (
         "stop accel catalog gc and the writers, and put the key that the message names back from the bucket's versions "
-        "or a backup (docs/explanation/catalog.md, 'A key that was lost'; docs/operations/operations.md, "
-        "'A key that is damaged or gone'); "
+        "or a backup (docs/operations/repair.md, 'A key that does not decode'); "
         "then run accel catalog verify, and accel catalog restored if a counter is gone or an older version came back"
     )
 
@@ -194,8 +193,8 @@ class CatalogWentBack(CatalogError):
     """
 
     advice = (
-        "the bucket or this key was put back from a copy: stop writers, and see 'A bucket that was put back' in "
-        "docs/operations/operations.md; accel catalog restored lets readers go on with what is there now"
+        'the bucket or this key was put back from a copy: stop writers, and see "A bucket from yesterday\'s backup" in '
+        "docs/operations/repair.md; accel catalog restored lets readers go on with what is there now"
     )
 
     def __init__(self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None) -> None:

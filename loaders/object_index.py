@@ -91,7 +91,20 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class LoaderStats:
-    """Counts since the start, and what is kept now; `open_seconds` is how long openings took that did not fail."""
+    """Counts since the start, and sizes now.
+
+    Args:
+        opened: objects opened by requests.
+        failed: openings that failed.
+        joined: openings that waited for the request of another caller.
+        cached: openings answered from the cache of block indexes.
+        second_requests: openings that took a second request, as the size of the index was guessed too small.
+        bytes_read: bytes of openings.
+        kept_objects: block indexes in the cache now.
+        kept_bytes, kept_bytes_max: their memory now, and its bound.
+        evicted_objects, evicted_bytes: block indexes that left the cache for want of room.
+        open_seconds: how long successful openings took.
+    """
 
     opened: int
     failed: int

@@ -79,7 +79,14 @@ class LookupStats:
 
 @dataclass(frozen=True, slots=True)
 class IndexCacheStats:
-    """Sizes and counts of the index and the filters, and how many streams broke the order of their node's list."""
+    """Sizes and counts of the index and the filters.
+
+    Args:
+        range_index: of the index.
+        filters: of the filters.
+        unordered_views: times that a stream was found to break the order of its node's list.
+        hashed_ids_bytes: memory of the table of remembered hashes.
+    """
 
     range_index: IndexStatistics
     filters: StoreStats

@@ -7,6 +7,7 @@ order. Links of a page that lead out of docs/ become plain text, unless the page
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ FROM_ROOT: Final = {
 _LINK: Final = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<path>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
 _FENCE: Final = re.compile(r"(^`{3,}.*?^`{3,}$)", re.MULTILINE | re.DOTALL)
 
-_SETTINGS: Final = (
+SETTINGS: Final = (
     ("Lookups: an accelerator", "accel.settings.Settings"),
     ("Requests to the store", "loaders.backoff.RetrySettings"),
     ("The S3 client", "loaders.store.open.S3Settings"),
@@ -52,11 +53,25 @@ _SETTINGS: Final = (
     ("The sidecar", "accel.server.settings.SidecarSettings"),
 )
 
+COUNTERS: Final = (
+    "accel.lookup.stats.AcceleratorStats",
+    "accel.lookup.stats.LookupStats",
+    "accel.lookup.stats.IndexCacheStats",
+    "range_index.IndexStatistics",
+    "bloom.StoreStats",
+    "loaders.object_index.LoaderStats",
+    "accel.lookup.stats.HintStats",
+    "loaders.store.hedged.HedgeStats",
+    "loaders.counting.CacheStats",
+)
+
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the generated pages and those of the root."""
     pages = {
         "reference/cli.md": _command_line(),
+        "reference/counters.md": _counters(),
+        "reference/errors.md": _errors(),
         "reference/metrics.md": _metrics(),
         "reference/python.md": _python(),
         "reference/settings.md": _settings(),
@@ -102,12 +117,12 @@ Every command with its options, as `--help` prints them.
 
 
 def _settings() -> str:
-    sections = "".join(f"## {title}\n\n::: {name}\n\n" for title, name in _SETTINGS)
+    sections = "".join(f"## {title}\n\n::: {name}\n\n" for title, name in SETTINGS)
     return f"# Settings\n\nAll settings are frozen values, with these defaults.\n\n{sections}"
 
 
 def _python() -> str:
-    settings = {name.rpartition(".")[2] for _, name in _SETTINGS}
+    settings = {name.rpartition(".")[2] for _, name in SETTINGS}
     names = sorted(set(accel.__all__) - settings, key=str.lower)
     errors = [name for name in names if name in dir(accel.errors)]
     others = [name for name in names if name not in errors]
@@ -123,6 +138,26 @@ def _python() -> str:
 
 def _references(title: str, names: Iterable[str]) -> list[str]:
     return [f"## {title}\n", *(f"::: {name}\n" for name in names)]
+
+
+def _counters() -> str:
+    return "\n".join(
+        [
+            "# Counters\n\nWhat `ReadAccelerator.stats()` and the sidecar's `/v1/stats` report.\n",
+            *(f"::: {name}\n" for name in COUNTERS),
+        ]
+    )
+
+
+def _errors() -> str:
+    """Each error: its meaning, whether a repetition may help, and its advice."""
+    rows = []
+    for name in sorted(accel.errors.__all__):
+        error = getattr(accel.errors, name)
+        meaning = (inspect.getdoc(error) or "").partition("\n\n")[0].replace("\n", " ")
+        rows.append(f"| `{name}` | {meaning} | {'yes' if error.retryable else ''} | {error.advice} |")
+    head = "# Errors\n\nAll errors descend from `AccelError`. The message has the details.\n\n"
+    return head + "| error | meaning | retryable | advice |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
 
 
 def _metrics() -> str:

@@ -19,7 +19,7 @@ from loaders.tables import FormatRecord
 from loaders.tables.envelope import VALUE_START
 from tests.docs.pages import page_named, table_rows
 
-OPERATIONS = page_named("operations")
+COST = page_named("cost")
 HOW_IT_WORKS = page_named("how-it-works")
 MONTH_SECONDS = 30 * 86_400
 GET_USD, PUT_USD = 0.0004 / 1000, 0.005 / 1000
@@ -28,8 +28,8 @@ NODES = following.NODES
 
 
 def rows_of(first_cell: str) -> list[list[str]]:
-    """The rows of the operations page whose first cell matches."""
-    return [row for row in table_rows(OPERATIONS) if re.fullmatch(first_cell, row[0])]
+    """The rows of the page whose first cell matches."""
+    return [row for row in table_rows(COST) if re.fullmatch(first_cell, row[0])]
 
 
 def requests_a_refresh(shards: int) -> int:
@@ -74,7 +74,7 @@ def test_the_costs_of_a_month_are_requests_times_prices(what: str, gets: int, pu
 
 def test_the_costs_of_a_day_are_those_of_the_published_table() -> None:
     [load_all, spread] = [_tenth_at_random()[column] for column in (0, 4)]
-    text = " ".join(OPERATIONS.read_text().split())
+    text = " ".join(COST.read_text().split())
     told = re.search(
         r"at ([0-9.]+) USD a million .*?: ([0-9,]+) GETs each with spread is ([0-9,]+) USD a day; "
         r"([0-9,]+) GETs each, opening everything, is ([0-9,]+)\.",
@@ -125,7 +125,7 @@ def test_the_bytes_of_a_shard_are_what_the_page_says() -> None:
     for row in rows_of(r"\d+ shards.*"):
         told_kilobytes = int(row[3].removesuffix(" KB"))
         assert shard_bytes(200_000, int(row[0].split()[0])) / 1000 == pytest.approx(told_kilobytes, rel=0.05)
-    assert "a million of them in 32\nshards make 170 KB each" in OPERATIONS.read_text()
+    assert "a million of them in 32\nshards make 170 KB each" in COST.read_text()
     assert shard_bytes(1_000_000, 32) / 1000 == pytest.approx(170, rel=0.1)
 
 
