@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
-import click
 import pytest
 
-from accel.cli.main import main
 from spark_jobs.tasks import StoreSpec
-from tests.docs.pages import blocks, page_named, table_rows
+from tests.docs.pages import blocks, page_named
 from tests.spark_jobs.worlds import fill, make_catalog
 
 if TYPE_CHECKING:
@@ -87,22 +84,3 @@ def test_the_code_of_the_page_runs(bucket: StoreSpec) -> None:
     assert namespace["compacted"]["rewritten_objects"].tolist() == [0]
     assert namespace["built"].row()["covered_objects"] == 5
     assert namespace["total"] == 3
-
-
-@pytest.mark.parametrize(
-    "command", ["compact", "build-filters", "build-snapshot", "build-hints", "verify", "gc", "run-all", "retention"]
-)
-def test_the_page_names_every_option_and_its_default(command: str) -> None:
-    context = click.Context(main)
-    group = main.get_command(context, "job")
-    assert isinstance(group, click.Group)
-    found = group.get_command(context, command)
-    assert found is not None
-    rows = {name: row[1] for row in table_rows(PAGE) for name in re.findall(r"`(--[a-z-]+)`", row[0])}
-    for param in found.params:
-        if not isinstance(param, click.Option):
-            continue
-        name = max(param.opts, key=len)
-        assert name in rows, name
-        if param.show_default and not param.is_flag:
-            assert str(param.default) in rows[name].strip("`"), name
