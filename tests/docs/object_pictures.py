@@ -245,7 +245,12 @@ def compaction_picture() -> str:
     left = place[retired[0].object_id]
     shapes.append(f'<path class="line" d="M{left + OBJECT_WIDTH / 2:g} 152 H{left + span - OBJECT_WIDTH / 2:g}"/>')
     shapes.append(
-        text(LEFT, 178, f"after one conditional write: {len(made)} objects, and one of stream {LARGE_STREAM} alone", "name")
+        text(
+            LEFT,
+            178,
+            f"after one conditional write: {len(made)} objects, and one of stream {LARGE_STREAM} alone",
+            "name",
+        )
     )
     for each in made:
         is_new = each.object_id not in kept
