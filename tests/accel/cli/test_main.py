@@ -202,9 +202,3 @@ def test_no_color_means_no_styles_at_all(
     monkeypatch.setenv("NO_COLOR", "1") if is_plain else monkeypatch.delenv("NO_COLOR", raising=False)
     Output().show(Shown({}, [Text("bold", style="bold"), Text("red", style="red")]))
     assert ("\x1b[" in capsys.readouterr().out) is not is_plain
-
-
-def test_the_report_of_the_demo_keeps_to_80_columns() -> None:
-    lines = run("demo", "--nodes-objects", "20", "--quiet").stdout.splitlines()
-    assert len(lines) > 20
-    assert [line for line in lines if len(line.rstrip()) > 80] == []
