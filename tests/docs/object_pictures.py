@@ -103,7 +103,7 @@ class Search(NamedTuple):
 def searched() -> Search:
     """The lookup of the example, in a bucket in memory."""
     store = MemoryStore()
-    image = MetadataImage.from_json(fill(store))
+    image = MetadataImage.from_json(fill(store).encode())
     with (
         patch.object(UnderWay, "take", take_whole_rounds),
         ReadAccelerator(StaticImages(image), store) as accelerator,
