@@ -31,7 +31,7 @@ Events of one key come in their order, from any reader. Calls are table calls: 1
 
 `rebalance` is 1 call where nothing changed. Renewing is a change, 4 times in a lease: 0.4 writes a second of an idle
 reader. A group of 10,000 readers and as many segments takes about 240 kB. Its fields stand in
-docs/reference/formats.md.
+docs/reference/events.md.
 
 Source: PDP-28; how segments are shared out: `rules.group_state`.
 """
@@ -92,7 +92,15 @@ LEASE: Final = np.dtype([("session", "<i8"), ("renewals", "<i8"), ("milliseconds
 
 
 class StoredGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored fields of a `GroupState`. Earlier releases read past `leases`, and leave it out when they write."""
+    """The stored fields of a `GroupState`. Earlier releases read past `leases`, and leave it out when they write.
+
+    Attributes:
+        segments: those that are not read to their ends, or that end the stream; ascending by id.
+        places: for each segment how far it was read, and who reads it.
+        readers: names of the readers, ascending, each once.
+        reports: for each reader the last one.
+        leases: for each reader; no bytes where no reader has one.
+    """
 
     segments: StoredSegments
     places: bytes
