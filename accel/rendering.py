@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -203,7 +204,7 @@ class Output:
     def detail(self, text: str) -> None:
         """Tell what only those who look for a fault want to know."""
         if self.is_verbose:
-            click.secho(shown_text(redacted(text)), err=True, dim=True)
+            click.echo(_styled(shown_text(redacted(text)), dim=True), err=True)
 
     @contextmanager
     def progress(
@@ -269,9 +270,18 @@ def show_error(error: BaseException, *, is_json: bool) -> None:
         row = {"type": type(error).__name__, "message": message, "advice": advice, "retryable": retryable}
         click.echo(json.dumps(row), err=True)
         return
-    click.echo(click.style("error: ", fg="red", bold=True) + shown_text(message), err=True)
+    click.echo(_styled("error: ", fg="red", bold=True) + shown_text(message), err=True)
     if advice:
-        click.echo(click.style("advice: ", bold=True) + advice, err=True)
+        click.echo(_styled("advice: ", bold=True) + advice, err=True)
+
+
+def _is_plain() -> bool:
+    """Whether the terminal is to get no styles at all: NO_COLOR (no-color.org) stands for bold and dim text as well."""
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def _styled(text: str, **styles: Any) -> str:
+    return text if _is_plain() else click.style(text, **styles)
 
 
 def printable(text: str) -> str:
@@ -362,7 +372,8 @@ def _print(part: Rendered) -> None:
     if isinstance(part, str):
         click.echo(shown_text(part))
         return
-    console = Console(markup=False, highlight=False, soft_wrap=isinstance(part, Text))
+    plain = {"color_system": None} if _is_plain() else {}
+    console = Console(markup=False, highlight=False, soft_wrap=isinstance(part, Text), **plain)  # type: ignore[arg-type]
     if not console.is_terminal:
         console.width = PIPE_WIDTH
     console.print(_Shown(part))

@@ -76,8 +76,8 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
         stream_buckets: over how many keys the streams are spread, 1 to 65,536; never changes.
         if_match_quotes: whether the endpoint wants quotes around the ETag of If-Match; None = not found out.
         generation: which life of the catalog this is: empty in the first, and a new one, above all before it, each
-            time that the bucket was put back from a copy and `accel catalog restored` was run: 14 digits of milliseconds
-            since 1970, `-`, and 32 hexadecimal digits.
+            time that the bucket was put back from a copy and `accel catalog restored` was run: 14 digits of
+            milliseconds since 1970, `-`, and 32 hexadecimal digits.
 
     Raises:
         NameRefused: a namespace that cannot stand in keys; see `loaders.layout.check_namespace`.

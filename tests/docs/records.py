@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from enum import Enum
 from types import NoneType
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -170,7 +170,10 @@ ROWS: Final[dict[tuple[str, str], str]] = {
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "object_id": ("", "0 or above; given to one object only, for ever"),
-    "order_id": ("commits", "the object's place in the list: the number of its commit; compacted: lowest of its sources"),
+    "order_id": (
+        "commits",
+        "the object's place in the list: the number of its commit; compacted: lowest of its sources",
+    ),
     "last_order_id": ("commits", "of an upload its order id; of a compacted object the highest of its sources"),
     "data_time_ms": ("ms since 1970", "when the oldest data in the object was written"),
     "size_bytes": ("bytes", "of the whole object"),
@@ -206,11 +209,20 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
 }
 """Unit and meaning of the columns of the catalog's rows."""
 
+_NAMES: Final[dict[Any, str]] = {
+    int: "int", float: "float", str: "str", bool: "bool", bytes: "bin", NoneType: "nil",
+    tuple[tuple[UUID, UUID], ...]: "array of pairs of str",
+    columns.StoredSegments: "map: `rows` (rows: segment), `keys` (rows: key)",
+}
+"""Types as MessagePack has them."""
+
 _RENAMED: Final = ("scope-entry", "stream-entry")
 _ATTRIBUTES: Final = {"id": "unique_id"}
 """Fields that are stored under another name, and what the class calls them."""
 
-_ENTRY: Final = re.compile(r"^    (?P<name>[a-z_]+): (?P<text>.*?)(?=^    [a-z_]+: |^\S|^$|\Z)", re.MULTILINE | re.DOTALL)
+_ENTRY: Final = re.compile(
+    r"^    (?P<name>[a-z_]+): (?P<text>.*?)(?=^    [a-z_]+: |^\S|^$|\Z)", re.MULTILINE | re.DOTALL
+)
 
 
 def meanings(explained: type[Any]) -> dict[str, str]:
@@ -276,22 +288,18 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 def _type(stored: Any, hint: Any) -> str:
     """A stored type as MessagePack has it; of an enumeration also the names that are stored."""
-    names = {int: "int", float: "float", str: "str", bool: "bool", bytes: "bin", NoneType: "nil"}
-    if stored is bytes and hint in (UUID, UUID | None):
-        return "bin: 16 bytes" if hint is UUID else "bin: 16 bytes or none"
-    if hint == tuple[UUID, ...]:
-        return "bin: 16 bytes each"
-    if stored == tuple[tuple[UUID, UUID], ...]:
-        return "array of pairs of str"
     if isinstance(hint, type) and issubclass(hint, Enum):
         return f"str: {', '.join(f'`{each.name}`' for each in hint)}"
-    if stored in names:
-        return names[stored]
+    of_ids = {UUID: "bin: 16 bytes", UUID | None: "bin: 16 bytes or none", tuple[UUID, ...]: "bin: 16 bytes each"}
+    if stored is bytes and hint in of_ids:
+        return of_ids[hint]
+    return _NAMES.get(stored) or _compound(stored)
+
+
+def _compound(stored: Any) -> str:
+    """The type of a map, an array, or of what may be missing."""
     if isinstance(stored, type) and (issubclass(stored, msgspec.Struct) or dataclasses.is_dataclass(stored)):
-        if stored is columns.StoredSegments:
-            return "map: `rows` (rows: segment), `keys` (rows: key)"
         return "map: a record of its own"
     parts = [_type(each, None) for each in get_args(stored) if isinstance(each, type) or get_args(each)]
-    is_list = getattr(stored, "__origin__", stored) in (list, tuple)
+    is_list = get_origin(stored) in (list, tuple)
     return f"array of {parts[0]}" if is_list and parts else " or ".join(dict.fromkeys(parts)) or "array of int"
-

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -45,6 +46,8 @@ from loaders.errors import redacted
 from loaders.store import MemoryStore, ObjectStore, S3Settings, S3Store, open_store
 
 DIFFERENCES_SHOWN_MAX = 10
+WIDTH = 80
+"""Columns that the report keeps to."""
 
 
 def shown_report(runs: list[NodeRun], seed: int) -> Shown:
@@ -83,13 +86,12 @@ def _run_lines(run: NodeRun) -> Iterator[Rendered]:
 
 def _end_lines(runs: list[NodeRun]) -> Iterator[Rendered]:
     yield ""
-    yield (
-        f"GETs and bytes are counted. Latency is simulated, the mean of many draws: a first byte within "
-        f"{time_text(MODEL.first_byte_median_seconds)} (median),"
-    )
-    yield (
+    yield from wrap(
+        "GETs and bytes are counted; warm: GETs of the same read again. Latency is simulated, the mean of many draws: "
+        f"a first byte within {time_text(MODEL.first_byte_median_seconds)} (median), "
         f"{time_text(MODEL.first_byte_p99_seconds)} (99 %), then {MODEL.bytes_per_second / 1e6:.0f} MB/s a "
-        f"connection; {CONNECTIONS} requests at once, rounds one after another."
+        f"connection; {CONNECTIONS} requests at once, rounds one after another.",
+        WIDTH,
     )
     yield ""
     answers, recorded = sum(run.answers for run in runs), sum(run.recorded_answers for run in runs)
@@ -103,22 +105,22 @@ def _end_lines(runs: list[NodeRun]) -> Iterator[Rendered]:
         return
     yield Text("Every policy gave the same answer, cold and warm.", style="bold green")
     also = f", {recorded} of them to those that the production system recorded" if recorded else ""
-    yield f"{answers} answers were compared to a plain walk over all objects{also}."
+    yield from wrap(f"{answers} answers were compared to a plain walk over all objects{also}.", WIDTH)
 
 
 def _image_text(cost: ImageCost) -> str:
     cold, unchanged = size_text(cost.cold_bytes), size_text(cost.unchanged_bytes)
     return (
-        f"its image, from the catalog beside it: {cost.cold_requests} requests, {cold}; "
-        f"asked again with nothing new: {cost.unchanged_requests} requests, {unchanged}"
+        f"image from the catalog: {cost.cold_requests} requests, {cold}; "
+        f"again, unchanged: {cost.unchanged_requests} requests, {unchanged}"
     )
 
 
 def _table(rows: list[Row]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("read")
     table.add_column("policy")
-    for name in ("cold GETs", "rounds", "bytes", "latency (simulated)", "warm GETs"):
+    for name in ("GETs", "rounds", "bytes", "latency", "warm"):  # within 80 columns
         table.add_column(name, justify="right", no_wrap=True)
     for read, group in groupby(rows, key=attrgetter("read")):
         same = list(group)

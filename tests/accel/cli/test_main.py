@@ -9,8 +9,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
 from accel.cli import main as main_module
+from accel.rendering import Output, Shown
 from tests.accel.cli.worlds import World, run
 
 COMMANDS = (
@@ -189,3 +191,14 @@ def test_a_command_that_cannot_be_loaded_says_why_and_disturbs_nobody(name: str,
 @pytest.mark.usefixtures("stranger")
 def test_nobody_replaces_one_of_our_commands() -> None:
     assert "record batches" in run("read", "--help").stdout
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_no_color_means_no_styles_at_all(
+    is_plain: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "1") if is_plain else monkeypatch.delenv("NO_COLOR", raising=False)
+    Output().show(Shown({}, [Text("bold", style="bold"), Text("red", style="red")]))
+    assert ("\x1b[" in capsys.readouterr().out) is not is_plain
