@@ -92,15 +92,7 @@ LEASE: Final = np.dtype([("session", "<i8"), ("renewals", "<i8"), ("milliseconds
 
 
 class StoredGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored fields of a `GroupState`. Earlier releases read past `leases`, and leave it out when they write.
-
-    Attributes:
-        segments: those that are not read to their ends, or that end the stream; ascending by id.
-        places: for each segment how far it was read, and who reads it.
-        readers: names of the readers, ascending, each once.
-        reports: for each reader the last one.
-        leases: for each reader; no bytes where no reader has one.
-    """
+    """The stored fields of a `GroupState`. Earlier releases read past `leases`, and leave it out when they write."""
 
     segments: StoredSegments
     places: bytes

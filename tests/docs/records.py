@@ -1,7 +1,7 @@
 """The page reference/records.md of the site: each form's fields, each kind of rows, and the versions, from the code.
 
 Names, types, order and versions are those of the forms; meanings are those of the docstrings of their classes. Only
-what has no docstring of its own is explained here: columns of the catalog's rows, and forms of a single number.
+what has no docstring of its own is explained here: columns of the catalog's rows, forms of one field, reader groups.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ EXPLAINED_BY: Final[dict[str, type[Any]]] = {
     "node-directory": catalog.NodeDirectory,
     "import-batch": catalog.ReadBatch,
     "import-run": catalog.ImportRun,
-    "reader-group": groups.StoredGroup,
     "segment-owner": owners.Owner,
     "merge-intent": uploads.MergeIntent,
     "writer-numbers": writer_numbers.NumberTable,
@@ -87,6 +86,15 @@ SINGLE: Final[dict[str, str]] = {
     "segment-stream": "the stream of the object layer that holds the segment's data",
 }
 """What the only field of a form means."""
+
+GROUP: Final[dict[str, str]] = {
+    "segments": "those that are not read to their ends, or that end the stream; ascending by id",
+    "places": "for each segment how far it was read, and who reads it",
+    "readers": "names of the readers, ascending, each once",
+    "reports": "for each reader the last one",
+    "leases": "for each reader; no bytes where no reader has one",
+}
+"""What the fields of a reader group mean."""
 
 KINDS: Final[dict[str, Dtype]] = {
     "live object": catalog.LIVE,
@@ -210,7 +218,12 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
 """Unit and meaning of the columns of the catalog's rows."""
 
 _NAMES: Final[dict[Any, str]] = {
-    int: "int", float: "float", str: "str", bool: "bool", bytes: "bin", NoneType: "nil",
+    int: "int",
+    float: "float",
+    str: "str",
+    bool: "bool",
+    bytes: "bin",
+    NoneType: "nil",
     tuple[tuple[UUID, UUID], ...]: "array of pairs of str",
     columns.StoredSegments: "map: `rows` (rows: segment), `keys` (rows: key)",
 }
@@ -234,7 +247,7 @@ def meanings(explained: type[Any]) -> dict[str, str]:
 def fields(form: RecordForm[Any]) -> Iterator[tuple[str, str, str]]:
     """Name, type and meaning of a form's fields, in the order in which they are stored."""
     explained = EXPLAINED_BY.get(form.name)
-    told = meanings(explained) if explained else {}
+    told = meanings(explained) if explained else GROUP if form is groups.READER_GROUP else {}
     hints = get_type_hints(explained) if explained else {}
     for each in msgspec.structs.fields(form.struct):
         attribute = _ATTRIBUTES.get(each.name, each.name) if form.name in _RENAMED else each.name
