@@ -7,7 +7,7 @@
         answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
 
 These are the names that a user needs; what is rarer is reached by its module, as the other errors by `accel.errors`.
-Start with `ReadAccelerator`; README.md has a tour, docs/explanation/how-it-works.md the reasons. But for the errors all
+Start with `ReadAccelerator`; README.md has a tour, docs/explanation/lookup.md the reasons. But for the errors all
 of them are loaded when they are first asked for, each with what it needs: to push images in takes nothing of the
 catalog, of histories or of streams.
 """

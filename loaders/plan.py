@@ -21,8 +21,8 @@ it, or at the head or tail of what the node owns. How far that goes is known of 
 what commits tell; where nobody tells, both ends get a part of each round and the middle gets the rest.
 
 A policy sees only positions, never ids, bytes or times; so every policy can be tried on every list. All of them get the
-same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/explanation/how-it-works.md has the figures behind
-the default.
+same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/operations/benchmarks.md has the figures
+behind the default.
 """
 
 from __future__ import annotations

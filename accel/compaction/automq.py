@@ -21,7 +21,7 @@ Two forms are read; field names are those of AutoMQ's metadata records, in camel
 
 Other records and other fields say nothing about where offsets lie, and are passed over: a newer broker may have more of
 both. A field of the table that is missing or of another type is refused, with its place. The end of a stream's last
-range is not read: that range is open (docs/explanation/how-it-works.md, "The rules of the answer").
+range is not read: that range is open (docs/explanation/lookup.md, "The rules of the answer").
 
 Source of the names: the record schemas of AutoMQ (metadata/src/main/resources/common/metadata). No I/O.
 """

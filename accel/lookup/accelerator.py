@@ -466,8 +466,8 @@ class ReadAccelerator(AcceleratorBase):
             StoreError, CorruptObject: an object that the answer depends on could not be read.
             ImageTooOld: the source has no image that may be served from.
 
-        Complexity: known objects cost no request and O(limit log entries); docs/explanation/how-it-works.md has the
-        rest.
+        Complexity: known objects cost no request and O(limit log entries); docs/operations/benchmarks.md
+        has the rest.
         """
         check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)

@@ -39,7 +39,7 @@ Rules of the code:
 - An object that could not be opened fails the lookup only if the answer depends on it.
 - No I/O, no clock, no lock: the same inputs give the same requests, so any run can be replayed.
 
-Source: AutoMQ issue 2731; the rules of the production lookup as docs/explanation/how-it-works.md writes them down.
+Source: AutoMQ issue 2731; the rules of the production lookup as docs/explanation/lookup.md writes them down.
 """
 
 from __future__ import annotations

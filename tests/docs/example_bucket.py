@@ -14,6 +14,8 @@ import threading
 from pathlib import Path
 
 from accel.cli.demo.embedded_s3 import embedded_s3
+from accel.lookup.engine import UnderWay
+from accel.lookup.steps import HintReply, Reply
 from loaders.layout import ObjectLayout
 from loaders.store import ObjectStore, S3Settings, S3Store
 from tests.docs.pages import ROOT
@@ -39,6 +41,23 @@ def fill(store: ObjectStore) -> str:
         "nodes": [{"node_id": NODE_ID, "stream_set_objects": listed}],
     }
     return json.dumps(image)
+
+
+_take = UnderWay.take
+
+
+def take_whole_rounds(one: UnderWay) -> dict[int, Reply] | HintReply | None:
+    """All that is under way, waited for: else what a session shows would depend on what comes first."""
+    came: dict[int, Reply] = {}
+    while one._loads:
+        part = _take(one)
+        if part is None:
+            one.signal().result()
+        elif isinstance(part, HintReply):
+            return part
+        else:
+            came |= part
+    return came or _take(one)
 
 
 def main() -> None:

@@ -17,10 +17,9 @@ from accel.cli.main import EXIT_FAILURE, EXIT_USAGE, main
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import EXIT_PARTIAL
 from accel.lookup.engine import UnderWay
-from accel.lookup.steps import HintReply, Reply
 from benchmarks.__main__ import BENCHMARKS
 from loaders.store import S3Settings, S3Store
-from tests.docs.example_bucket import BUCKET, fill
+from tests.docs.example_bucket import BUCKET, fill, take_whole_rounds
 from tests.docs.pages import PAGES, ROOT, blocks, inline_code, name, page_named, table_rows
 from tests.servers.fixtures import Endpoint
 
@@ -103,23 +102,6 @@ def test_sessions_show_what_the_commands_print(
             line, _, output = shown.partition("\n")
             found = CliRunner().invoke(main, shlex.split(line)[1:])
             assert without_times(found.stdout) == without_times(output), line
-
-
-_take = UnderWay.take
-
-
-def take_whole_rounds(one: UnderWay) -> dict[int, Reply] | HintReply | None:
-    """All that is under way, waited for: else what a session shows would depend on what comes first."""
-    came: dict[int, Reply] = {}
-    while one._loads:
-        part = _take(one)
-        if part is None:
-            one.signal().result()
-        elif isinstance(part, HintReply):
-            return part
-        else:
-            came |= part
-    return came or _take(one)
 
 
 def test_the_first_table_of_the_readme_is_what_the_demo_prints() -> None:

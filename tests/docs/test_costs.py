@@ -20,7 +20,7 @@ from loaders.tables.envelope import VALUE_START
 from tests.docs.pages import page_named, table_rows
 
 COST = page_named("cost")
-HOW_IT_WORKS = page_named("how-it-works")
+MEASURED = page_named("benchmarks")
 MONTH_SECONDS = 30 * 86_400
 GET_USD, PUT_USD = 0.0004 / 1000, 0.005 / 1000
 UPLOADS = MONTH_SECONDS // 60
@@ -90,7 +90,7 @@ def test_the_costs_of_a_day_are_those_of_the_published_table() -> None:
 
 def _tenth_at_random() -> list[float]:
     """GETs by policy of the row "in 10 %", random, of 5,000 objects."""
-    rows = [row for row in table_rows(HOW_IT_WORKS) if len(row) == 8]
+    rows = [row for row in table_rows(MEASURED) if len(row) == 8]
     middle = next(number for number, row in enumerate(rows) if row[0] == "in 10 %")
     row = next(row for row in rows[middle:] if row[1] == "random")
     return [float(cell.split(" / ")[0]) for cell in row[2:]]

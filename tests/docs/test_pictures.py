@@ -10,7 +10,7 @@ import pytest
 from accel.catalog.keys import TABLES
 from loaders.layout import FORMAT_KEY
 from loaders.tables import FormatRecord
-from tests.docs import console_picture, rooms
+from tests.docs import console_picture, object_pictures, rooms
 from tests.docs.pages import PAGES, ROOT, name
 
 FOLDER = ROOT / "docs" / "img"
@@ -32,6 +32,17 @@ def test_every_picture_has_a_title_a_description_and_dark_colours(picture: Path)
 
 def test_the_picture_of_the_rooms_is_drawn_from_the_contracts() -> None:
     assert rooms.PICTURE.read_text() == rooms.picture(), "python -m tests.docs.rooms"
+
+
+def test_the_picture_of_a_search_is_drawn_from_its_trace() -> None:
+    assert object_pictures.SEARCH.read_text() == object_pictures.search_picture(), (
+        "python -m tests.docs.object_pictures"
+    )
+
+
+def test_the_picture_of_a_compaction_is_drawn_from_one() -> None:
+    drawn = object_pictures.compaction_picture()
+    assert object_pictures.COMPACTION.read_text() == drawn, "python -m tests.docs.object_pictures"
 
 
 def test_the_picture_of_the_catalog_names_every_table() -> None:

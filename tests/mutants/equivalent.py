@@ -8,6 +8,13 @@ from typing import Final
 _MESSAGE: Final = "only the number of examples in the message of an error"
 
 EQUIVALENT: Final[Mapping[str, str]] = {
+    "accel/lookup/known_ranges.py::_counts_between: "
+    "counts[positions[1:]] - counts[positions[:-1] + 1] -> counts[positions[1:]] - counts[positions[:-1] + 0]": (
+        "the positions are known objects, and the flags of known objects are not set"
+    ),
+    "accel/lookup/known_ranges.py::join_ranges: if seen: -> if True:": (
+        "without anything seen it joins no rows, in a longer way and with the same result"
+    ),
     "accel/history/rules/scaling.py::_refuse_ranges: "
     "list(request.new_ranges)[:5] -> list(request.new_ranges)[:6]": _MESSAGE,
     "accel/catalog/stream_shards.py::_refuse_unless_closed: '; '.join((f\"[{row['start']}, {row['end']}) of node "

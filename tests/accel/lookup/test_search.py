@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -232,6 +233,26 @@ def test_what_does_not_ascend_through_the_list_is_scanned_in_order() -> None:
     answer = look_up(image_of([10, 11, 12]), Driver(contents, known), Request(STREAM, 0))
     assert answer.objects == ()  # a plain scan stops at object 10, which starts after 0
     assert known.stats().unordered_views > 0
+
+
+def test_of_a_stream_that_the_image_calls_unordered_memory_proves_nothing() -> None:
+    """Memory knows one object of the list; a plain scan stops at the one before it, which starts after the offset."""
+    contents = holding({10: (5, 9), 11: (0, 5)})
+    known = index_cache()
+    known.learn(1, ObjectRef(11), contents[11])
+    image = image_of([10, 11])
+    assert [each.object_id for each in look_up(image, Driver(contents, known), Request(STREAM, 0, 5)).objects] == [11]
+    unordered = replace(image, unordered_streams=frozenset({STREAM}))
+    assert look_up(unordered, Driver(contents, known), Request(STREAM, 0, 5)).objects == ()
+
+
+def test_what_spared_requests_adds_up_to_the_objects_that_were_not_opened() -> None:
+    contents = holding({each: (each, each + 1) for each in range(100)})
+    answer = look_up(image_of(list(range(100))), Driver(contents, index_cache()), Request(STREAM, 40, 41, 1))
+    spared = answer.spared
+    assert answer.objects_listed == 100
+    assert answer.objects_opened + spared.by_index + spared.by_filter + spared.by_bounds == 100
+    assert min(answer.objects_opened, spared.by_bounds) > 0
 
 
 def test_an_object_that_cannot_be_opened_fails_only_lookups_that_need_it() -> None:
