@@ -16,7 +16,7 @@ import java.time.Duration;
  *     java examples/Broker.java http://127.0.0.1:8480 420000 1000 1600
  *
  * One client serves all threads of a broker: it keeps connections open. Record batches come in their stored form
- * (docs/formats.md, "Record batch"): 33 bytes of header, then the payload.
+ * (docs/reference/objects.md, "Record batch"): 33 bytes of header, then the payload.
  */
 public final class Broker {
     private static final int PAYLOAD_BYTES_MAX = 64 << 20;

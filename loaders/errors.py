@@ -298,4 +298,4 @@ class NameRefused(FormatError, ValueError):
 class FormatTooNew(FormatError):
     """A newer release wrote this, in a form that this one does not know; nothing was changed."""
 
-    advice = "upgrade this program: docs/reference/formats.md says which release writes which form"
+    advice = "upgrade this program: docs/reference/tables.md says how"

@@ -287,7 +287,7 @@ def time_part_key(stream_id: int, first_record: int) -> str:
     Raises:
         ValueError: a stream id or a number below 0 or beyond 64 bits.
 
-    Source: docs/reference/formats.md, "The time index of a segment".
+    Source: docs/reference/events.md, "The time index of a segment".
     """
     _check_number("a record number", first_record)
     return f"{time_part_prefix(stream_id)}{first_record:0{_DIGITS}d}"
@@ -312,7 +312,7 @@ def number_table_key(stream_id: int, end: int) -> str:
     Raises:
         ValueError: a stream id or an offset below 0 or beyond 64 bits.
 
-    Source: docs/reference/formats.md, "Numbers of writers".
+    Source: docs/reference/events.md, "Numbers of writers".
     """
     _check_number("an offset", end)
     return f"{number_tables_prefix(stream_id)}{end:0{_DIGITS}d}"
@@ -337,7 +337,7 @@ def transaction_key(stream_unique_id: UUID, transaction_id: UUID) -> str:
     >>> transaction_key(UUID(int=7), UUID(int=1))
     'accel/transactions/00000000-0000-0000-0000-000000000007/00000000-0000-0000-0000-000000000001'
 
-    Source: docs/reference/formats.md, "Data of a transaction".
+    Source: docs/reference/events.md, "Data of a transaction".
     """
     return f"{TRANSACTIONS_PREFIX}{stream_unique_id}/{transaction_id}"
 
@@ -364,7 +364,7 @@ def merging_key(node_id: int, epoch: int) -> str:
     Raises:
         ValueError: a node id or an epoch below 0 or beyond 64 bits.
 
-    Source: docs/reference/formats.md, "Data of a transaction".
+    Source: docs/reference/events.md, "Data of a transaction".
     """
     _check_number("an epoch", epoch)
     return f"{merging_prefix(node_id)}{epoch:0{_DIGITS}d}"
@@ -400,7 +400,7 @@ class ObjectLayout:
         Raises:
             ValueError: an id below 0 or beyond 64 bits.
 
-        Source: docs/reference/formats.md, "Keys".
+        Source: docs/reference/objects.md, "Keys".
         """
         _check_number("an object id", object_id)
         return f"{self._start}{_scattered(object_id)}/{self.namespace}/{object_id}"

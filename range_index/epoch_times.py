@@ -280,7 +280,7 @@ def append(root: EpochTimesRoot, epoch: int, time_ms: int) -> AppendPlan:
     Raises:
         ValueError: an epoch beyond the next one, a time that is not later, or an epoch that began at another time.
 
-    Source: PDP-32, "History time index"; docs/reference/formats.md, "Stream history".
+    Source: PDP-32, "History time index"; docs/reference/history-records.md.
     """
     if epoch > root.epochs or epoch < 0:
         raise ValueError(f"expected epoch {root.epochs} or one before it, found {epoch}")

@@ -7,7 +7,7 @@
         catalog.image()                                            anybody reads
         ReadAccelerator(catalog.images(), store)                   ... and looks up, with images that follow the catalog
 
-Readers need no right to write. What is where, byte by byte: docs/reference/formats.md; why it is safe:
+Readers need no right to write. What is where, byte by byte: docs/reference/catalog-records.md; why it is safe:
 docs/explanation/catalog.md.
 """
 

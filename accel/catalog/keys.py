@@ -11,7 +11,7 @@
     import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
 
 Numbers are padded with zeros, because listings come in the order of their characters. What stands in each record:
-docs/reference/formats.md, "Records".
+docs/reference/catalog-records.md, "Keys of the catalog".
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ The bytes follow from the annotations (`loaders.tables.records`): numbers and na
 as packed columns. A list of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails; sketches take up to 16
 bytes an object more. How many rows a value can become follows from its bytes (`loaders.tables.columns`), or from its
 key: a directory has 65,536 nodes. Every column and field with its unit, and which release writes which version:
-docs/reference/formats.md, "Rows" and "Records".
+docs/reference/catalog-records.md.
 """
 
 from __future__ import annotations

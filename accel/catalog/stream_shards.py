@@ -80,7 +80,7 @@ def shard_of(stream_id: int, shards: int) -> int:
     Raises:
         ValueError: fewer than one shard.
 
-    Source: docs/reference/formats.md, "Stream shards".
+    Source: docs/reference/catalog-records.md, "Stream shards".
     """
     _check_count(shards)
     # Plain integers: every lookup asks for one stream, and arrays take 20 times as long.
@@ -103,7 +103,7 @@ def shards_of(stream_ids: NDArray[np.int64], shards: int) -> NDArray[np.int64]:
     Raises:
         ValueError: fewer than one shard.
 
-    Source: docs/reference/formats.md, "Stream shards".
+    Source: docs/reference/catalog-records.md, "Stream shards".
     """
     _check_count(shards)
     mixed = stream_ids.astype(np.uint64) + np.uint64(_STEP)

@@ -398,7 +398,7 @@ def _digest(swap: Swap) -> str:
 
 
 def swaps_to_json(swaps: Sequence[Swap]) -> bytes:
-    """A file of swaps; `swaps_from_json` reads it. Fields: docs/reference/formats.md, "Swaps for a controller"."""
+    """A file of swaps, for `swaps_from_json`. Fields: docs/reference/catalog-records.md, "Swaps for a controller"."""
     return msgspec.json.format(msgspec.json.encode(_Document(FORM, FORM_VERSION, list(swaps))), indent=2)
 
 

@@ -251,7 +251,17 @@ SEALED_ROW: Final = np.dtype([("back", "<i8")])
 
 
 class StoredChunk(msgspec.Struct, frozen=True):
-    """The stored fields of a `HistoryChunk`."""
+    """The stored fields of a `HistoryChunk`.
+
+    Attributes:
+        first_epoch: that of the first row of `epochs`; the others follow it.
+        epochs: `reference_back` = epoch - reference epoch, `time_ms`, and how many segments it sealed and created.
+        created: one epoch's behind the other's, each ascending by number; created at the epoch's time - `lead_ms`.
+        sealed: likewise. `back` above 0: the segment that many rows before the first that this epoch created; 0: the
+            next of `older`.
+        older: sealed ones that no epoch of this chunk created before.
+        keys: those of `created` and `older`.
+    """
 
     first_epoch: int
     epochs: bytes

@@ -16,7 +16,7 @@ The stored fields follow from the records' classes (`loaders.tables.records`): s
 UUIDs as 16 bytes (none for None), ids of transactions one after the other, maps, sets and segments as packed columns
 (`accel.history.columns`), and times of epochs likewise: they ascend in steps that differ little. Of a stream with an
 epoch a second, give or take 200 ms, a leaf of the index of times takes 125 kB, a part 1.4 kB, the root after a year
-2.1 kB at most. A shard of 1,000 sizes takes 4.5 kB. Fields of every form: docs/reference/formats.md, "Stream history".
+2.1 kB at most. A shard of 1,000 sizes takes 4.5 kB. Keys and rules: docs/reference/history-records.md.
 
 What a table keeps without a value (marks of epochs with transactions, of batches) has no form.
 """
@@ -319,7 +319,16 @@ BY_TYPE: Final[dict[Any, Packing[Any]]] = {
 
 
 class StoredTimesRoot(msgspec.Struct, frozen=True):
-    """The stored fields of an `EpochTimesRoot`."""
+    """The stored fields of an `EpochTimesRoot`. All times of the three columns together ascend.
+
+    Attributes:
+        part_epochs: times of a part.
+        leaf_parts: parts of a leaf.
+        visible_epochs: how many of the oldest epochs may be reported.
+        leaf_starts: the first time of each leaf.
+        part_starts: the first time of each part behind the leaves; their numbers follow those in the leaves.
+        tail: the times behind the parts.
+    """
 
     part_epochs: int
     leaf_parts: int
@@ -330,7 +339,14 @@ class StoredTimesRoot(msgspec.Struct, frozen=True):
 
 
 class StoredTimesBlock(msgspec.Struct, frozen=True):
-    """The stored fields of a `BlockTimes`."""
+    """The stored fields of a `BlockTimes`.
+
+    Attributes:
+        kind: `part` or `leaf`.
+        number: of the block; its first time is that of epoch `number` * `epochs`.
+        epochs: how many times it has.
+        times: of the epochs.
+    """
 
     kind: str
     number: int
@@ -382,7 +398,19 @@ def _restore_block(fields: StoredTimesBlock, where: str) -> BlockTimes:
 
 
 class StoredTruncation(msgspec.Struct, frozen=True):
-    """The stored fields of a `TruncationRecord`."""
+    """The stored fields of a `TruncationRecord`. Which segments are deleted follows from the cuts.
+
+    Attributes:
+        segments: those of the cut.
+        places: for each of them its offset in the cut and its epoch in the span.
+        last_segments: those of the cut that the stream began with before; empty unless `updating`.
+        last_places: of them likewise.
+        deleted_count: how many segments are gone.
+        to_delete_count: how many are being deleted.
+        size_till: how much lay before the cut, in the stream's offset unit.
+        updating: whether the truncation is still being carried out.
+        workflow_id: 16 bytes, the truncation that wrote the record last; empty if none has.
+    """
 
     segments: StoredSegments
     places: bytes
@@ -438,7 +466,20 @@ def _restore_places(stored: StoredSegments, packed: bytes, where: str) -> tuple[
 
 
 class StoredConfiguration(msgspec.Struct, frozen=True):
-    """The stored fields of a `ConfigurationRecord`."""
+    """The stored fields of a `ConfigurationRecord`.
+
+    Attributes:
+        min_segments: the number of segments at first, and never fewer.
+        scaling_kind: `FIXED`, `EVENTS` or `BYTES`.
+        target_rate: events or kilobytes a second of a segment.
+        scale_factor: into how many segments a hot one is split.
+        retention_kind: `TIME` or `SIZE`; nil: keep all.
+        retention_minimum: milliseconds or size.
+        retention_maximum: likewise; nil: none.
+        offset_unit: `RECORDS` or `BYTES`.
+        tags: ascending.
+        workflow_id: 16 bytes, the change that wrote the record last; empty: as the stream was created.
+    """
 
     min_segments: int
     scaling_kind: str
@@ -562,7 +603,24 @@ SEGMENT_STREAM: Final = number_form("segment-stream", "stream_id")
 
 
 class StoredRequest(msgspec.Struct, frozen=True):
-    """The stored fields of a `WorkflowRequest`."""
+    """The stored fields of a `WorkflowRequest`.
+
+    Attributes:
+        workflow_id: 16 bytes; names the key.
+        status: `WAITING`, `CLAIMED`, `DONE` or `REFUSED`.
+        base: 16 bytes, the nonce of the version of `state` that the plan rests on; empty while it waits.
+        is_kept: whether its last status stays.
+        reason: of a refusal, at most 1,000 characters; otherwise empty.
+        workflow: the state to come: `SCALING`, `COMMITTING_TXN`, `TRUNCATING` or `UPDATING`.
+        record: a record of form `epoch-transition`, `committing-transactions`, `truncation` or `configuration`, in
+            this order of workflows.
+        base_id: `TRUNCATING`, `UPDATING`: the `workflow_id` of the record that is replaced, 16 bytes or none.
+        into_epoch: `COMMITTING_TXN`: the epoch whose segments take the data; otherwise 0.
+        time_ms: `COMMITTING_TXN`: when the first duplicate epoch begins; otherwise 0.
+        is_manual: `SCALING`: whether a person asked for it; otherwise true.
+        is_submitted: `SCALING`, `COMMITTING_TXN`: whether `epochTransition` or `committingTxns` holds the record, and
+            is emptied at the end.
+    """
 
     workflow_id: bytes
     status: str

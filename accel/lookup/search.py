@@ -16,7 +16,7 @@ All that memory proves is walked in plain calls (`Search.begin`): most searches 
 
 Rounds. Where memory does not tell which object comes next in a node's list, the search asks in rounds, each one step of
 the generator (`steps.py`): all that it asks for is fetched at the same time. The node's snapshot is asked where that
-may save requests (docs/reference/hints.md, "What a reader does with them"); otherwise a policy chooses objects to be
+may save requests (docs/reference/hints.md, "Lookups with hints"); otherwise a policy chooses objects to be
 opened.
 
 Of a round the search waits only for what may still decide the place: objects between the holders that bracket the

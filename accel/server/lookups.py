@@ -319,7 +319,7 @@ OPERATIONS: Final = (
         "GET",
         "/v1/records",
         "records",
-        "Record batches in their stored form, one after another (docs/reference/formats.md).",
+        "Record batches in their stored form, one after another (docs/reference/objects.md).",
         read_records,
         query=RecordsQuery,
         media_type=BINARY,

@@ -31,7 +31,7 @@ Events of one key come in their order, from any reader. Calls are table calls: 1
 
 `rebalance` is 1 call where nothing changed. Renewing is a change, 4 times in a lease: 0.4 writes a second of an idle
 reader. A group of 10,000 readers and as many segments takes about 240 kB. Its fields stand in
-docs/reference/formats.md.
+docs/reference/events.md.
 
 Source: PDP-28; how segments are shared out: `rules.group_state`.
 """

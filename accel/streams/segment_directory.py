@@ -1,6 +1,6 @@
 """What histories and the catalog say of segments: which stream keeps each, what its offsets count, who has it open.
 
-Source: docs/explanation/history.md; docs/reference/formats.md, "Stream shards".
+Source: docs/explanation/history.md; docs/reference/catalog-records.md, "Stream shards".
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ offsets, and the number of the session that was to write it. The next session of
 anything: if that batch stands in the stream, all of them do, and the data is deleted; otherwise none does, and none
 ever will, as sessions fence one another.
 
-Source: docs/reference/formats.md, "Data of a transaction".
+Source: docs/reference/events.md, "Data of a transaction".
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ its node, sealed or taken over, the table is written as an object beside the tim
 of the writer `NO_WRITER` says that with this row, whose number is an offset, all is known below it, and no such object
 needs to be read.
 
-Source: docs/decisions/0047-writers-have-numbers.md; docs/reference/formats.md, "Numbers of writers".
+Source: docs/decisions/0047-writers-have-numbers.md; docs/reference/events.md, "Numbers of writers".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 Reading starts with ``open_tail``, writing with ``ObjectEncoder``. Every length read from bytes is checked before it is
 trusted; bytes that contradict the format or themselves raise ``CorruptObject``. The byte tables stand at the top of
-each module, and together in docs/reference/formats.md.
+each module, and together in docs/reference/objects.md.
 """
 
 from loaders.format.block_index import (

@@ -179,7 +179,7 @@ def decode_block_index(
             negative number; an end beyond 64 bits; a row with no records or more than its bytes can hold; blocks
             outside the data section, or more of them than it holds. The error shows the first such row.
 
-    Source: docs/reference/formats.md, "Index row".
+    Source: docs/reference/objects.md, "Index row".
     """
     if len(data) % ROW_SIZE_BYTES:
         expected = f"an index of whole {ROW_SIZE_BYTES}-byte rows"
@@ -306,7 +306,7 @@ def find(index: BlockIndex, stream_id: int, start: int, end: int, max_bytes: int
     Raises:
         ValueError: a negative budget.
 
-    Source: the production reader's answers; docs/reference/formats.md, "Finding blocks".
+    Source: the production reader's answers; docs/reference/objects.md, "Finding blocks".
     """
     if max_bytes < 0:
         raise ValueError(f"expected a budget of at least 0 bytes, found {max_bytes}")

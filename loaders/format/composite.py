@@ -83,7 +83,7 @@ def decode_composite(data: bytes | memoryview, *, key: str) -> CompositeObject:
         CorruptObject: a footer that is not a composite object's; links that do not fill the space before the index,
             or do not divide its rows among them; rows that ``decode_block_index`` refuses.
 
-    Source: docs/reference/formats.md, "Composite object".
+    Source: docs/reference/objects.md, "Composite object".
     """
     size_bytes = len(data)
     corrupt = partial(CorruptObject, key, size_bytes)

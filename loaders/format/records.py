@@ -212,7 +212,7 @@ def decode_block_columns(
             stream, other offsets, another number of batches, another size. Batches may leave offsets out, but may not
             go back.
 
-    Source: docs/reference/formats.md, "Data block".
+    Source: docs/reference/objects.md, "Data block".
     """
     columns = _columns(data, rows) if len(data) == sum(row.size_bytes for row in rows) else None
     if columns is None:

@@ -73,7 +73,7 @@ def decode_footer(tail: bytes | memoryview, *, object_size_bytes: int, key: str)
     Raises:
         CorruptObject: too short, wrong magic, or an index that does not fill whole rows up to the footer.
 
-    Source: docs/reference/formats.md, "Footer".
+    Source: docs/reference/objects.md, "Footer".
     """
     if not FOOTER_SIZE_BYTES <= len(tail) <= object_size_bytes:
         expected = f"a tail of {FOOTER_SIZE_BYTES} to {object_size_bytes} bytes"
@@ -127,7 +127,7 @@ def guess_tail_size_bytes(object_size_bytes: int) -> int:
     >>> guess_tail_size_bytes(16 << 20), guess_tail_size_bytes(48)
     (8768, 48)
 
-    Source: the production reader, docs/reference/formats.md, "Opening an object".
+    Source: the production reader, docs/reference/objects.md, "Opening an object".
     """
     return min(object_size_bytes, 8192 + object_size_bytes // _MEBIBYTE * ROW_SIZE_BYTES)
 

@@ -201,8 +201,8 @@ def encode_group(columns: EntryColumns) -> bytes:
 def decode_group(group: EncodedGroup, rows: int, where: str) -> EntryColumns:
     """The entries of a group whose checksum is known to be right; about 0.5 ms for 15,000 entries.
 
-    Nothing is allocated for more than ``rows`` entries, nor for more than the bytes allow (docs/reference/formats.md,
-    "Packed columns").
+    Nothing is allocated for more than ``rows`` entries, nor for more than the bytes allow
+    (docs/reference/catalog-records.md, "Packed columns").
 
     Args:
         group: its bytes.

@@ -188,7 +188,7 @@ def plan_merge(
         FormatLimit: an output would have too many streams, or too large an index.
         ValueError: trimmed columns of different lengths.
 
-    Source: docs/reference/formats.md, "What compaction writes".
+    Source: docs/reference/objects.md, "What compaction writes".
     """
     if len(trimmed_ids) != len(trimmed_starts):
         raise ValueError(f"expected columns of one length, found {len(trimmed_ids)} and {len(trimmed_starts)}")

@@ -39,7 +39,7 @@ All integers are big endian, and all sums wrap at 64 bits, so any column of any 
 the bytes speak for themselves: a reader finds its fields by name, in any order. **A field that the reader does not know
 is refused**: a newer release wrote it, and writing the rows back would lose it. A field that is missing is filled with
 a default, if the reader gives one for it; otherwise the bytes are corrupt. An example, byte by byte:
-docs/reference/formats.md, "A record in full".
+docs/reference/catalog-records.md, "Example record".
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def pack_columns(rows: NDArray[np.void], *, level: int = LEVEL) -> bytes:
         FormatLimit: more than 1,048,576 rows.
         ValueError: a field of another type, more than 32 fields, or a name that is not 1 to 63 ASCII characters.
 
-    Source: docs/reference/formats.md, "Packed columns".
+    Source: docs/reference/catalog-records.md, "Packed columns".
     """
     names = _checked_names(rows.dtype)
     if len(rows) > ROWS_MAX:
@@ -159,7 +159,7 @@ def unpack_columns(
         FormatTooNew: a newer form, or a field that the caller does not know.
         ValueError: a type with a field that is not ``<i8``, or whose name is not 1 to 63 ASCII characters.
 
-    Source: docs/reference/formats.md, "Packed columns".
+    Source: docs/reference/catalog-records.md, "Packed columns".
     """
     stored = unpack_any(data, where, rows_max=rows_max)
     found_names, names = _checked_names(stored.dtype), _checked_names(dtype)

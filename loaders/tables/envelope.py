@@ -115,7 +115,7 @@ def decode_stored(data: bytes, place: str, *, etag: str, where: str) -> Stored:
         FormatTooNew: a newer release wrote it.
         CorruptObject: damage, or the bytes of another key.
 
-    Source: docs/reference/tables.md, "The bytes around a value".
+    Source: docs/reference/tables.md, "Envelope".
     """
     _check_head(data, place, where)
     _, _, flags, sequence, nonce, ancestors = _HEAD.unpack_from(data)

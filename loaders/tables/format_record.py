@@ -65,7 +65,7 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         version: of the whole layout: keys, tables, and what they mean together.
-        namespace: the cluster's name in the keys of objects.
+        namespace: the cluster's name in the keys of objects: one path element, 1 to 255 bytes of UTF-8.
         max_image_age_seconds: readers serve from no older image.
         retention_seconds: how long a compacted object stays; at least twice `max_image_age_seconds`.
         prepared_seconds: how long a writer may take from preparing an object to committing it, unless it says; at least
@@ -73,10 +73,11 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
         orphan_seconds: how old an object that nothing lists must be before it may be deleted; at least
             `retired_seconds`.
         clock_skew_seconds: how far the clocks of two machines may differ.
-        stream_buckets: over how many keys the streams are spread; never changes.
+        stream_buckets: over how many keys the streams are spread, 1 to 65,536; never changes.
         if_match_quotes: whether the endpoint wants quotes around the ETag of If-Match; None = not found out.
         generation: which life of the catalog this is: empty in the first, and a new one, above all before it, each
-            time that the bucket was put back from a copy and `accel catalog restored` was run.
+            time that the bucket was put back from a copy and `accel catalog restored` was run: 14 digits of
+            milliseconds since 1970, `-`, and 32 hexadecimal digits.
 
     Raises:
         NameRefused: a namespace that cannot stand in keys; see `loaders.layout.check_namespace`.

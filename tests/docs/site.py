@@ -23,6 +23,7 @@ from accel.metrics import AccelCollector
 from accel.streams.auto_scale import AutoScaleStats
 from accel.system import SYSTEM
 from loaders.store import CountingStore, MemoryStore
+from tests.docs import records
 
 ROOT: Final = Path(__file__).parents[2]
 FROM_ROOT: Final = {
@@ -74,6 +75,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/errors.md": _errors(),
         "reference/metrics.md": _metrics(),
         "reference/python.md": _python(),
+        "reference/records.md": records.page(),
         "reference/settings.md": _settings(),
     }
     pages |= {new: (ROOT / old).read_text() for old, new in FROM_ROOT.items()}

@@ -1,4 +1,4 @@
-"""What docs/reference/formats.md says of the bytes of events is what the code has."""
+"""What docs/reference/events.md says of the bytes of events is what the code has."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_events_that_do_not_end_where_the_batch_ends_are_refused() -> None:
 
 
 def test_keys_of_readers_and_writers_stand_in_the_tables() -> None:
-    keys = {code(row[0])[0] for row in cells(section("What the catalog stores")) if row[0].startswith("`")}
+    keys = {code(row[0])[0] for row in cells(section("Keys of the catalog")) if row[0].startswith("`")}
     stream, transaction = UUID(int=7), UUID(int=9)
     shown = {
         number_table_key(7, 9): ("<stream id>", "7", "<end offset>", f"{9:020}"),
@@ -130,5 +130,5 @@ def test_keys_of_readers_and_writers_stand_in_the_tables() -> None:
     }
     for key, (one, first, other, second) in shown.items():
         assert key in {each.replace(one, first).replace(other, second) for each in keys}
-    tables = {code(row[0])[0]: row for row in cells(section("Stream history")) if row[0].startswith("`")}
+    tables = {code(row[0])[0]: row for row in cells(section("Keys of a history")) if row[0].startswith("`")}
     assert code(tables["<scope>/<stream>/readerGroups.#.<stream id>"][2]) == [READER_GROUP.name]

@@ -1,4 +1,4 @@
-"""What docs/reference/formats.md says of the bytes of stream history is what the code has."""
+"""What docs/reference/history-records.md says of the bytes of stream history is what the code has."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import re
 import zlib
 from uuid import UUID
 
-import numpy as np
 import pytest
 import zstandard
 
-from accel.history import columns, records
 from accel.history.records import ALL_FORMS, HISTORY_CHUNK, RETENTION_SET
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from accel.history.rules.values import segment_text
@@ -18,44 +16,24 @@ from accel.history.store import keys
 from loaders.layout import TABLES_PREFIX, table_folder, value_key
 from range_index.epoch_times import Block, BlockKind
 from tests.accel.history.records.golden import golden_bytes
+from tests.docs.pages import page_named
 from tests.docs.test_bytes import cells, code, dumps, section
 
-TEXT = section("Stream history")
+TEXT = page_named("history-records").read_text()
 FORMS = {form.name: form for form in ALL_FORMS}
-ROWS: dict[str, np.dtype[np.void]] = {
-    "segment": columns.ROW,
-    "key": columns.KEY,
-    "id": columns.SET_ROW,
-    "number by id": columns.MAP_ROW,
-    "key range": records.RANGE,
-    "epoch": columns.EPOCH_ROW,
-    "created segment": columns.CREATED_ROW,
-    "sealed segment": columns.SEALED_ROW,
-    "time": records.TIME,
-    "place": records.PLACE,
-    "recorded cut": records.RETENTION_ENTRY,
-    "position": records.POSITION,
-}
 STREAM = keys.StreamIdentity("shop", "orders", UUID("12345678-1234-5678-8234-567812345678"))
 
 
-def part(heading: str) -> str:
-    """What stands under a heading of the section."""
-    found = re.search(rf"^### {re.escape(heading)}\n(.*?)(?=^### |\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    assert found, heading
-    return found[1]
-
-
 def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> None:
-    record, unpacked = dumps("Stream history")
+    record, unpacked = dumps("Example record of a history")
     assert record == golden_bytes("retention-set-1")
-    assert f"{len(record)} bytes" in part("A record of a history in full")
+    assert f"{len(record)} bytes" in section("Example record of a history")
     frame = record[record.index(b"ACol") + 9 :]
     assert zstandard.ZstdDecompressor().decompress(frame, max_output_size=len(unpacked)) == unpacked
 
 
 def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
-    found = RETENTION_SET.decode(dumps("Stream history")[0], "docs/reference/formats.md")
+    found = RETENTION_SET.decode(dumps("Example record of a history")[0], "docs/reference/history-records.md")
     first_ms = 1_760_000_000_123
     assert found.times_ms.tolist() == [first_ms, first_ms + 33 + 1_799_984, first_ms + 33 + 2 * 1_799_984]
     assert found.sizes.tolist() == [0, 2**33, 2**33]
@@ -70,30 +48,15 @@ def test_the_checksum_is_of_name_version_and_fields(name: str) -> None:
     assert checksum == zlib.crc32(data[1 : start + 2] + data[start + 6 :])
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_each_form_stands_in_the_page_with_its_fields_in_their_order(name: str) -> None:
-    text = part("Records of a history")
-    start = text.index(f"**`{name}`**")
-    end = text.find("\n**`", start + 1)
-    named = code(text[start : None if end < 0 else end])[1:]
-    fields = FORMS[name].struct.__struct_fields__
-    assert tuple(dict.fromkeys(each for each in named if each in fields)) == fields
-
-
-def test_each_kind_of_rows_has_the_columns_that_the_page_names() -> None:
-    named = {row[0]: tuple(code(row[1])) for row in cells(part("Rows of a history"))}
-    assert named == {kind: dtype.names for kind, dtype in ROWS.items()}
-
-
 def test_every_form_lies_somewhere() -> None:
-    rows = cells(part("Where it lies"))
+    rows = cells(section("Keys of a history"))
     named = {each for row in rows for each in code(row[1] if len(row) == 2 else row[-1] + row[1])}
     assert set(FORMS) - named == set()
 
 
 def told_keys() -> set[str]:
     """Keys of a stream's table as the page has them, with a number where it explains one."""
-    rows = cells(part("Where it lies"))
+    rows = cells(section("Keys of a history"))
     after = next(at for at, row in enumerate(rows) if row[0] == "`creationTime`")
     return {re.sub(r"<[^>]+>", "7", each) for row in rows[after:] for each in code(row[0])}
 
@@ -113,7 +76,7 @@ def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
 
 
 def test_the_tables_are_those_of_the_page() -> None:
-    rows = cells(part("Where it lies"))
+    rows = cells(section("Keys of a history"))
     named = [code(row[0])[0] for row in rows if row[0].startswith(("`_system/", "`<scope>/"))]
     filled = {"scope": "shop", "stream": "orders", "scope id": STREAM.unique_id, "stream id": STREAM.unique_id}
 
@@ -136,7 +99,7 @@ def test_the_tables_are_those_of_the_page() -> None:
 
 def test_the_example_of_a_chunk_is_its_golden_file() -> None:
     chunk = HISTORY_CHUNK.decode(golden_bytes("history-chunk-1"), "golden")
-    rows = [row for row in cells(part("Records of a history")) if row[0].isdigit()]
+    rows = [row for row in cells(section("Rules of a history")) if row[0].isdigit()]
     shown = {int(row[0]): row for row in rows}
     assert sorted(shown) == chunk.epochs.tolist()
     for delta in chunk:

@@ -1,4 +1,4 @@
-"""What docs/reference/tables.md says that programs of an older release do, once a newer one has written.
+"""What docs/how-to/upgrade.md says that programs of an older release do, once a newer one has written.
 
 A newer release is one that writes forms of a higher version; here such bytes are put in the place of ours.
 """

@@ -40,7 +40,7 @@ The clock of a host stamps what arrives with values that never fall, whatever th
 All segments of a host share one clock, so their values can be compared. Across hosts values compare as well as the
 clocks behind them agree. After a restart the clock goes on from the highest value that was stored.
 
-Source: PDP-28, "we would add an additional long"; docs/reference/formats.md, "Events".
+Source: PDP-28, "we would add an additional long"; docs/reference/events.md, "Events".
 """
 
 from __future__ import annotations

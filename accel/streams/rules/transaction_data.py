@@ -18,7 +18,7 @@ come into the segments or the transaction was aborted.
 
 All numbers are big endian.
 
-Source: docs/reference/formats.md, "Data of a transaction".
+Source: docs/reference/events.md, "Data of a transaction".
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def test_an_object_of_two_streams_has_these_bytes() -> None:
 
 
 def test_the_documentation_shows_the_same_bytes() -> None:
-    example = page_named("formats").read_text().rpartition("```\n  0")[2]
-    lines = [line[4:].split("   ")[0] for line in f"  0{example}".splitlines()[:8]]
+    example = page_named("objects").read_text().rpartition("```\n  0  5a")[2]
+    lines = [line[4:].split("   ")[0] for line in f"  0  5a{example}".splitlines()[:8]]
     assert bytes.fromhex("".join(lines)) == GOLDEN
 
 

@@ -21,7 +21,7 @@ from loaders.tables.columns import pack_columns
 from loaders.tables.records import FormRegistry, form_of
 from tests.accel.history.store.bench import Bench
 from tests.accel.streams.groups.states import cut, group, segment
-from tests.docs.test_bytes import cells, code, section
+from tests.docs.test_bytes import section
 from tests.examples import examples
 
 FOLDER = Path(__file__).parents[3] / "data" / "reader_group"
@@ -166,21 +166,9 @@ def test_a_person_can_look_at_a_group() -> None:
     assert shown["segments"][1]["key_start"] == 1 / 3
 
 
-# docs/reference/formats.md
+# docs/reference/events.md
 
 TEXT = section("Reader groups")
-
-
-def test_each_field_stands_in_the_page_in_its_order() -> None:
-    named = [code(row[0])[0] for row in cells(TEXT) if len(row) == 3 and code(row[0])]
-    assert tuple(named) == StoredGroup.__struct_fields__
-
-
-def test_each_kind_of_rows_has_the_columns_that_the_page_names() -> None:
-    named = {
-        row[0]: tuple(code(row[1])) for row in cells(TEXT) if len(row) == 2 and row[0] in {"place", "report", "lease"}
-    }
-    assert named == {"place": PLACE.names, "report": REPORT.names, "lease": LEASE.names}
 
 
 def test_the_table_the_form_and_the_bounds_stand_in_the_page() -> None:
@@ -189,7 +177,7 @@ def test_the_table_the_form_and_the_bounds_stand_in_the_page() -> None:
         groups_table(stream).replace("scope/stream", "<scope>/<stream>").replace(str(stream.unique_id), "<stream id>")
     )
     assert f"`{table}`" in TEXT
-    assert f"`{READER_GROUP.name}`, version {READER_GROUP.version}" in TEXT
+    assert f"`{READER_GROUP.name}` record" in TEXT
     assert f"At most {READERS_MAX:,} readers" in TEXT
     assert re.search(rf"{FREE}: nobody's.*{ENDED}: read to its end", TEXT, re.DOTALL)
     for golden in (GOLDEN, GOLDEN_LEASES):

@@ -1,4 +1,4 @@
-"""What docs/reference/formats.md says of the bytes of time indexes is what the code has."""
+"""What docs/reference/events.md says of the bytes of time indexes is what the code has."""
 
 from __future__ import annotations
 

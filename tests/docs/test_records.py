@@ -1,0 +1,61 @@
+"""The generated page of records has every form, field and column; the kinds of rows are those of golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from accel.streams.groups import READER_GROUP
+from loaders.tables import FormRegistry
+from loaders.tables.columns import unpack_any
+from loaders.tables.records import RecordForm
+from tests.docs import records
+
+DATA = Path(__file__).parents[1] / "data"
+FORMS = {each.name: each for each in (*records.CATALOG_FORMS, *records.STREAM_FORMS, *records.HISTORY_FORMS)}
+
+
+def golden(form: RecordForm[Any]) -> Iterator[dict[str, Any]]:
+    """The stored fields of the form's golden files."""
+    names = (f"{form.name}-{form.version}.bin", f"{form.name}-{form.version}-leases.bin")
+    for path in (each for name in names for each in DATA.rglob(name)):
+        data = path.read_bytes()
+        start = 1 + data[0] + 2 + 4 * (form in records.HISTORY_FORMS or form is READER_GROUP)
+        yield msgspec.msgpack.decode(data[start:])
+
+
+def test_every_form_of_the_catalog_and_of_histories_is_in_the_page() -> None:
+    registry = FormRegistry()
+    registry.register(*FORMS.values())
+    page = records.page()
+    assert [name for name in registry.names() if f"### {name}\n" not in page] == []
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_each_field_has_a_meaning(name: str) -> None:
+    assert [field for field, _, meaning in records.fields(FORMS[name]) if not meaning] == []
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_are_of_the_kind_that_the_page_names(name: str) -> None:
+    kinds = {**records.KINDS, **records.HISTORY_KINDS}
+    told = {field: kind for (form, field), kind in records.ROWS.items() if form == name}
+    assert told.keys() <= set(FORMS[name].struct.__struct_fields__)
+    for stored in golden(FORMS[name]):
+        found = {field: value for field, value in stored.items() if isinstance(value, bytes) and value[:4] == b"ACol"}
+        for field, value in found.items():
+            assert unpack_any(value, field).dtype.names == kinds[told[field]].names, field
+
+
+def test_each_column_of_the_catalog_is_explained() -> None:
+    assert records.COLUMNS.keys() == {name for dtype in records.KINDS.values() for name in dtype.names or ()}
+
+
+def test_each_version_is_in_the_page() -> None:
+    rows = {what: (reads, writes) for what, _, reads, writes in records.versions()}
+    assert {f"`{name}`" for name in FORMS} < rows.keys()
+    assert rows["envelope"] == ("2", "2")
