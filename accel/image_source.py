@@ -354,8 +354,8 @@ def _confirmed(fetched: MetadataImage | ConfirmedImage, started_seconds: float) 
 class JsonFile:
     """Reads an image from a JSON file, and again when the file changed; to be given to `PolledImages`.
 
-    The form is that of `MetadataImage.from_dict`, with ``namespace`` and ``version`` at the top. Whoever changes the
-    file raises the version, and replaces the file as a whole (write a new one, then rename it).
+    The form is that of `MetadataImage.from_dict`, with ``namespace`` and ``version`` at the top. A program that
+    changes the file raises the version, and replaces the file as a whole (write a new one, then rename it).
 
     Threads: any.
     """

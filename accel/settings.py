@@ -17,7 +17,7 @@ class Settings:
         max_wait_load_seconds: a lookup waits no longer for objects that are slow to open, if it can ask for others;
             0.5 by default. What is slow stays under way, and is taken in when it comes.
         hedge_percent: reads of objects and hints that are slower than 95 of 100 others are sent a second time: at most
-            so many of 100 requests; 0 = never.
+            this share of 100 requests; 0 = never.
         view_ttl_seconds: how long the index trusts a stream's view before it is filled again.
         views_max: streams whose views are kept, over all nodes.
         view_size_bytes_max: memory of these views.
@@ -38,7 +38,7 @@ class Settings:
         hint_missing_ttl_seconds: how long a node without a snapshot is believed to have none.
         slow_lookup_seconds: lookups that take at least so long are kept with their traces, and the log tells of them;
             None = none is.
-        slow_lookups_max: so many of them are kept.
+        slow_lookups_max: the number of them that is kept.
         bypass: answer every lookup by opening everything, as was done before; for comparison and for emergencies.
     """
 

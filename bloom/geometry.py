@@ -72,7 +72,7 @@ SLICES_MAX: Final = 8
 """A digest has eight pieces, one a slice."""
 
 WIDE_SLICE_BITS: Final = 2**15
-"""From so many bits a slice on, pybloom_live takes pieces of 32 bits."""
+"""From this number of bits a slice on, pybloom_live takes pieces of 32 bits."""
 
 WIDE_SLICES_MIN: Final = 6
 """Wide filters of fewer slices have a third hash, which is not known here."""

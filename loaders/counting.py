@@ -51,7 +51,7 @@ class HistogramStats(NamedTuple):
         yield from zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True)
 
     def with_zeros(self, count: int) -> Self:
-        """The same with so many more values of 0."""
+        """The same with this number of additional zeros."""
         return self._replace(counts=(self.counts[0] + count, *self.counts[1:]))
 
 

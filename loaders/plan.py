@@ -87,7 +87,7 @@ NEAR_END_SHARE = 0.01
 """An offset in the first or last hundredth of what a node owns of a stream counts as one at its head or tail."""
 
 NEIGHBOUR_LENGTHS = 4
-"""An offset counts as near a known holder if the offsets between are no more than so many times what that one holds."""
+"""An offset is near a known holder if the offsets between are at most this multiple of what that holder has."""
 
 
 def expected_place(offset: int, before: Held | None, after: Held | None, head: int, tail: int | None) -> Guess:
@@ -215,7 +215,7 @@ def from_high(candidates: Positions, count: int) -> Positions:
 
 
 RUN_GROWTH = 4
-"""A scan asks for at most so many times as many positions as it has proven to follow one another."""
+"""A scan asks for at most this multiple of the positions that it has proven to follow one another."""
 
 
 def in_run(objects: int, positions: int, wanted: int) -> int:
@@ -296,7 +296,7 @@ class WindowPreload:
 
 
 SURE_ROUNDS = 3
-"""So many rounds in a row go as a whole to where the offset surely is, though the bracket stays as it was."""
+"""The number of rounds in a row that go as a whole to where the offset surely is, without a smaller bracket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +365,7 @@ def _count_guessed(bracket: Bracket, count: int) -> int:
 
 
 def _gathered(candidates: Positions, near: Near, count: int) -> list[Positions]:
-    """So many candidates at one end, or half of them at each."""
+    """This number of candidates at one end, or half of them at each."""
     low = {Near.LOW: count, Near.ENDS: count // 2}.get(near, 0)
     high = {Near.HIGH: count, Near.ENDS: count // 2}.get(near, 0)
     return [*([from_low(candidates, low)] if low else []), *([from_high(candidates, high)] if high else [])]

@@ -341,7 +341,7 @@ SHARE_OF_NEWEST: Final = 0.3
 TRIED_EACH: Final = 16
 
 CHUNK_PAGES: Final = 16
-"""A chunk is fetched at once, but kept and let go in so many pieces."""
+"""A chunk is fetched at once, but kept and released in this number of pieces."""
 
 
 class ChunkStats(NamedTuple):

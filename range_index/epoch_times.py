@@ -311,7 +311,7 @@ def show_epochs(root: EpochTimesRoot, epochs: int) -> EpochTimesRoot:
 
 
 def merge_due(root: EpochTimesRoot) -> Merge | None:
-    """The oldest parts that fill a leaf, if there are so many."""
+    """The oldest parts that fill a leaf, if there are enough."""
     if len(root.part_starts) < root.leaf_parts:
         return None
     numbers = range(root.first_part, root.first_part + root.leaf_parts)

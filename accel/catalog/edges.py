@@ -118,7 +118,7 @@ def checked_count(count: object) -> int:
 
 
 def deadline_ms_after(now_ms: int, seconds: object) -> int:
-    """The millisecond that lies so many seconds ahead.
+    """The millisecond that is this many seconds ahead.
 
     Raises:
         InvalidArgument: no finite number above 0, or more than ten years.

@@ -1,11 +1,11 @@
 """What commits tell lookups of a node's objects, beside where they lie: facts, each true of an object by its id.
 
-    sketch    in the node's list: which streams the object certainly does not hold (`bloom.StreamSketch`). Whoever
+    sketch    in the node's list: which streams the object certainly does not hold (`bloom.StreamSketch`). A reader that
               commits an object has its ids in hand: an upload the ranges that it claims, a compaction and an import the
               index of the object. An undo opens what comes back, and sketches it anew.
     ends      where an open stream ends on the node at least, from this process's own session and from checkpoints
 
-A sketch is bound to its object as the list is: object ids are never given out twice, and the row of the list that has
+A sketch is bound to its object as the list is: object ids are never used twice, and the row of the list that has
 the id has the size. Where a sketch is missing the object may hold any stream. Releases that do not know sketches leave
 all of them out of a list that they write; those of later commits are written again.
 
@@ -18,7 +18,7 @@ it lies at the head, in the middle or at the tail of a list of thousands of obje
     the checkpoint of a node     the ends as of one of its last commits (`session`, "Recovering the ends")
 
 The checkpoint is one more key a node. It is read by followers (`ObjectCatalog.images`), and not by `refresh`: one GET a
-node that has at least 64 objects when the following begins, and again when the node has made so many commits that it
+node that has at least 64 objects when the following begins, and again once the node has made enough commits that it
 must have written a newer one, 64 by default. So an idle follower sends none, and one that sees a commit a second sends
 one a minute and node. It takes 7 bytes a stream of the node, and 16 in memory, which an accelerator counts with its own
 (`stats().memory_bytes`) and which has a bound. One that cannot be read is left alone until then.
@@ -133,7 +133,7 @@ class KnownEnds:
     """What is known of ends, for all nodes of a catalog. Threads: any; what is known of a node is swapped as a whole.
 
     Args:
-        commits: so many commits after a look at its checkpoint a node has another one, at least 1.
+        commits: number of commits after which a node's checkpoint is read again, at least 1.
         size_bytes_max: of the ends of checkpoints, 16 bytes a stream; beyond it those that were read first go. A node
             whose ends went is searched as one without a checkpoint, until its next one is read.
     """

@@ -282,7 +282,7 @@ def with_compaction(
 
     Raises:
         CommitRefused: a source that is gone or of another size, sources that are not neighbours, an id that is not
-            prepared (any more), or stream objects as in `with_upload`. Whoever gets this gives up the group; the list
+            prepared (any more), or stream objects as in `with_upload`. The caller then gives up the group; the list
             tells which objects nobody needs.
 
     Source: docs/explanation/catalog.md, "Commits".

@@ -120,7 +120,7 @@ class CatalogParts:
         layout: keys of objects.
         format: what all users of this catalog agree on.
         keys: its keys.
-        ids: gives out object ids.
+        ids: allocates object ids.
         executor: sends requests of one step side by side.
         loader: opens object indexes, on threads of its own.
         ends: where open streams end, as far as this process knows.

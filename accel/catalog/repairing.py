@@ -12,7 +12,7 @@
     | counters of histories      |                                                                                  |
 
 A key that can be read is never written. Each write replaces exactly what was read: nothing, or these very bytes (a
-compare-and-set on their ETag). So it may run beside readers and writers; whoever wrote meanwhile wins, and the finding
+compare-and-set on their ETag). So it may run beside readers and writers; a write in between wins, and the finding
 says so. A run without `apply` writes nothing. The findings are those of the repair of a stream.
 
 Source: docs/operations/repair.md.

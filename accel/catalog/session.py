@@ -287,7 +287,7 @@ NUMBERS_MAX = 65_536
 
 
 class TimeLog(Protocol):
-    """Has when appends to streams arrived, and the numbers of events, whoever writes these streams. Threads: any."""
+    """Holds when appends to streams arrived, and the numbers of their events. Threads: any."""
 
     def appended(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
         """TIME_RECORD rows of appends within these ranges, without their commit; no stream is asked for twice."""

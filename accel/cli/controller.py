@@ -69,7 +69,7 @@ def convert(*, dump: Path, namespace: str, image_version: int, output: Output) -
     name="compact",
     group=controller_group,
 )
-@click.option("--take-ids", metavar="MODULE:FUNCTION", help="Gives so many new object ids.")
+@click.option("--take-ids", metavar="MODULE:FUNCTION", help="Returns the requested number of new object ids.")
 @click.option("--commit", metavar="MODULE:FUNCTION", help="Commits a swap, or raises SwapRefused.")
 @click.option("--swaps", type=FILE, metavar="FILE", help="Write the swaps there, for the controller to apply.")
 @compaction_options

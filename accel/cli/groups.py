@@ -100,7 +100,7 @@ class CommandGroup(click.Group):
                 expose_value=False,
                 callback=_keep_output,
                 allow_from_autoenv=False,
-                help="For whom; also behind the command.",
+                help="The form of the result: for people, or for programs; also behind the command.",
             )
         )
 

@@ -258,7 +258,13 @@ def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
 def output_options(command: Command) -> Command:
     """`--output`, `--verbose`, `--quiet` -> ``output``."""
 
-    @option("--output", type=OUTPUT_FORMS, default="text", show_default=True, help="For whom.")
+    @option(
+        "--output",
+        type=OUTPUT_FORMS,
+        default="text",
+        show_default=True,
+        help="The form of the result: for people, or for programs.",
+    )
     @click.option("-v", "--verbose", is_flag=True, help="Tell of each request, on stderr.")
     @click.option("-q", "--quiet", is_flag=True, help="Nothing but data and errors.")
     @functools.wraps(command)

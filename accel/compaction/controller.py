@@ -59,7 +59,7 @@ Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Known = Annotated[int, Meta(ge=UNKNOWN, le=2**63 - 1)]
 
 TakeIds = Callable[[int], Sequence[int]]
-"""Gives so many object ids that nothing else will ever use."""
+"""Returns the requested number of object ids, which nothing else will ever use."""
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,6 +1,6 @@
 """Which neighbours become one object, so that enough objects go and few bytes are rewritten.
 
-A group of k objects costs their bytes and removes k - 1 objects. Wanted are groups that remove so many objects for the
+A group of k objects costs their bytes and removes k - 1 objects. The plan wants groups that remove objects for the
 least bytes. Put a price on objects instead: a group is worth (k - 1) * price minus its bytes, and the best groups for a
 price are found in one walk over the list:
 

@@ -332,7 +332,7 @@ def merge_group(
         access: where the objects lie.
         group: of a plan.
         settings: the plan's.
-        prepare: gives so many object ids that nothing else will ever use; not called if nothing is to be written.
+        prepare: returns a number of object ids that nothing else will ever use; not called if nothing is written.
 
     Raises:
         StoreError: a source could not be read, or an output not written.

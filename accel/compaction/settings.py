@@ -89,7 +89,7 @@ class CompactionSettings:
         return targets
 
     def reason_to_spare(self, node_id: int, count: int) -> str:
-        """Why `targets` leaves out a node with so many objects."""
+        """Why `targets` leaves out a node with this number of objects."""
         if self.nodes is not None and node_id not in self.nodes:
             return "it is not among the nodes that are wanted"
         if self.rewrite_all:

@@ -72,7 +72,7 @@ class NodeSnapshot:
 
     Args:
         covered: how many listed objects it covers.
-        kept: of these, so many were taken over from the generation before.
+        kept: of these, the number taken over from the generation before.
         entries: in it.
         size_bytes: of its file.
         is_current: it covered just these objects already, and was left alone.

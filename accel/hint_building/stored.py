@@ -43,8 +43,8 @@ class FilterCheck:
     Args:
         read: filters that could be read.
         unreadable: filters that could not: of a checksum that is wrong, or in a data object that is gone.
-        bad: of those read, so many let more than 1.25 % of absent streams pass.
-        differing: of those read, so many are another filter to pybloom_live than to us.
+        bad: of those read, the number that let more than 1.25 % of absent streams pass.
+        differing: of those read, the number that pybloom_live reads as another filter.
         false_positive_share: of absent streams that pass, expected from the bits, mean of all filters; None of none.
         worst_share: the same of the worst filter.
     """
@@ -76,7 +76,7 @@ class StoredHint:
         unused_bytes: of these, what nothing refers to any more.
         entries: filters, or rows of the snapshot.
         listed: objects that the node lists.
-        covered: of these, so many it speaks of.
+        covered: of these, the number that it covers.
         unlisted: objects that it speaks of and that are listed no more.
         check: of a pack that was read; None else.
     """

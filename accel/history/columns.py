@@ -322,7 +322,7 @@ def restore_chunk(fields: StoredChunk, where: str) -> HistoryChunk:
     back = unpack_columns(fields.sealed, SEALED_ROW, f"{where}, sealed")["back"]
     older = unpack_columns(fields.older, ROW, f"{where}, older")
     keys = unpack_keys(fields.keys, f"{where}, keys")
-    # Checked before anything is counted on from there, or repeated so many times.
+    # Checked before anything is counted on from there, or repeated as often.
     check_epoch(where, fields.first_epoch + len(epochs), 0)
     check_epoch(where, fields.first_epoch, 0)
     _check_counts("segments created", epochs["created"], len(created))

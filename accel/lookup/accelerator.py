@@ -130,7 +130,7 @@ class AcceleratorBase:
     def image_changed(self) -> None:
         """Somebody says that there is a newer image: the source of images is asked for it, beside the caller.
 
-        For whoever has a channel on which commits are heard of: so lookups know of one sooner than by asking every so
+        For callers with a channel that reports commits: lookups know of one sooner than by asking every so
         often. It does not block, and may be called as often as changes are heard of, from any thread. The source needs
         a method `image_changed` (`PolledImages` and the catalog's images have one), or is just asked.
         """
@@ -139,7 +139,7 @@ class AcceleratorBase:
     def next_image(self, version: ImageVersion, timeout_seconds: float) -> Asked:
         """Wait beside the caller for an image newer than this version; does not block.
 
-        For whoever follows: the source is asked as often as it is for a fetch that waits, and at once when it is told
+        For followers: the source is asked as often as it is for a fetch that waits, and at once when it is told
         of a change (`image_changed`). All who wait share one question.
 
         Args:
@@ -452,10 +452,10 @@ class ReadAccelerator(AcceleratorBase):
             stream_id: the stream.
             start: the first offset wanted; the first object may begin before it.
             end: one past the last offset wanted; -1 for as far as there is data.
-            limit: at most so many objects; 4 by default, as the production system asks.
+            limit: the maximum number of objects; 4 by default, as the production system asks.
             deadline_seconds: give what is found by then, marked partial; 0 for what memory proves, None to wait as
                 long as it takes.
-            max_fill_rounds: once the first object is found, at most so many rounds of loading for the others.
+            max_fill_rounds: the maximum number of rounds of loading after the first object is found.
 
         Raises:
             InvalidRequest: trimmed start, negative limit, number of rounds or deadline, end before start, or what is no

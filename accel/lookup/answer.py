@@ -44,7 +44,7 @@ class Request(Struct, frozen=True):
         start: the first offset wanted; the first object may begin before it.
         end: one past the last offset wanted, or -1 for as far as there is data; the last object may end after it.
         limit: the maximum number of objects. A fetch of the production system asks for 4.
-        max_fill_rounds: if given, at most so many rounds of loading once the first object is found; the answer may
+        max_fill_rounds: if given, the maximum number of rounds once the first object is found; the answer may
             then be partial.
     """
 

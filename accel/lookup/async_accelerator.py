@@ -283,6 +283,6 @@ def _waiter(load: Future[T]) -> asyncio.Future[T]:
 
 
 def _look_at(waiter: asyncio.Future[Any]) -> None:
-    # Whoever still waits raises the error; asyncio would warn of one that nobody looked at.
+    # Callers that still wait raise the error; asyncio would warn of an error that nothing retrieved.
     if not waiter.cancelled():
         waiter.exception()

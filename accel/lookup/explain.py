@@ -449,7 +449,7 @@ class Opened:
 class Round:
     """One round of loading.
 
-    Of `listed` objects, so many needed no request: `known_holders` and `known_absent` (by the index in memory),
+    Of `listed` objects, these numbers needed no request: `known_holders` and `known_absent` (by the index in memory),
     `filtered` (by a filter), `excluded` (by what commits told, and by no filter), `outside` (by the bounds that known
     holders set, at `low_position` and `high_position` of the list; -1 and `listed` where there is none). The rest are
     `candidates`. A round is not `finished` if the time was over first, or others decided: its objects were asked
@@ -486,8 +486,8 @@ class HintRead:
         node_id: whose snapshot.
         what: "root" or "entries".
         listed: objects of the node's list.
-        covered: of these, so many are covered.
-        entries: so many of them hold the stream, as it says.
+        covered: the number of these that are covered.
+        entries: the number of them that hold the stream.
         trouble: what is wrong with it, as counters call it.
         problem: the same in full.
         beside: whether objects were opened in the same round.

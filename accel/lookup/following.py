@@ -366,7 +366,7 @@ class _Lane:
 def _settle(asked: Asked, question: Question) -> None:
     try:
         came = question()
-    except BaseException as error:  # noqa: BLE001 - goes to whoever waits
+    except BaseException as error:  # noqa: BLE001 - goes to the waiting callers
         _fail(asked, error)
     else:
         with suppress(InvalidStateError):  # closed meanwhile

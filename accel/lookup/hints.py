@@ -108,7 +108,7 @@ class HintStore:
             lambda data, node_id: decode_pack_root(data, namespace=namespace, node_id=node_id),
             timer,
             size_bytes_max=settings.hint_root_size_bytes_max // 4,
-            ttl_seconds=0.0,  # whoever asks for one wants to know whether it has changed
+            ttl_seconds=0.0,  # a caller that asks for one wants to know whether it has changed
             missing_ttl_seconds=settings.hint_missing_ttl_seconds,
         )
         """Roots of packs that were loaded; conditional GETs tell whether there are newer ones."""

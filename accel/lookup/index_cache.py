@@ -35,7 +35,7 @@ FILTERS_AT_ONCE = 64
 """Filters that are taken in without letting go of the lock."""
 
 TOLD_MAX = 1 << 18
-"""So many objects of a node are watched until an image lists them."""
+"""The number of objects of a node that are watched until an image lists them."""
 
 
 class SharedIndexCache:

@@ -52,7 +52,7 @@ class Picks:
         return len(self._picked) - self._taken_here
 
     def take(self, most: int) -> list[FoundObject]:
-        """At most so many of what was picked and not taken yet, in order."""
+        """At most this number of picked objects that were not taken yet, in order."""
         taken = self._picked[self._taken_here : self._taken_here + most]
         if taken:
             self._taken_here += len(taken)

@@ -70,7 +70,7 @@ REQUESTS_MAX = 64
 does not keep those behind it from being sent, and no read fills the queue of all others."""
 
 HINTED_SIZE_BYTES_FREE = 1 << 20
-"""Up to so many bytes are fetched at a snapshot's word even if few of them are wanted: an index is hardly smaller."""
+"""Bytes that are fetched at a snapshot's word even if few of them are wanted: an index is hardly smaller."""
 
 BYTES_MAX = 2**31 - 1
 """The largest budget of one read; larger ones are cut to it."""
@@ -290,7 +290,7 @@ class _Finder:
             self._picks = Picks()
 
     def take(self, most: int) -> list[FoundObject]:
-        """At most so many of the objects found."""
+        """At most this number of the objects found."""
         taken = self._picks.take(most)
         if taken:
             self.next = taken[-1].end
@@ -663,7 +663,7 @@ class _Reader:
         Args:
             slot: the object.
             first: what is wanted begins here, and
-            left: has so many bytes; None = as planned.
+            left: bytes that remain; None = as planned.
         """
         found = slot.found
         if self.blocks is None or found.node_id is None or slot.is_unhinted or slot.opened is not None:

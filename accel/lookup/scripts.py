@@ -102,7 +102,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Please wait until one of these is done, or so many seconds have passed; None for as long as it takes."""
+    """Wait until one of these is done, or these seconds have passed; None = without a limit."""
 
     futures: Sequence[Future[Any]]
     timeout_seconds: float | None

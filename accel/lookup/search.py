@@ -97,7 +97,7 @@ ENTRIES_WORTH_OBJECTS = 2
 """With fewer covered candidates than this, opening them is as cheap as asking the snapshot."""
 
 TAIL_OBJECTS = 4
-"""A read at the tail opens so many of the newest objects that the snapshot does not cover, while it is asked."""
+"""The number of the newest uncovered objects that a read at the tail opens while the snapshot is asked."""
 
 UNCOVERED_OBJECTS = 16
 """When a snapshot has been asked, and no more candidates than this are left, they are opened in one round."""

@@ -54,7 +54,7 @@ class SlowLookups:
 
     Args:
         seconds: what took at least so long is slow.
-        kept_max: so many are kept; the oldest go.
+        kept_max: the number that is kept; the oldest go.
         policy: that lookups are made with.
         timer: seconds from any start.
         clock: seconds since 1970.

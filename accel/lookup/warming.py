@@ -41,8 +41,8 @@ class WarmReport:
 
     Args:
         nodes: how many were asked for.
-        snapshots: of these, so many have a snapshot that can be used.
-        packs: of these, so many have a filter pack that can be used.
+        snapshots: of these, the number with a usable snapshot.
+        packs: of these, the number with a usable filter pack.
         filters: filters taken into memory.
         filters_bad: filters left out, as they were damaged.
         requests: made.

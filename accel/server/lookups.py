@@ -132,10 +132,10 @@ class Places(Struct, frozen=True):
 
 
 PLACES_OBJECTS: Final = 64
-"""So many objects are looked at for one answer with places."""
+"""The maximum number of objects in one answer with places."""
 
 STREAMED_BYTES: Final = 1 << 18
-"""Batches are sent together until they make so many bytes."""
+"""Batches are sent together up to this number of bytes."""
 
 
 class _Etags:

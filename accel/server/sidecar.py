@@ -51,7 +51,7 @@ KEYS_KEPT_MAX: Final = 65_536
 """Keys of objects that are kept as text; 150 bytes each."""
 
 RETRIES_GROW_TO: Final = 10
-"""Tries to open the store come at most so many times `open_retry_seconds` after one another."""
+"""The longest pause between tries to open the store, in multiples of `open_retry_seconds`."""
 
 
 class State(StrEnum):

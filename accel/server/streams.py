@@ -55,13 +55,13 @@ class EpochsQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CutsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """At most so many recorded cuts, the last ones; each is a request to the store."""
+    """The maximum number of recorded cuts, the last ones; each is a request to the store."""
 
     limit: Annotated[int, Meta(ge=1, le=CUTS_MAX)] = 20
 
 
 class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """At most so many names."""
+    """The maximum number of names."""
 
     limit: Annotated[int, Meta(ge=1, le=EPOCHS_MAX)] = 100
 

@@ -1,6 +1,6 @@
 """Streams are scaled as their policies want, by the processes that write them.
 
-Each host of segments has an `AutoScaler`. It counts what is appended to the segments that are open here, whoever wrote
+Each host of segments has an `AutoScaler`. It counts what is appended to the segments that are open here, by any
 it, and asks for the scales that the policies want (`rules.scaling_rates`):
 
     every tick       totals are read from memory: a sample of each segment of a stream that has a policy

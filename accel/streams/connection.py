@@ -155,7 +155,7 @@ def connect(  # noqa: PLR0913 - by name, each of its own kind
 
     Args:
         url: ``s3://bucket/prefix``, ``file:///folder`` or ``memory://name``; or a store that is open already.
-        node_id: of this process, whoever wrote by it before: its sessions are fenced, and their segments come with it.
+        node_id: of this process. Older sessions of the node are fenced, and their segments come with it.
             For processes that have a name of their own. None = one that nobody has is drawn when this first writes.
         create: whether to make a catalog where none is; or which. One that was made with other choices is refused
             then; with True any will do.

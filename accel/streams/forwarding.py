@@ -36,7 +36,7 @@ Only addresses that the client is given are asked, whatever stands in the table 
 Size, number of events, time, and requests at one time are bounded on both sides.
 
 **Once.** A writer that forwards numbers its events, by an id of its own if it was given none. The numbers stand beside
-the events, so an owner leaves out what is durable already, whoever appended it. A request whose reply was lost is sent
+the events, so an owner leaves out durable events of any sender. A request whose reply was lost is sent
 again; when its owner has died, it goes to the next owner, which knows the numbers from the segment. A copy that comes
 late is left out likewise. An owner that lives and does not answer for `wait_seconds` leaves events in doubt
 (`ForwardInDoubt`).

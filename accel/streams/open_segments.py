@@ -131,7 +131,7 @@ class OpenSegment:
         waiting: batches that no object was made of.
         unacknowledged: events that are not durable, in their order, for those who wait for it.
         is_told: whether the catalog knew of all its time records when it was opened.
-        appended_events: how many were appended since it was opened here, whoever wrote them;
+        appended_events: how many were appended since it was opened here, by any writer;
         appended_bytes: and how many bytes they take in batches. Both are only ever raised; any thread may read them.
     """
 
@@ -235,7 +235,7 @@ class AppendBuffer:
             return self._taken(dict.fromkeys(segment for segment, _ in appends))
 
     def take(self, most: int) -> list[Taken]:
-        """Take everything, as parts of so many segments at most."""
+        """Take everything, as parts of at most this number of segments."""
         with self._lock:
             waiting = list(self._waiting)
             return [self._taken(waiting[at : at + most]) for at in range(0, len(waiting), most)]

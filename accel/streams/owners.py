@@ -13,11 +13,11 @@ ranges of its streams (`accel.catalog.takeover`). So a lease that is read with a
 process believes to have, costs moves of segments to and fro, and nothing else; and no allowance for clocks is made: a
 dead owner is found when its lease is over, not a minute later.
 
-**Node ids.** A process that has a name of its own, as a broker has, gives its node id, and takes the key over from
-whoever had it: it is the same node, started again. A process without one draws an id: that of an owner which also drew
-its own, and whose lease is over for the longest time; otherwise one above all that the catalog and this table know. So
-processes that come and go do not make the catalog grow by a list each. The session that is opened for a node id that
-was taken over fences the older one, and its segments come with it.
+**Node ids.** A process that has a name of its own, as a broker has, gives its node id, and takes the key over from the
+process before it: it is the same node, started again. A process without one draws an id: that of an owner which also
+drew its own, and whose lease is over for the longest time; otherwise one above all that the catalog and this table
+know. So processes that come and go do not make the catalog grow by a list each. The session that is opened for a node
+id that was taken over fences the older one, and its segments come with it.
 
 Requests: registering 1 GET and 1 PUT with a node id; without one 1 listing, 1 GET for each owner, 1 for the directory,
 and 1 PUT. Renewing 1 PUT, every third of the lease. `find` 1 GET; `owners` 1 listing and 1 GET for each owner.
@@ -178,7 +178,7 @@ class OwnersTable:
         """Register as an owner. It may be repeated after a failure.
 
         Args:
-            node_id: of this process, whoever had it before; None = one is drawn.
+            node_id: of this process, also if another one had it before; None = one is drawn.
             address: where this process takes events of others, a URL of at most 2,000 characters.
 
         Raises:

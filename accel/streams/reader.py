@@ -43,7 +43,7 @@ from loaders.lifetime import Lifetime, Threads
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
 MILLISECONDS = 1000
 RETRY_PAUSES_MAX = 20
-"""The longest pause before a repetition is so many times the first one."""
+"""The longest pause before a repetition, in multiples of the first one."""
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class ReaderStats:
 
 
 class ReaderBase:
-    """What readers do with answers, whoever says what is to be read, and however they wait.
+    """What readers do with answers, for every source and every way to wait.
 
     Args:
         stream: which.

@@ -187,7 +187,7 @@ class ObjectSegmentSource:
     def image_changed(self) -> None:
         """Somebody says that something was committed: readers that follow look at once. Never blocks.
 
-        For whoever has a channel on which commits are heard of; at most ten questions a second come of it.
+        For callers with a channel that reports commits; it causes at most ten questions a second.
         """
         self._accelerator.image_changed()
 

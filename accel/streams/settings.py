@@ -17,8 +17,8 @@ class ScalingSettings:
         look_seconds: how long ago the configuration of a stream was read at most, if no more than `looks_max` streams
             are due in one tick; also how long a stream is left alone after a failure.
         windows_seconds: over which rates are averaged, ascending.
-        hot_factors: of the first windows: a segment whose rate is above so many targets is hot.
-        cold_factor: a segment whose rates are below so many targets in all windows is cold.
+        hot_factors: of the first windows: a segment whose rate is above this multiple of the target is hot.
+        cold_factor: a segment whose rates are below this multiple of the target in all windows is cold.
         young_seconds: how long a segment is left alone after its creation;
         cooldown_seconds: and a stream after a scale.
         mark_seconds: how long a cold marker tells other owners that a segment is cold; it is renewed after half of it.
@@ -62,7 +62,7 @@ class SegmentsSettings:
             fewer and larger objects, and fewer requests; 0 waits for nothing.
         batch_bytes: when this many bytes wait, nothing is waited for; 16 MiB. Also what one object brings of several
             transactions, at least one of them.
-        uploads_at_once: objects that are written side by side; while so many are on their way, events gather for the
+        uploads_at_once: objects that are written side by side; while they are on their way, events gather for the
             next one.
         waiting_bytes_max: what may be in memory and not durable, uploads under way included; 64 MiB, with 12 for each
             event. A write that finds no room waits. One event may be larger.

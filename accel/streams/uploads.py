@@ -445,7 +445,7 @@ class Merging:
         self._buffer = buffer
 
     def groups(self, stream: UUID, transactions: Iterable[UUID], size_bytes: int) -> Iterator[Group]:
-        """Transactions that were not merged, in their order, so many together as one object may bring.
+        """Transactions that were not merged, in their order, as many as one object may hold.
 
         Reads their data, when it is asked for. Of those that were merged, or had no events, there is none.
         """

@@ -230,7 +230,7 @@ class StreamWriter:
         transaction: UUID | None = None,
         number: int | None = None,
     ) -> list[WriteFuture]:
-        """Write events, all or none of them. Those that go to one segment become one append, if it holds so many.
+        """Write events, all or none of them. Those that go to one segment become one append, if it has room for them.
 
         Args:
             events: pairs of payload and key.

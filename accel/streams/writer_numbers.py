@@ -91,7 +91,7 @@ class NumberedEvents(NamedTuple):
     settled: int = 0
 
     def check(self, count: int) -> None:
-        """Refuse what cannot be the numbers of so many events. O(events)."""
+        """Refuse what cannot be the numbers of these events. O(events)."""
         check_writer_id(self.writer_id)
         if len(self.numbers) != count or len(self.positions) != count:
             raise ValueError(
@@ -228,7 +228,7 @@ class WriterNumbering:
         return self.next_number
 
     def take(self, count: int, number: int | None) -> range:
-        """The numbers of so many events.
+        """The numbers of these events.
 
         Args:
             count: how many, at least 1.

@@ -9,7 +9,7 @@ simple enough are kept as one `Bounds` and laid over the columns of what is at h
     the list of streams     scope, stream                     histories that no row is asked of are not read
     a history               epoch                             chunks that no row is asked of are not read
 
-Bounds only ever leave out rows that the conditions certainly exclude. Whoever asks applies all conditions again to the
+Bounds only ever leave out rows that the conditions certainly exclude. The caller applies all conditions again to the
 rows that it gets, so one that is not understood here costs time and nothing else.
 
 No I/O; all of it is immutable, any thread may use it.

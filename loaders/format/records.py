@@ -141,7 +141,7 @@ class BatchColumns:
         return int(_budgeted(self).sum())
 
     def after(self, number: int) -> BatchColumns:
-        """All but so many of the first."""
+        """All but this number of the first ones."""
         return self.where(slice(number, None)) if number else self
 
     def owned(self) -> BatchColumns:

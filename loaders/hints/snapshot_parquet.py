@@ -5,7 +5,7 @@ the snapshot's root, made as if the group were the whole file:
 
     "PAR1"  group's bytes  group's footer           is a Parquet file by itself
 
-so that whoever has a root decodes the bytes of one group without the footer of the file that it lies in.
+so that a reader with the root decodes the bytes of one group without the footer of the file that it lies in.
 """
 
 from __future__ import annotations

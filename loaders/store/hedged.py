@@ -32,11 +32,11 @@ from loaders.store.decorated import DecoratedStore
 
 QUANTILE: Final = 0.95
 SAMPLES_MIN: Final = 64
-"""Before so many reads were timed, none is sent twice."""
+"""The number of reads that are timed before any is sent twice."""
 
 SAMPLES_MAX: Final = 512
 SAMPLES_EACH: Final = 16
-"""The quantile is taken anew after so many reads."""
+"""The number of reads after which the quantile is computed again."""
 
 SIZE_BYTES_MAX: Final = 1 << 20
 BURST: Final = 8.0
@@ -50,7 +50,7 @@ class Hedging:
         share: second requests, as a share of the first ones; 0 = none.
         after_seconds_min: never sooner than this, however quick the store is.
         threads_max: reads under way; what comes beyond is sent once, in the caller's thread.
-        abandoned_max: requests that lost and still run; while there are so many, none is sent twice.
+        abandoned_max: the number of losing requests under way at which no read is sent twice.
     """
 
     share: float = 0.05

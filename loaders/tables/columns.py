@@ -338,7 +338,7 @@ def _read_shape(
     count, heads, at = _read_heads(raw, where, data)
     allowed = rows_allowed(len(data), rows_max)
     if count > allowed:
-        why = " in so many bytes" if allowed < rows_max else ""
+        why = " in this number of bytes" if allowed < rows_max else ""
         raise _corrupt(where, data, f"at most {allowed} rows{why}", f"{count}")
     size = at + count * sum(head.width for head in heads)
     if size != size_bytes:

@@ -498,7 +498,7 @@ class RowsView:
 
     Args:
         count: how many there are.
-        first: makes the first so many of them: a list, or a dict by name.
+        first: builds the first ones: a list, or a dict by name.
     """
 
     def __init__(self, count: int, first: Callable[[int], object]) -> None:

@@ -553,7 +553,7 @@ class _Free:
 
 
 class IdBlocks:
-    """Gives out ids of one counter, each once. Threads: any; no lock is held over I/O.
+    """Allocates ids of one counter, each once. Threads: any; no lock is held over I/O.
 
     Args:
         counter: the counter.

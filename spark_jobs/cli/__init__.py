@@ -33,7 +33,7 @@ COMMANDS = {
     "gc": LazyCommand("spark_jobs.cli.jobs:gc", "Delete what nobody needs any more; a dry run without --yes."),
     "rebuild-filters": LazyCommand("spark_jobs.cli.jobs:rebuild_filters", _FILTERS, is_hidden=True),
     "retention": LazyCommand(
-        "spark_jobs.cli.jobs:retention", "Truncate streams as their owners want; a dry run without --yes."
+        "spark_jobs.cli.jobs:retention", "Truncate streams by their policies; a dry run without --yes."
     ),
     "run-all": LazyCommand("spark_jobs.cli.jobs:run_all", "Compact, build hints and collect garbage, with one report."),
     "verify": LazyCommand("spark_jobs.cli.jobs:verify", "Check a catalog against itself and its bucket."),

@@ -231,7 +231,7 @@ def run_all(*, job: JobChoice, work: CompactionWork, wanted: Collection, prefix_
 
 
 @command(
-    "Truncate streams as their owners want; a dry run without --yes.",
+    "Truncate streams by their policies; a dry run without --yes.",
     "accel job retention s3://bucket/prefix --scope shop",
     "accel job retention s3://bucket/prefix --scope shop --scope billing --yes --output json",
 )

@@ -90,9 +90,7 @@ def compaction_options(command: Command) -> Command:
         show_default=True,
         help="A node with more is compacted.",
     )
-    @click.option(
-        "--target-objects", type=click.IntRange(min=1), help="... down to so many; default: 8 tenths of that."
-    )
+    @click.option("--target-objects", type=click.IntRange(min=1), help="The target; default: 8 tenths of that.")
     @click.option("--max-objects", type=click.IntRange(min=1), help="For all nodes together; each gives its share.")
     @click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Bytes that this run may rewrite; cheapest first.")
     @click.option(

@@ -273,6 +273,6 @@ CREATED: Final[Column[SegmentRecord]] = word("created", lambda segment: moment_m
 
 
 def segments_text(segments: Iterable[SegmentRecord], count: int) -> str:
-    """The first few of so many segments, and their keys."""
+    """The first few segments of a number of them, and their keys."""
     shown = ", ".join(f"{segment} {keys_text(segment)}" for segment in islice(segments, SHOWN_SEGMENTS_MAX))
     return f"{shown}, and {count - SHOWN_SEGMENTS_MAX} more" if count > SHOWN_SEGMENTS_MAX else shown

@@ -1,4 +1,4 @@
-"""`accel stream retention`: record cuts, and truncate streams as their owners want."""
+"""`accel stream retention`: record cuts, and truncate streams by their policies."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _lines(streams: Sequence[StreamRetention], sentence: str, *, is_dry_run: boo
 
 @click.group("retention", cls=CommandGroup)
 def retention_group() -> None:
-    """Record cuts, and truncate streams as their owners want."""
+    """Record cuts, and truncate streams by their policies."""
 
 
 @command(

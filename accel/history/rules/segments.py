@@ -301,7 +301,7 @@ def split_range(start: float, end: float, count: int) -> KeyRanges:
     """A range in equal parts, whose first start and last end are exactly those of the range.
 
     Raises:
-        ValueError: less than one part, or a range with too few floats in it for so many.
+        ValueError: less than one part, or a range with too few floats in it for this number.
     """
     if not 1 <= count <= SEGMENTS_MAX:
         raise ValueError(f"expected 1 to {SEGMENTS_MAX} parts, found {count}")

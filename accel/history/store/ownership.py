@@ -80,7 +80,7 @@ class Ownership:
         Raises:
             OperationNotAllowed: another workflow has the stream, or others came first again and again. Nothing of the
                 stream was changed.
-            AmbiguousWrite: the reply was lost, and so many others wrote since that nothing tells who had the stream.
+            AmbiguousWrite: the reply was lost, and later writes hide which workflow had the stream.
             What `plan` and `adopt` raise; likewise.
         """
         for _ in self._parts.store.backoff.attempts():

@@ -159,12 +159,12 @@ class StoreParts:
 
     @Lazy
     def transaction_counters(self) -> IdBlocks:
-        """Gives out the lower parts of transaction ids."""
+        """Allocates the lower parts of transaction ids."""
         return IdBlocks(self.keys.counter(TRANSACTION_IDS), self.settings.ids_block, CatalogDamaged)
 
     @Lazy
     def segment_streams(self) -> IdBlocks:
-        """Gives out streams of the object layer."""
+        """Allocates streams of the object layer."""
         return IdBlocks(self.keys.counter(SEGMENT_STREAMS), self.settings.ids_block, CatalogDamaged)
 
     def drop_table(self, name: str) -> None:

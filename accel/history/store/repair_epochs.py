@@ -210,7 +210,7 @@ class TimesRepair:
         """All epochs have come.
 
         Args:
-            visible: so many of them the stream has.
+            visible: how many of them the stream has.
         """
         full_parts = (len(self._times) - 1) // self._part_epochs
         first = (self.count - len(self._times)) // self._part_epochs
@@ -244,7 +244,7 @@ class TimesRepair:
         self._findings.rebuild(self._keys.times(), self._found, root, _SOURCE, problem)
 
     def _expected(self, leaves: int, parts: int, epochs: int, visible: int) -> EpochTimesRoot:
-        """The root with so many leaves and so many parts in all, for so many epochs."""
+        """The root with a number of leaves, of parts in all, and of epochs."""
         open_parts = self._starts[leaves * self._leaf_parts : parts]
         behind = self.count - len(self._times)  # epochs before those that are held
         return EpochTimesRoot(

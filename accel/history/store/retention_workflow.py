@@ -133,7 +133,7 @@ class RetentionWorkflow:
         """The last recorded cuts, the newest one last, and whether there are older ones. 1 call, and 1 for each.
 
         Args:
-            limit: at most so many, at least 1; one that is purged meanwhile is left out.
+            limit: the maximum number, at least 1; one that is purged meanwhile is left out.
         """
         known = self.read()
         times_ms = known.times_ms[-checked_integer("the limit of cuts", limit, 1) :].tolist()

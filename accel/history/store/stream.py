@@ -307,7 +307,7 @@ class Stream:
 
     @_asked
     def scale_progress(self, epoch: int) -> ScaleProgress:
-        """Whether the stream went on from an epoch, or is about to: for whoever asked for a scale in it. 3 calls.
+        """Whether the stream went on from an epoch, or is about to: for callers that asked for a scale in it. 3 calls.
 
         A scale counts as done only when the next one can begin.
 

@@ -113,7 +113,7 @@ class Standing(NamedTuple, Generic[Id]):
 
 
 _SLACK: Final = 16
-"""So many entries that nobody needs may stand in the heap beside as many as are needed."""
+"""Stale entries that the heap may hold, in addition to as many as it has current ones."""
 
 
 class Orderer(Generic[Id]):

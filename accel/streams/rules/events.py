@@ -105,7 +105,7 @@ class WriterRun(NamedTuple):
     settled: int
 
     def is_valid(self, count: int) -> bool:
-        """Whether so many events can have these numbers."""
+        """Whether this number of events can have these numbers."""
         is_writer = len(self.writer_id) == WRITER_ID_SIZE_BYTES and self.writer_id != NO_WRITER
         is_ascending = 0 <= self.settled <= self.first <= self.last - count + 1
         return is_writer and is_ascending and self.last <= NUMBER_MAX
@@ -241,7 +241,7 @@ def encode_events(payloads: Sequence[bytes], value: int, run: WriterRun | None =
         run: their numbers; None = they have none, and the list is of version 1.
 
     Raises:
-        ValueError: no event, more bytes than a batch can have, or numbers that so many events cannot have.
+        ValueError: no event, more bytes than a batch can have, or numbers that these events cannot have.
     """
     lengths = np.fromiter(map(len, payloads), dtype=np.int64, count=len(payloads))
     if run is not None and not run.is_valid(len(lengths)):

@@ -304,7 +304,7 @@ class OpenTransactions:
 
 
 def first_events(runs: deque[Events], events_max: int, bytes_max: int) -> Events:
-    """Take the first events out of runs, so many that they keep within both bounds; one at least. O(events).
+    """Take the first events out of runs, as many as both bounds allow; one at least. O(events).
 
     Args:
         runs: in their order, one at least, none of them empty.

@@ -15,7 +15,7 @@ targets, at most the policy's factor, and only while the load lasts: the shortes
 neighbours become one, where the stream keeps its least number of segments. So at a steady load nothing changes to and
 fro: what is merged has less than twice half of the target, and a segment is hot above 1.25 of it.
 
-Nothing is done within the cool-down of any scale of the stream, whoever asked for it, nor to a young segment.
+Nothing is done within the cool-down of any scale of the stream, by any caller, nor to a young segment.
 
 Source: the auto-scaling of Pravega (its processor of segment loads, its auto-scale task), with these changes: the hot
 factor of 10 minutes is 1.25 instead of 1, all windows of a cold segment are below half, and two are merged, not three.

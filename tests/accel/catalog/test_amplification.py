@@ -115,7 +115,7 @@ def test_what_a_reader_allocates_follows_from_the_bytes_that_it_read(what: str, 
 @pytest.mark.parametrize("what", HOSTILE)
 def test_a_million_rows_in_a_few_hundred_bytes_are_refused_with_both_counts(what: str) -> None:
     make, decode = HOSTILE[what]
-    with pytest.raises(CorruptObject, match=rf"expected at most \d{{4}} rows in so many bytes, found {ROWS}"):
+    with pytest.raises(CorruptObject, match=rf"expected at most \d{{4}} rows in this number of bytes, found {ROWS}"):
         decode(make(ROWS), "key")
 
 

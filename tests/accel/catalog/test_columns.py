@@ -169,7 +169,9 @@ def test_few_bytes_never_become_many_rows(more_bytes: int, more_rows: int) -> No
     if count <= allowed:
         assert len(unpack_any(data, "there")) == count
     else:
-        with pytest.raises(CorruptObject, match=f"expected at most {allowed} rows in so many bytes, found {count}"):
+        with pytest.raises(
+            CorruptObject, match=f"expected at most {allowed} rows in this number of bytes, found {count}"
+        ):
             unpack_any(data, "there")
 
 
