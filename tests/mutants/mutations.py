@@ -82,6 +82,12 @@ class Module:
     def __len__(self) -> int:
         return len(self._sites)
 
+    def of_function(self, function: str) -> Iterator[Mutant]:
+        """Its mutants within one function, by its qualified name; "" = outside of all."""
+        for number, (place, _) in enumerate(self._sites):
+            if place.function == function:
+                yield self[number]
+
     def __getitem__(self, number: int) -> Mutant:
         """One of its mutants; they come in the order of its lines. Complexity: O(length of the module)."""
         return _mutant(self._path, self._tree, *self._sites[number])

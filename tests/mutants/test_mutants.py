@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 
@@ -64,10 +65,9 @@ def test_a_child_runs_the_tests_with_the_mutant_and_no_other_process_does() -> N
 
 
 def test_equivalent_mutants_exist_and_have_a_reason() -> None:
-    keys = set[str]()
-    for path in {path for area in AREAS for path in area.paths}:
-        if any(str(path.relative_to(ROOT)) in key for key in EQUIVALENT):
-            module = Module(str(path.relative_to(ROOT)), path.read_text())
-            keys |= {module[number].key for number in range(len(module))}
-    assert set(EQUIVALENT) <= keys
-    assert all(len(reason.split()) >= 5 for reason in EQUIVALENT.values())
+    for key, reason in EQUIVALENT.items():
+        path, function = re.fullmatch(r"(.+?)::(.*?): .+", key, re.DOTALL).groups()  # type: ignore[union-attr]
+        module = Module(path, (ROOT / path).read_text())
+        assert key in {each.key for each in module.of_function(function)}
+        assert len(reason.split()) >= 5
+    assert {path for area in AREAS for path in area.paths} >= {ROOT / key.partition("::")[0] for key in EQUIVALENT}
