@@ -345,7 +345,7 @@ def test_a_request_that_the_state_names_is_named_when_it_is_gone() -> None:
     request = next(each for each in keys_of(bench) if "/request-" in each)
     sound = bodies(bench)
     remove(bench, request)
-    with pytest.raises(IllegalState, match="docs/operations/repair.md"):
+    with pytest.raises(IllegalState, match=r"docs/operations/repair\.md"):
         bench.streams().recover_stream(SCOPE, STREAM)
     assert outcomes(repair(bench, apply=True)) == {request.rpartition("/")[2]: RepairOutcome.LOST}
     bench.store.put(request, sound[request])
