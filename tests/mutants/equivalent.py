@@ -8,6 +8,9 @@ from typing import Final
 _MESSAGE: Final = "only the number of examples in the message of an error"
 
 EQUIVALENT: Final[Mapping[str, str]] = {
+    "accel/lookup/search.py::Search._take_known: if start != covered and picked: -> if False:": (
+        "entries that are ordered do not overlap, so behind a pick the next one starts where that ended"
+    ),
     "accel/lookup/known_ranges.py::_counts_between: "
     "counts[positions[1:]] - counts[positions[:-1] + 1] -> counts[positions[1:]] - counts[positions[:-1] + 0]": (
         "the positions are known objects, and the flags of known objects are not set"
