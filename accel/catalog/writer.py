@@ -62,7 +62,7 @@ from accel.catalog.edges import (
     ordered,
 )
 from accel.catalog.keys import require
-from accel.catalog.node_list import TIMES_MAX, refuse_released, with_prepared, with_upload, without_released
+from accel.catalog.node_list import TIMES_MAX, refuse_foreign_uploads, refuse_released, with_prepared, with_upload, without_released
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
     STREAM_END,
@@ -121,6 +121,7 @@ class NodeWriter:
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = recovered.opened
+        self._known_commits = seen.value.next_order_id
         self._releases = SessionReleases(seen.value.node_id, seen.value.epoch)
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
@@ -476,12 +477,14 @@ class NodeWriter:
             now = require(found, self._key.where)
             if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful not in claims):
                 raise _LandedError
+            self._refuse_clones(now)
             changed = self._with_uploads(now, claims)
+            known[0] = (changed or now).next_order_id
             if changed is None or not more:
                 return changed
             return with_prepared(changed, more, deadline_ms, self.session_number)
 
-        before = self._seen
+        before, known = self._seen, [self._known_commits]
         self._doubtful += claims
         try:
             self._seen = self._key.change(change, seen=self._seen)
@@ -498,6 +501,7 @@ class NodeWriter:
             self._forget_doubt(claims)
             raise
         self._forget_doubt(claims)
+        [self._known_commits] = known
         if self._seen is not before:
             self._doubtful.clear()  # whatever is still on its way names a version that is no longer there
         for each in claims:
@@ -553,11 +557,18 @@ class NodeWriter:
         if not self._doubtful:
             return
         self._seen = self._key.read_newer(self._seen)
+        self._refuse_clones(self._seen.value)
+        self._known_commits = self._seen.value.next_order_id
         for claims in list(self._doubtful):
             if claims.are_listed(self._seen.value):
                 self._ends = self._ends.with_higher_ends(claims.stream_ids, claims.ends)
                 self._doubtful.remove(claims)
         del self._doubtful[:-DOUBTFUL_MAX]
+
+    def _refuse_clones(self, found: NodeList) -> None:
+        if found.epoch == self.session_number:
+            own = [each.object_ids() for each in self._doubtful]
+            refuse_foreign_uploads(found, self._known_commits, np.concatenate(own) if own else np.zeros(0, dtype=np.int64))
 
     def _check(self, claims: Sequence[Claims]) -> None:
         """That commits continue their streams one after the other, or were made before.
