@@ -482,7 +482,7 @@ class NodeWriter:
             known[0] = (changed or now).next_order_id
             if changed is None or not more:
                 return changed
-            return with_prepared(changed, more, deadline_ms, self.session_number)
+            return with_prepared(changed, more, deadline_ms, self.session_number) or changed
 
         before, known = self._seen, [self._known_commits]
         self._doubtful += claims

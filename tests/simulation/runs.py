@@ -8,15 +8,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
+from unittest.mock import patch
 
+from accel.lookup import search
 from tests.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, lives, processes
 from tests.simulation.blocking import simulated
 from tests.simulation.collectors import RIGHT, CollectorRules
-from tests.simulation.damage import Rot, put_back
+from tests.simulation.damage import Outages, Rot, put_back
+from tests.simulation.hints import HintBuilder
 from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, HistoryActor
 from tests.simulation.importers import Importer
 from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
+from tests.simulation.names import Gardener
 from tests.simulation.quiet import STEPS_MAX, settle
 from tests.simulation.scheduler import described
 from tests.simulation.streams import OWNERS, EventReader, Member, OwnerActor, SharedStream, settle_stream
@@ -97,6 +101,7 @@ CATALOG_ACTORS: dict[str, Actor] = {
     "collector": lambda each, faulty: processes(each, CollectorActor(each, faulty.collector).live, dies=0.3),
     "caretaker": lambda each, _: processes(each, Caretaker(each).live, dies=0.2),
     "undoer": lambda each, _: processes(each, Undoer(each).live, dies=0.2),
+    "hinter": lambda each, _: processes(each, HintBuilder(each).live, dies=0.2),
     "walker": lambda each, _: processes(each, Reader(each).live, dies=0),
     "looker": lambda each, _: processes(each, Looker(each).live, dies=0),
 }
@@ -109,7 +114,10 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
 }
 """What each actor of a stream of events does, by its name."""
 
-ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *EVENT_ACTORS, "rot", "importer"]
+GARDENERS = ("gardener-0", "gardener-1", "gardener-2")
+"""Who creates and deletes streams."""
+
+ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *GARDENERS, *EVENT_ACTORS, "rot", "outages", "importer"]
 
 
 def import_first(world: World) -> None:
@@ -132,9 +140,16 @@ def spawn_actors(world: World, faulty: Faulty) -> None:
         if name not in world.plan.without:
             machine = Machine(world, name, SKEW_SECONDS)
             world.scheduler.spawn(name, lives(machine, HistoryActor(machine, *acts).live, dies=0.15))
+    for name in GARDENERS if HISTORY in rooms else ():
+        if name not in world.plan.without:
+            machine = Machine(world, name, SKEW_SECONDS)
+            world.scheduler.spawn(name, lives(machine, Gardener(machine).live, dies=0.25))
     if world.choices.has_damage and "rot" not in world.plan.without:
         machine = Machine(world, "rot", is_held_up=False)
         world.scheduler.spawn("rot", lives(machine, Rot(machine).live, dies=0))
+    if world.choices.has_outages and world.plan.faults and "outages" not in world.plan.without:
+        machine = Machine(world, "outages", is_held_up=False)
+        world.scheduler.spawn("outages", lives(machine, Outages(machine).live, dies=0))
     for name, begin in EVENT_ACTORS.items() if EVENTS in rooms else ():
         if name not in world.plan.without:
             machine = Machine(world, name)
@@ -152,6 +167,10 @@ def settle_events(world: World) -> None:
         world.scheduler.spawn(machine.name, lambda: settle_stream(machine))
         world.scheduler.run_until_done(machine.name, STEPS_MAX)
         world.scheduler.halt()
+
+
+HINTS_WORTH_OBJECTS = 1
+"""Nodes of these worlds have few objects; hints are asked for in the product from 32 candidates on."""
 
 
 class Watch:
@@ -194,7 +213,7 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
         Failed: something that must be true was not.
     """
     world = World(seed, plan)
-    with without_logs(), simulated(world.scheduler):
+    with without_logs(), simulated(world.scheduler), patch.object(search, "ROOT_WORTH_OBJECTS", HINTS_WORTH_OBJECTS):
         try:
             import_first(world)
             world.history = History(world, Random(f"{seed}/history"))

@@ -29,7 +29,7 @@ from tests.simulation.world import WHOLE, Plan
 
 STEPS = 600
 SHORT = 0
-SEEDS = 10 * examples(15)
+SEEDS = 5 * examples(12)
 BLOCK = 5
 SEEDS_UNTIL_FOUND = 40
 

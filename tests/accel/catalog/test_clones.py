@@ -1,17 +1,16 @@
 """A machine that is cloned while it writes: both have one process id and one session, and one of them is refused.
 
-A forked child that believes to have its parent's process id is such a clone: nothing in its memory tells them apart.
+`cloned` copies all that a session has in memory, so nothing there tells the two apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 
 import pytest
 
 from accel import ReadAccelerator
-from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.verify import Verdict, verify
 from accel.errors import SessionFenced
 from accel.image import StreamObject
@@ -19,28 +18,25 @@ from accel.system import SYSTEM
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.object_writer import ObjectWriter
-from loaders.store import ObjectStore
+from loaders.store import MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
-from tests.processes.children import in_child
-from tests.servers.stores import store_on_s3
+from tests.simulation.clones import cloned
 
 NODE = 4
 STREAMS = (1, 2)
 LAYOUT = ObjectLayout(namespace="shop")
-CLONED = replace(SYSTEM, process_id=lambda: 7)
-ONE_AFTER_THE_OTHER = CatalogSettings(parallel_requests=1)
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
-    with store_on_s3(request, "boto3-moto") as store:
-        ObjectCatalog.init(store, FormatRecord(namespace="shop", stream_buckets=2))
-        yield store
+def store() -> ObjectStore:
+    store = MemoryStore(clock=SYSTEM.clock)
+    ObjectCatalog.init(store, FormatRecord(namespace="shop", stream_buckets=2))
+    return store
 
 
 @pytest.fixture
 def catalog(store: ObjectStore) -> Iterator[ObjectCatalog]:
-    with ObjectCatalog.open(store, settings=ONE_AFTER_THE_OTHER, system=CLONED) as catalog:
+    with ObjectCatalog.open(store) as catalog:
         yield catalog
 
 
@@ -85,7 +81,8 @@ def payloads(store: ObjectStore) -> list[list[bytes]]:
 
 @pytest.mark.parametrize("uploads", [upload, upload_apart])
 def test_what_a_clone_has_uploaded_is_not_doubled(store: ObjectStore, writer: NodeWriter, uploads: Upload) -> None:
-    in_child(lambda: uploads(store, writer, b"clone"))
+    twin = cloned(writer)
+    uploads(store, twin, b"clone")
     writer.prepare(len(STREAMS))  # the next ids of both: objects of the clone are there
     with pytest.raises(SessionFenced, match="a clone of it continues the session"):
         uploads(store, writer, b"original")
@@ -93,18 +90,31 @@ def test_what_a_clone_has_uploaded_is_not_doubled(store: ObjectStore, writer: No
 
 
 def test_a_clone_is_refused_whatever_it_has_prepared(store: ObjectStore, writer: NodeWriter) -> None:
+    twin = cloned(writer)
     writer.prepare(2)
     upload(store, writer, b"original")
-    in_child(lambda: upload(store, writer, b"clone"))  # knows all that was before it
+    with pytest.raises(SessionFenced, match="a clone of it continues the session"):
+        upload(store, twin, b"clone")
+    later = cloned(writer)  # knows all that was before it
+    upload(store, later, b"later")
     with pytest.raises(SessionFenced, match="a clone of it continues the session"):
         upload(store, writer, b"late")
-    assert payloads(store) == [[b"before", b"original", b"clone"]] * 2
+    assert payloads(store) == [[b"before", b"original", b"later"]] * 2
+
+
+def test_an_upload_is_not_taken_for_done_because_a_clone_has_prepared_its_next_ids(
+    store: ObjectStore, catalog: ObjectCatalog, writer: NodeWriter
+) -> None:
+    longer_seconds = 2 * catalog.format.prepared_seconds
+    cloned(writer).prepare(8, longer_seconds)
+    upload(store, writer, b"original")
+    assert payloads(store) == [[b"before", b"original"]] * 2
 
 
 def test_who_was_refused_goes_on_with_a_session_of_its_own(
     store: ObjectStore, catalog: ObjectCatalog, writer: NodeWriter
 ) -> None:
-    in_child(lambda: upload(store, writer, b"clone"))
+    upload(store, cloned(writer), b"clone")
     with pytest.raises(SessionFenced):
         upload(store, writer, b"original")
     with catalog.open_node(NODE) as again:
