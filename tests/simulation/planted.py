@@ -123,7 +123,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "unprepared-ids": Planted(
         "a commit takes ids that are not prepared any more",
-        1,
+        16,
         lambda: patch.object(node_list, "_refuse_unprepared", _nothing),
     ),
     "fenced-sessions": Planted(
@@ -152,7 +152,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "state-of-others": Planted(
         "a workflow that ends gives the stream back, although another one has it by now",
-        27,
+        34,
         lambda: patch.object(ownership, "without_workflow", _whoever_has_it),
         room=HISTORY,
     ),
@@ -168,7 +168,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "snapshot-without-a-block": Planted(
         "the snapshot that a job builds has one block of an object less than its index",
-        1,
+        0,
         lambda: patch.object(building, "object_entries", _forgetful_entries),
     ),
     "stale-ends": Planted(

@@ -21,8 +21,8 @@ from tests.simulation.importers import Importer
 from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
 from tests.simulation.names import Gardener
-from tests.simulation.quiet import STEPS_MAX, settle
-from tests.simulation.scheduler import described
+from tests.simulation.quiet import STEPS_MAX, read_now, settle
+from tests.simulation.scheduler import Violation, described
 from tests.simulation.streams import OWNERS, EventReader, Member, OwnerActor, SharedStream, settle_stream
 from tests.simulation.undoers import Undoer
 from tests.simulation.world import CATALOG, EVENTS, HISTORY, NODES, WHOLE, Machine, Plan, World
@@ -173,6 +173,13 @@ HINTS_WORTH_OBJECTS = 1
 """Nodes of these worlds have few objects; hints are asked for in the product from 32 candidates on."""
 
 
+TASKS_MAX = 150
+"""Of some twenty processes with a few threads each."""
+
+FULL_READ_STEPS = 100
+"""After so many steps somebody who knows nothing reads everything."""
+
+
 class Watch:
     """Looks at a world after each of its steps."""
 
@@ -180,6 +187,7 @@ class Watch:
         self._world = world
         self._catalog = Invariants(world)
         self._history_writes = 0
+        self._reads_at_step = FULL_READ_STEPS
 
     def look(self) -> None:
         """What is cheap enough for each write.
@@ -187,12 +195,17 @@ class Watch:
         Raises:
             Violation: something is wrong.
         """
+        if (tasks := self._world.scheduler.task_count) > TASKS_MAX:
+            raise Violation(f"expected at most {TASKS_MAX} threads of all processes, found {tasks}")
         if self._world.damage is not None:  # what lies there now is nobody's word
             return
         self._catalog.check()
         if self._world.listings.history_writes != self._history_writes:
             self._history_writes = self._world.listings.history_writes
             self._world.history.check()
+        if self._world.scheduler.steps >= self._reads_at_step and CATALOG in self._world.choices.rooms:
+            self._reads_at_step = self._world.scheduler.steps + FULL_READ_STEPS
+            read_now(self._world)
 
 
 @contextmanager
