@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.progress import (
@@ -57,8 +59,65 @@ _KEPT = "\n\t"
 PIPE_WIDTH = 160
 """Columns of a table that no terminal limits."""
 
-Rendered: TypeAlias = str | Text | Table
-"""What a person can be shown."""
+FOLDED_WIDTH = 8
+"""Columns of a terminal that a column of a table keeps, where its values are broken."""
+
+_GAP = "   "
+_RULE = "─"
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A line that continues on further rows where a terminal is too narrow for it.
+
+    Gaps of three spaces or more are where it is broken first, then single spaces, then long words.
+
+    Args:
+        line: the line.
+        indent: columns of its label, which further rows leave empty.
+        is_drawing: each character behind the label is in a column of its own, spaces as well.
+    """
+
+    line: Text
+    indent: int = 0
+    is_drawing: bool = False
+
+    def __str__(self) -> str:
+        return self.line.plain
+
+    def rows(self, console: Console) -> Iterator[Text]:
+        """The rows for a terminal."""
+        line = self.line if self.line.plain.isprintable() else Text(shown_text(self.line.plain).expandtabs())
+        if line.cell_len <= console.width or not line.plain.strip(_RULE):
+            yield line[: console.width]  # a rule says nothing that further rows could add
+            return
+        room = console.width - self.indent
+        has_label = self.is_drawing or line.plain[: self.indent].endswith(" ")
+        label, body = (line[: self.indent], line[self.indent :]) if has_label else (Text(), line)
+        cut = _cut_drawing(body, room) if self.is_drawing else _cut_words(body, room, console)
+        for number, row in enumerate(cut):
+            yield (Text(" " * self.indent) if number else label).append_text(row)
+
+
+def _cut_drawing(body: Text, room: int) -> list[Text]:
+    return [body[start : start + room] for start in range(0, len(body), room)]
+
+
+def _cut_words(body: Text, room: int, console: Console) -> list[Text]:
+    rows: list[Text] = []
+    for part in re.finditer(r"\S.*?(?=\s{3}|\s*$)", body.plain):
+        words = body[part.start() : part.end()]
+        if rows and rows[-1].cell_len + len(_GAP) + words.cell_len <= room:
+            rows[-1].append(_GAP).append_text(words)
+        else:
+            rows += words.wrap(console, room, overflow="fold")
+    for row in rows:
+        row.rstrip()
+    return rows
+
+
+Rendered: TypeAlias = str | Folded | Table
+"""What a person can be shown. A terminal wraps a string by itself, wherever its row ends."""
 
 
 Row = TypeVar("Row")
@@ -103,20 +162,18 @@ class Column(Generic[Row]):
     Args:
         title: its head.
         value: what it shows of a row.
-        justify: numbers stand right, words left.
-        no_wrap: whether a long value is cut rather than continued on the next line.
-        overflow: how one is continued that has no space to break at.
+        justify: numbers are on the right, words on the left.
+        no_wrap: whether its values are broken only where the other columns cannot become narrower.
     """
 
     title: str
     value: Callable[[Row], object]
     justify: Literal["left", "right"] = "right"
     no_wrap: bool = True
-    overflow: Literal["ellipsis", "fold"] = "ellipsis"
 
 
 def word(title: str, value: Callable[[Row], object]) -> Column[Row]:
-    """A column of words, which are not broken."""
+    """A column of words, which are broken last."""
     return Column(title, value, "left")
 
 
@@ -124,7 +181,7 @@ def table_of(rows: Iterable[Row], *columns: Column[Row]) -> Table:
     """A table with a line for each row."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for column in columns:
-        table.add_column(column.title, justify=column.justify, no_wrap=column.no_wrap, overflow=column.overflow)
+        table.add_column(column.title, justify=column.justify, no_wrap=column.no_wrap, overflow="fold")
     for row in rows:
         table.add_row(*(str(column.value(row)) for column in columns))
     return table
@@ -192,9 +249,11 @@ class Output:
         """Say in the end how it went, beside the data."""
         if self.is_quiet:
             return
-        lines = [json.dumps(result.data)] if self.is_json else result.lines
-        for line in lines:
-            click.echo(shown_text(str(line)), err=True)
+        if self.is_json:
+            click.echo(json.dumps(result.data), err=True)
+            return
+        for line in result.lines:
+            _print(line, is_error=True)
 
     def note(self, text: str) -> None:
         """Tell what is going on."""
@@ -368,15 +427,30 @@ def _message(error: BaseException) -> str:
     return error.format_message() if isinstance(error, click.ClickException) else str(error)
 
 
-def _print(part: Rendered) -> None:
+def _print(part: Rendered, *, is_error: bool = False) -> None:
     if isinstance(part, str):
-        click.echo(shown_text(part))
+        click.echo(shown_text(part), err=is_error)
         return
     plain = {"color_system": None} if _is_plain() else {}
-    console = Console(markup=False, highlight=False, soft_wrap=isinstance(part, Text), **plain)  # type: ignore[arg-type]
+    console = Console(markup=False, highlight=False, stderr=is_error, **plain)  # type: ignore[arg-type]
+    if isinstance(part, Folded):
+        for row in part.rows(console) if console.is_terminal else [part.line]:
+            console.print(_Shown(row), soft_wrap=True)
+        return
     if not console.is_terminal:
         console.width = PIPE_WIDTH
+    _break_fixed_columns(part, console.width)
     console.print(_Shown(part))
+
+
+def _break_fixed_columns(table: Table, width: int) -> None:
+    """Let the columns that are not broken be broken, where they would be cut otherwise."""
+    fixed = [column for column in table.columns if column.no_wrap]
+    widest = [max(cell_len(str(cell)) for cell in (column.header, *column.cells)) for column in fixed]
+    broken = FOLDED_WIDTH * (len(table.columns) - len(fixed))
+    if sum(widest) + broken + len(_GAP) * len(table.columns) > width:
+        for column in fixed:
+            column.no_wrap = False
 
 
 class _Shown:

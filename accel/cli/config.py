@@ -72,8 +72,8 @@ def show(*, words: tuple[str, ...], output: Output) -> None:
     columns: list[Column[SettingShown]] = [
         *([word("command", lambda row: row.command)] if any(row.command for row in rows) else []),
         word("option", lambda row: row.key),
-        Column("value", lambda row: "" if row.value is None else row.value, "left", no_wrap=False, overflow="fold"),
-        Column("source", lambda row: row.source, "left", no_wrap=False, overflow="fold"),
+        Column("value", lambda row: "" if row.value is None else row.value, "left", no_wrap=False),
+        Column("source", lambda row: row.source, "left", no_wrap=False),
     ]
     output.show(Shown(data, (f"file: {config.path or 'none'}", table_of(rows, *columns))))
 

@@ -108,7 +108,7 @@ def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
     columns: tuple[Column[Finding], ...] = (
         word("check", lambda each: each.check),
         word("", lambda each: each.state.value),
-        Column("found", lambda each: each.found, "left", no_wrap=False, overflow="fold"),
+        Column("found", lambda each: each.found, "left", no_wrap=False),
     )
     advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
     is_sound = not any(each.state is State.FAILED for each in findings)

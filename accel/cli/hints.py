@@ -138,7 +138,7 @@ def _warm_lines(report: WarmReport) -> Iterator[Rendered]:
         word("kind", lambda each: each.kind),
         word("state", lambda each: each.state.value),
         Column("covers", lambda each: f"{each.covered} of {each.listed}"),
-        Column("reason", lambda each: each.reason, "left", no_wrap=False, overflow="fold"),
+        Column("reason", lambda each: each.reason, "left", no_wrap=False),
     )
     if report.hints:
         yield table_of(report.hints, *columns)

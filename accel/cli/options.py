@@ -449,8 +449,12 @@ def telling_slow(accelerator: ReadAccelerator, output: Output) -> Iterator[None]
     try:
         yield
     finally:
-        for slow in accelerator.slow_lookups():
-            output.summary(Shown(slow.to_dict(), slow.text().splitlines()))
+        slow_lookups = accelerator.slow_lookups()
+        if slow_lookups:
+            from accel.cli.explanations import explanation_lines  # noqa: PLC0415 - few lookups are slow
+
+            for slow in slow_lookups:
+                output.summary(Shown(slow.to_dict(), explanation_lines(slow.text().splitlines())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from accel.lookup.stream_map import StreamMap
 
 WIDTH = 96
+LABEL_WIDTH = 9
+MAP_EDGES = "▕▏"
 MAP_WIDTH_MAX = 80
 CELL_EVENTS_MAX, CELL_OPENED_MAX, CELL_NODES_MAX = 200, 500, 4
 SHOWN_BEFORE_MAX = 2
@@ -187,13 +189,14 @@ class Explanation:
             if isinstance(event, NodeVisited):
                 end = "..." if event.owned.end == OPEN_END else str(event.owned.end)
                 owned = f"node {event.owned.node_id} owns [{event.owned.start}, {end})"
-                yield f"at {event.offset}".ljust(9) + f"{owned} and lists {count_text(event.listed_objects, 'object')}"
+                lists = count_text(event.listed_objects, "object")
+                yield _labelled(f"at {event.offset}", f"{owned} and lists {lists}")
             elif isinstance(event, Picked):
                 yield _picked_line(event)
             elif isinstance(event, HintRead):
                 yield from _hint_lines(event)
             elif isinstance(event, Ended):
-                yield ("again" if event.offset < 0 else "hole").ljust(9) + event.reason
+                yield _labelled("again" if event.offset < 0 else "hole", event.reason)
             else:
                 yield from _round_lines(event, self.policy)
 
@@ -261,6 +264,10 @@ def cost_text(requests: int, size_bytes: int, seconds: float) -> str:
     return f"{count_text(requests, 'request')}, {size_text(size_bytes)}, {time_text(seconds)}"
 
 
+def _labelled(label: str, text: str) -> str:
+    return f"{label:<{LABEL_WIDTH - 1}} {text}"
+
+
 def _justified(left: str, right: str) -> str:
     return left + right.rjust(max(len(right) + 3, WIDTH - len(left)))
 
@@ -268,7 +275,7 @@ def _justified(left: str, right: str) -> str:
 def _hint_lines(one: HintRead) -> Iterator[str]:
     label = "besides" if one.beside else f"round {one.number}" if one.number else "hints"
     cost = cost_text(one.requests, one.bytes, one.seconds) if one.number else "from memory"
-    yield _justified(label.ljust(9) + _hint_text(one), cost)
+    yield _justified(_labelled(label, _hint_text(one)), cost)
     if one.problem is not None and one.trouble != HintTrouble.MISSING:
         yield from textwrap.wrap(one.problem, WIDTH, initial_indent=" " * 9, subsequent_indent=" " * 9)
 
@@ -285,7 +292,7 @@ def _hint_text(one: HintRead) -> str:
 
 
 def _round_lines(one: Round, policy: str) -> Iterator[str]:
-    what = f"round {one.number}".ljust(9) + _chosen_text(one, policy)
+    what = _labelled(f"round {one.number}", _chosen_text(one, policy))
     yield _justified(what, cost_text(one.requests, one.bytes, one.seconds))
     less = {
         "by bounds": one.outside,
@@ -296,7 +303,7 @@ def _round_lines(one: Round, policy: str) -> Iterator[str]:
     if any(less.values()):
         terms = "".join(f" - {number} {by}" for by, number in less.items() if number)
         yield f"         {one.listed} listed{terms} = {count_text(one.candidates, 'candidate')}"
-    yield f"         ▕{_map(one)}▏"
+    yield _labelled("", _map(one).join(MAP_EDGES))
     if not one.finished:
         yield "         ?  they had not come when the search went on or ended"
     elif late := sum(not opened.came for opened in one.opened):

@@ -39,7 +39,7 @@ from accel.cli.demo.nodes import (
 from accel.cli.demo.runs import CONNECTIONS, MODEL, POLICIES, NodeRun, ReadCost, Row, run_node
 from accel.cli.options import command, end_with, output_options
 from accel.errors import MissingExtra
-from accel.rendering import Output, Rendered, Shown
+from accel.rendering import Folded, Output, Rendered, Shown
 from accel.system import SYSTEM
 from accel.units import size_text, time_text
 from loaders.errors import redacted
@@ -79,7 +79,7 @@ def same_answers(runs: list[NodeRun]) -> bool:
 
 def _run_lines(run: NodeRun) -> Iterator[Rendered]:
     yield ""
-    yield Text(run.title, style="bold")
+    yield Folded(Text(run.title, style="bold"))
     yield _image_text(run.image)
     yield _table(run.rows)
 
@@ -101,9 +101,9 @@ def _end_lines(runs: list[NodeRun]) -> Iterator[Rendered]:
         yield f"DIFFERENT  {shown.policy}, {shown.state}, {question}: expected {shown.expected}, found {shown.found}"
     if differences:
         text = f"{len(differences)} of {answers} answers differ from a plain walk over the objects."
-        yield Text(text, style="bold red")
+        yield Folded(Text(text, style="bold red"))
         return
-    yield Text("Every policy gave the same answer, cold and warm.", style="bold green")
+    yield Folded(Text("Every policy gave the same answer, cold and warm.", style="bold green"))
     also = f", {recorded} of them to those that the production system recorded" if recorded else ""
     yield from wrap(f"{answers} answers were compared to a plain walk over all objects{also}.", WIDTH)
 
@@ -118,10 +118,10 @@ def _image_text(cost: ImageCost) -> str:
 
 def _table(rows: list[Row]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("read")
-    table.add_column("policy")
+    table.add_column("read", overflow="fold")
+    table.add_column("policy", overflow="fold")
     for name in ("GETs", "rounds", "bytes", "latency", "warm"):  # within 80 columns
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True, overflow="fold")
     for read, group in groupby(rows, key=attrgetter("read")):
         same = list(group)
         fewest = min(row.cold.gets for row in same)

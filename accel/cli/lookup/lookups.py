@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, TypeVar
 
@@ -13,6 +13,7 @@ from msgspec import structs
 from rich.table import Table
 from rich.text import Text
 
+from accel.cli.explanations import explanation_lines
 from accel.cli.options import (
     TIME,
     ReaderChoice,
@@ -25,22 +26,14 @@ from accel.cli.options import (
 )
 from accel.image import version_number
 from accel.lookup.answer import Answer, FoundObject, Kind
-from accel.lookup.explain import Explanation, answer_text, cost_text
-from accel.rendering import Column, Output, Shown, printable, table_of
+from accel.lookup.explain import answer_text, cost_text
+from accel.rendering import Column, Folded, Output, Shown, table_of
 from accel.system import SYSTEM
 from accel.units import count_text
 from loaders.layout import ObjectLayout
 from loaders.store.decorated import OperationCount
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-_STYLES = {
-    r"^(answer|cost) .*": "bold",
-    r"^took .*": "green",
-    r"^(warning|hole|again) .*": "yellow",
-    r"^(─+|map .*)$": "dim",
-    r"#": "bold green",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +87,8 @@ def _shown_lookup(answer: Answer, layout: ObjectLayout, policy: str, total: Oper
     }
     cost = cost_text(total.requests, total.received_bytes, seconds)
     sentences = (answer_text(answer), f"{count_text(answer.rounds, 'round')}, {cost}")
-    return Shown(data, (_table(answer, layout), "", *sentences) if answer.objects else sentences)
+    lines = [Folded(Text(sentence)) for sentence in sentences]
+    return Shown(data, (_table(answer, layout), "", *lines) if answer.objects else lines)
 
 
 def _table(answer: Answer, layout: ObjectLayout) -> Table:
@@ -109,7 +103,7 @@ def _table(answer: Answer, layout: ObjectLayout) -> Table:
 
 
 def _folded(title: str, value: Callable[[FoundObject], str]) -> Column[FoundObject]:
-    return Column(title, value, "left", no_wrap=False, overflow="fold")
+    return Column(title, value, "left", no_wrap=False)
 
 
 def _object_data(item: FoundObject, layout: ObjectLayout) -> dict[str, Any]:
@@ -122,15 +116,6 @@ def _object_data(item: FoundObject, layout: ObjectLayout) -> dict[str, Any]:
         "key": layout.object_key(item.object_id),
         "size_bytes": item.ref.size_bytes,
     }
-
-
-def _styled_lines(told: Explanation) -> Iterator[Text]:
-    """The text of an explanation, with some colour where a terminal has it."""
-    for line in told.text().splitlines():
-        styled = Text(line)
-        for pattern, style in _STYLES.items():
-            styled.highlight_regex(pattern, style)
-        yield styled
 
 
 @command(
@@ -167,7 +152,7 @@ def _show_saved(context: click.Context, _: click.Parameter, file: BinaryIO | Non
         expected = "expected what `to_dict()` of slow lookups gives: a JSON array of them, or one a line"
         raise click.BadParameter(f"{expected}, found {error!r}") from error
     for number, lines in enumerate(saved):
-        click.echo("\n" * bool(number) + "\n".join(printable(line) for line in lines))
+        Output().show(Shown({}, [*[""] * bool(number), *explanation_lines(lines)]))
     context.exit()
 
 
@@ -203,7 +188,7 @@ def explain(question: Question, reader: ReaderChoice, output: Output) -> None:
     """Make a lookup and tell its story: what was considered, skipped, opened, and what it cost."""
     with reader.open(reader.store.open()) as opened:
         told = opened.accelerator.explain(**asdict(question))
-    output.show(Shown(told.to_dict(), _styled_lines(told)))
+    output.show(Shown(told.to_dict(), explanation_lines(told.text().splitlines())))
     if told.error is not None:
         with told_from_lost(reader.store, opened.layout):
             raise told.error

@@ -16,7 +16,7 @@ from rich.text import Text
 from accel import MetadataImage
 from accel.cli.main import AccelGroup
 from accel.errors import ImageRefused, NameRefused
-from accel.rendering import Output, Shown, printable, shown_text
+from accel.rendering import Folded, Output, Shown, printable, shown_text
 from accel.system import SYSTEM
 from loaders.errors import RequestRefused
 from loaders.layout import KEY_SIZE_BYTES_MAX, ObjectLayout
@@ -32,7 +32,7 @@ def hostile() -> Shown:
     """A result with hostile text in every place that a person sees."""
     table = Table("name", HOSTILE)
     table.add_row("1", HOSTILE)
-    return Shown({"name": HOSTILE}, [HOSTILE, f"one\ttwo\n{HOSTILE}", Text(HOSTILE, style="bold"), table])
+    return Shown({"name": HOSTILE}, [HOSTILE, f"one\ttwo\n{HOSTILE}", Folded(Text(HOSTILE, style="bold")), table])
 
 
 def printed(is_json: bool, fails: bool = False) -> str:

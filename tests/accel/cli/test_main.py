@@ -12,7 +12,7 @@ import pytest
 from rich.text import Text
 
 from accel.cli import main as main_module
-from accel.rendering import Output, Shown
+from accel.rendering import Folded, Output, Shown
 from tests.accel.cli.worlds import World, run
 
 COMMANDS = (
@@ -200,5 +200,5 @@ def test_no_color_means_no_styles_at_all(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "1") if is_plain else monkeypatch.delenv("NO_COLOR", raising=False)
-    Output().show(Shown({}, [Text("bold", style="bold"), Text("red", style="red")]))
+    Output().show(Shown({}, [Folded(Text("bold", style="bold")), Folded(Text("red", style="red"))]))
     assert ("\x1b[" in capsys.readouterr().out) is not is_plain

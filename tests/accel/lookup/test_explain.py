@@ -179,6 +179,24 @@ def test_a_cold_lookup_then_a_warm_one() -> None:
     assert explained(driver, image, Request(STREAM_ID, 45, 65, 8)).text() == WARM
 
 
+def test_a_space_separates_a_long_offset_from_what_is_said_of_it() -> None:
+    image = MetadataImage.from_dict(
+        {
+            "streams": [
+                {
+                    "stream_id": STREAM_ID,
+                    "start_offset": 0,
+                    "ranges": [{"range_index": 0, "start": 0, "end": -1, "node_id": 4}],
+                }
+            ],
+            "nodes": [{"node_id": 4, "stream_set_objects": [{"object_id": 1, "order_id": 1}]}],
+        }
+    )
+    contents = {1: make_ranges([(STREAM_ID, 1_000_000, 1_000_010)])}
+    lines = explained(telling(contents), image, Request(STREAM_ID, 1_000_005, -1, 8)).text().splitlines()
+    assert "at 1000005 node 4 owns [0, ...) and lists 1 object" in lines
+
+
 def test_a_round_says_what_commits_excluded_beyond_the_filters() -> None:
     image, contents = world()
     driver = telling(contents)
