@@ -62,7 +62,14 @@ from accel.catalog.edges import (
     ordered,
 )
 from accel.catalog.keys import require
-from accel.catalog.node_list import TIMES_MAX, refuse_foreign_uploads, refuse_released, with_prepared, with_upload, without_released
+from accel.catalog.node_list import (
+    TIMES_MAX,
+    refuse_clones,
+    refuse_released,
+    with_prepared,
+    with_upload,
+    without_released,
+)
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.records import (
     STREAM_END,
@@ -566,9 +573,8 @@ class NodeWriter:
         del self._doubtful[:-DOUBTFUL_MAX]
 
     def _refuse_clones(self, found: NodeList) -> None:
-        if found.epoch == self.session_number:
-            own = [each.object_ids() for each in self._doubtful]
-            refuse_foreign_uploads(found, self._known_commits, np.concatenate(own) if own else np.zeros(0, dtype=np.int64))
+        own = [each.object_ids() for each in self._doubtful]
+        refuse_clones(found, self.session_number, self._known_commits, own)
 
     def _check(self, claims: Sequence[Claims]) -> None:
         """That commits continue their streams one after the other, or were made before.

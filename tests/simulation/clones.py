@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from random import Random, SystemRandom
 from types import MethodType
@@ -24,7 +24,10 @@ from tests.simulation.world import Machine, Oracle, World
 
 T = TypeVar("T")
 
-OUTSIDE = (World, Oracle, Machine, Mortal, Scheduler, Task, MemoryStore, DecoratedStore, SystemRandom, msgspec.Struct, Enum)
+OUTSIDE = (World, Oracle, Machine, Mortal, Scheduler, Task, MemoryStore, DecoratedStore)
+FIXED = (SystemRandom, msgspec.Struct, Enum)
+"""What never changes, or has no state."""
+
 OURS = ("accel", "loaders", "range_index", "tests")
 
 
@@ -46,32 +49,43 @@ def _copy(value: Any, known: dict[int, tuple[Any, Any]]) -> None:
         known[id(value)] = (value, copy)
         return copy
 
-    if isinstance(value, OUTSIDE):
+    def again(each: Any) -> Any:
+        return _copied(each, known)
+
+    if isinstance(value, OUTSIDE + FIXED):
         return
     if isinstance(value, np.ndarray | Random):
         note(value.copy() if isinstance(value, np.ndarray) else _random(value))
-    elif isinstance(value, MethodType):
-        note(MethodType(value.__func__, _copied(value.__self__, known)))
-    elif isinstance(value, functools.partial):
-        arguments = [_copied(each, known) for each in value.args]
-        words = {name: _copied(each, known) for name, each in value.keywords.items()}
-        note(functools.partial(_copied(value.func, known), *arguments, **words))
     elif type(value) in (list, deque):
-        note(type(value)()).extend(_copied(each, known) for each in list(value))
+        note(type(value)()).extend(map(again, list(value)))
     elif type(value) in (dict, OrderedDict):
-        note(type(value)()).update({each: _copied(held, known) for each, held in list(value.items())})
-    elif type(value) in (set, tuple, frozenset):
-        note(type(value)(_copied(each, known) for each in value))
-    elif isinstance(value, tuple) and hasattr(value, "_make"):
-        note(value._make(_copied(each, known) for each in value))
-    elif type(value).__module__.partition(".")[0] in OURS and not isinstance(value, type):
+        note(type(value)()).update({each: again(held) for each, held in list(value.items())})
+    elif _is_ours(value) and not isinstance(value, tuple):
         copy = note(object.__new__(type(value)))
         for name, held in list(_attributes(value)):
-            object.__setattr__(copy, name, _copied(held, known))
+            object.__setattr__(copy, name, again(held))
+    else:
+        note(_rebuilt(value, again))
+
+
+def _rebuilt(value: Any, again: Callable[[Any], Any]) -> Any:
+    """What has no place of its own before all its parts are there; what is of nobody's making stays as it is."""
+    if isinstance(value, MethodType):
+        return MethodType(value.__func__, again(value.__self__))
+    if isinstance(value, functools.partial):
+        words = {name: again(each) for name, each in value.keywords.items()}
+        return functools.partial(again(value.func), *map(again, value.args), **words)
+    if isinstance(value, tuple) and hasattr(value, "_make"):
+        return value._make(map(again, value))
+    return type(value)(map(again, value)) if type(value) in (set, tuple, frozenset) else value
+
+
+def _is_ours(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] in OURS and not isinstance(value, type)
 
 
 def _random(random: Random) -> Random:
-    copy = Random()  # noqa: S311 - takes the state of the other one
+    copy = Random()
     copy.setstate(random.getstate())
     return copy
 

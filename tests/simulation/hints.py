@@ -55,7 +55,7 @@ def damage_one(memory: MemoryStore, random: Random) -> int:
         return 1
     if how == 1:
         body[random.randrange(len(body))] ^= 1 << random.randrange(8)
-    elif how == 2:  # noqa: PLR2004 - the third of four
+    elif how == 2:
         body = bytearray(memory.get(random.choice(keys)).body)
     else:
         del body[random.randrange(len(body)) :]

@@ -17,9 +17,10 @@ from accel.catalog import collect, compact, node_list, session, writer
 from accel.catalog.node_list import with_compaction
 from accel.catalog.records import NodeList, ObjectFacts
 from accel.hint_building import building
-from accel.hint_building.building import StreamFilter, object_entries
 from accel.history.rules.states import StreamStatus, without_workflow
 from accel.history.store import ownership
+from bloom import StreamFilter
+from loaders.hints import object_entries
 from loaders.tables import settle
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
 from tests.simulation.runs import NONE, Faulty
@@ -159,7 +160,7 @@ DEFECTS: dict[str, Planted] = {
     "clones-go-on": Planted(
         "a commit does not look whether another process goes on with its session",
         5,
-        lambda: patch.object(writer, "refuse_foreign_uploads", _nothing),
+        lambda: patch.object(writer, "refuse_clones", _nothing),
     ),
     "filter-without-a-stream": Planted(
         "the filter of an object that a job builds has one stream less than the object",

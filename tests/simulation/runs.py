@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from unittest.mock import patch
 
@@ -132,28 +133,44 @@ def import_first(world: World) -> None:
 
 def spawn_actors(world: World, faulty: Faulty) -> None:
     """All actors of a world's rooms that its plan does not leave out."""
+    for name, begin in _actors(world, faulty):
+        if name not in world.plan.without:
+            world.scheduler.spawn(name, begin())
+
+
+def _actors(world: World, faulty: Faulty) -> Iterator[tuple[str, Callable[[], Callable[[], None]]]]:
     rooms = world.choices.rooms
-    for name, actor in CATALOG_ACTORS.items() if CATALOG in rooms else ():
-        if name not in world.plan.without:
-            world.scheduler.spawn(name, actor(Machine(world, name), faulty))
-    for name, acts in HISTORY_ACTORS.items() if HISTORY in rooms else ():
-        if name not in world.plan.without:
-            machine = Machine(world, name, SKEW_SECONDS)
-            world.scheduler.spawn(name, lives(machine, HistoryActor(machine, *acts).live, dies=0.15))
-    for name in GARDENERS if HISTORY in rooms else ():
-        if name not in world.plan.without:
-            machine = Machine(world, name, SKEW_SECONDS)
-            world.scheduler.spawn(name, lives(machine, Gardener(machine).live, dies=0.25))
-    if world.choices.has_damage and "rot" not in world.plan.without:
-        machine = Machine(world, "rot", is_held_up=False)
-        world.scheduler.spawn("rot", lives(machine, Rot(machine).live, dies=0))
-    if world.choices.has_outages and world.plan.faults and "outages" not in world.plan.without:
-        machine = Machine(world, "outages", is_held_up=False)
-        world.scheduler.spawn("outages", lives(machine, Outages(machine).live, dies=0))
-    for name, begin in EVENT_ACTORS.items() if EVENTS in rooms else ():
-        if name not in world.plan.without:
-            machine = Machine(world, name)
-            world.scheduler.spawn(name, lives(machine, begin(machine), dies=0.3, requests_max=400))
+    if CATALOG in rooms:
+        yield from ((name, partial(_in_catalog, world, name, faulty)) for name in CATALOG_ACTORS)
+    if HISTORY in rooms:
+        yield from ((name, partial(_in_history, world, name)) for name in [*HISTORY_ACTORS, *GARDENERS])
+    if world.choices.has_damage:
+        yield "rot", partial(_in_storage, world, "rot", Rot)
+    if world.choices.has_outages and world.plan.faults:
+        yield "outages", partial(_in_storage, world, "outages", Outages)
+    if EVENTS in rooms:
+        yield from ((name, partial(_in_stream, world, name)) for name in EVENT_ACTORS)
+
+
+def _in_catalog(world: World, name: str, faulty: Faulty) -> Callable[[], None]:
+    return CATALOG_ACTORS[name](Machine(world, name), faulty)
+
+
+def _in_history(world: World, name: str) -> Callable[[], None]:
+    machine = Machine(world, name, SKEW_SECONDS)
+    if name in GARDENERS:
+        return lives(machine, Gardener(machine).live, dies=0.25)
+    return lives(machine, HistoryActor(machine, *HISTORY_ACTORS[name]).live, dies=0.15)
+
+
+def _in_storage(world: World, name: str, kind: type[Rot | Outages]) -> Callable[[], None]:
+    machine = Machine(world, name, is_held_up=False)
+    return lives(machine, kind(machine).live, dies=0)
+
+
+def _in_stream(world: World, name: str) -> Callable[[], None]:
+    machine = Machine(world, name)
+    return lives(machine, EVENT_ACTORS[name](machine), dies=0.3, requests_max=400)
 
 
 def settle_events(world: World) -> None:

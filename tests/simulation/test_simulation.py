@@ -143,7 +143,7 @@ def test_what_is_left_out_changes_nothing_before_it_is_missed() -> None:
 def test_a_run_leaves_no_thread_and_no_open_file() -> None:
     def held() -> tuple[int, int]:
         gc.collect()
-        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+        return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
 
     simulate(6, 300)  # what is made once for all runs
     before = held()

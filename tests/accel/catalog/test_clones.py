@@ -65,7 +65,9 @@ def upload(_: ObjectStore, writer: NodeWriter, payload: bytes) -> None:
 def upload_apart(store: ObjectStore, writer: NodeWriter, payload: bytes) -> None:
     """Each stream in an object of its own."""
     objects = {}
-    for object_id, (stream_id, batches) in zip(writer.prepare(len(STREAMS)), told(writer, payload).items(), strict=True):
+    for object_id, (stream_id, batches) in zip(
+        writer.prepare(len(STREAMS)), told(writer, payload).items(), strict=True
+    ):
         with ObjectWriter(store, LAYOUT, object_id) as writing:
             writing.write(stream_id, batches)
         start = batches[0].base_offset
