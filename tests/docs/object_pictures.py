@@ -7,9 +7,8 @@ node's list before and after a compaction in memory. A test compares the picture
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from html import escape
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -24,17 +23,15 @@ from accel.system import SYSTEM
 from loaders.format import RecordBatch
 from loaders.store import MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
+from tests.docs.drawing import box, drawn, text
 from tests.docs.example_bucket import STREAM_ID, fill, take_whole_rounds
 from tests.docs.pages import ROOT
 
 SEARCH = ROOT / "docs" / "img" / "bracket.svg"
 COMPACTION = ROOT / "docs" / "img" / "compaction.svg"
 START, END = 1000, 1600
-WIDTH, LEFT = 760, 38
+LEFT = 38
 STYLE = """
-    text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }
-    .small { font-size: 11.5px; fill: #59636e; }
-    .name { font-weight: 600; }
     .line { fill: none; stroke: #59636e; stroke-width: 1.4; }
     .before, .stream1 { fill: #0969da; stroke: #0969da; }
     .after, .stream2 { fill: #bc4c00; stroke: #bc4c00; }
@@ -59,24 +56,6 @@ STYLE = """
       .sign { fill: #ffffff; }
     }
   """
-
-
-def drawn(title: str, description: str, height: int, shapes: Iterable[str]) -> str:
-    """A whole picture as SVG."""
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
-        f' role="img" aria-labelledby="title desc">\n  <title id="title">{escape(title)}</title>\n'
-        f'  <desc id="desc">{escape(description)}</desc>\n  <style>{STYLE}</style>\n  '
-    )
-    return head + "\n  ".join(shapes) + "\n</svg>\n"
-
-
-def text(x: float, y: float, content: str, style: str = "", anchor: str = "start") -> str:
-    return f'<text class="{style}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(content)}</text>'
-
-
-def box(style: str, x: float, y: float, width: float, height: float) -> str:
-    return f'<rect class="{style}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3"/>'
 
 
 # -- the search --------------------------------------------------------------------------------------------------------
@@ -149,7 +128,7 @@ def search_picture() -> str:
         shapes.append(text(x + 19, below + 30.5, meaning, "small"))
         x += 35 + 5.4 * len(meaning)
     description = " ".join(_round_text(one) for one in found.rounds) + f" Answer: {', '.join(taken)}."
-    return drawn(f"A search in {len(found.rounds)} rounds", description, below + 50, shapes)
+    return drawn(f"A search in {len(found.rounds)} rounds", description, below + 50, shapes, STYLE)
 
 
 def _round(one: Round, later: Sequence[Round], top: int) -> Iterator[str]:
@@ -267,7 +246,7 @@ def compaction_picture() -> str:
         shapes.append(box(f"stream{stream_id}", LEFT + number * 100, 434, 14, 14))
         shapes.append(text(LEFT + number * 100 + 20, 445.5, f"stream {stream_id}", "small"))
     description = f"Before: {_told(before)}. After: {_told(made)}; objects of one stream: {_told(own)}."
-    return drawn("A compaction, before and after", description, 462, shapes)
+    return drawn("A compaction, before and after", description, 462, shapes, STYLE)
 
 
 def _object(one: Listed, x: float, top: float, width: float) -> Iterator[str]:

@@ -17,10 +17,10 @@ from loaders.object_ref import ObjectRef, Proof
 from loaders.store import CountingStore, MemoryStore
 from loaders.tables import FormatRecord
 from loaders.tables.envelope import VALUE_START
+from tests.docs.cost_picture import LOOKUPS, USD_PER_GET, curves, published_gets
 from tests.docs.pages import page_named, table_rows
 
 COST = page_named("cost")
-MEASURED = page_named("benchmarks")
 MONTH_SECONDS = 30 * 86_400
 GET_USD, PUT_USD = 0.0004 / 1000, 0.005 / 1000
 UPLOADS = MONTH_SECONDS // 60
@@ -73,7 +73,7 @@ def test_the_costs_of_a_month_are_requests_times_prices(what: str, gets: int, pu
 
 
 def test_the_costs_of_a_day_are_those_of_the_published_table() -> None:
-    [load_all, spread] = [_tenth_at_random()[column] for column in (0, 4)]
+    load_all, spread = (published_gets("in 10 %", policy) for policy in ("load-all", "spread"))
     text = " ".join(COST.read_text().split())
     told = re.search(
         r"at ([0-9.]+) USD a million .*?: ([0-9,]+) GETs each with spread is ([0-9,]+) USD a day; "
@@ -88,12 +88,24 @@ def test_the_costs_of_a_day_are_those_of_the_published_table() -> None:
     assert f"8 to about {round(spread, -1):.0f} where a tenth" in text
 
 
-def _tenth_at_random() -> list[float]:
-    """GETs by policy of the row "in 10 %", random, of 5,000 objects."""
-    rows = [row for row in table_rows(MEASURED) if len(row) == 8]
-    middle = next(number for number, row in enumerate(rows) if row[0] == "in 10 %")
-    row = next(row for row in rows[middle:] if row[1] == "random")
-    return [float(cell.split(" / ")[0]) for cell in row[2:]]
+def test_the_costs_of_long_lists_are_those_of_the_picture() -> None:
+    text = " ".join(COST.read_text().split())
+    found = re.search(
+        r"with 20,000 objects a million cold lookups cost ([0-9,]+) USD without Accel, "
+        r"(\d+) to (\d+) USD with it, and ([0-9.]+) USD with a snapshot",
+        text,
+    )
+    assert found
+    without, tenth, dense, snapshot = (curve.gets[20_000] * USD_PER_GET * LOOKUPS for curve in curves())
+    told = [float(each.replace(",", "")) for each in found.groups()]
+    assert told == [without, round(dense), round(tenth), snapshot]
+    rises = re.search(
+        r"rises from (\d+) to (\d+) GETs, or from (\d+) to (\d+) where a tenth .*? stays at (\d+)\]", text
+    )
+    assert rises
+    ends = [round(curve.gets[objects]) for curve in curves()[2:0:-1] for objects in (50, 20_000)]
+    assert [int(each) for each in rises.groups()] == [*ends, *set(curves()[3].gets.values())]
+    assert pytest.approx(GET_USD) == USD_PER_GET
 
 
 def test_the_costs_are_those_of_the_defaults() -> None:

@@ -34,11 +34,12 @@ from benchmarks.cold_requests import (
     with_end,
 )
 from loaders.plan import POLICY_NAMES, LoadAll, Policy, Spread, Window, WindowPreload
+from tests.docs.cost_picture import POLICIES, STREAMS, cost_tables
 from tests.docs.pages import cost_text, page_named, table_rows
 from tests.docs.site import COUNTERS, SETTINGS, _errors
 
 OPERATIONS = page_named("operations")
-LOOKUP, MEASURED = page_named("lookup"), page_named("benchmarks")
+LOOKUP = page_named("lookup")
 
 
 def first_cells(page: Any) -> dict[str, list[str]]:
@@ -109,25 +110,6 @@ def test_every_policy_is_explained() -> None:
 
 
 # -- what a cold lookup costs ------------------------------------------------------------------------------------------
-
-STREAMS = dict(zip(KINDS, ("dense", "in 10 %", "in 1 %", "in 1 %, bursty"), strict=True))
-"""What the page calls the streams of the benchmark."""
-
-POLICIES = ("load-all", "persisted index", "window", "window+preload", "spread", "spread, filters known")
-
-
-@functools.cache
-def cost_tables() -> list[dict[tuple[str, str], list[str]]]:
-    """By stream and place the cells of the tables: all policies, 20,000 objects, and an end that nobody tells."""
-    tables: list[dict[tuple[str, str], list[str]]] = []
-    stream = ""
-    for cells in table_rows(MEASURED):
-        if cells[:2] == ["stream", "read"]:
-            tables.append({})
-        elif tables and cells[1:2] and cells[1] in PLACES:
-            stream = cells[0] or stream
-            tables[-1][stream, cells[1]] = cells[2:]
-    return tables
 
 
 @functools.lru_cache(maxsize=2)
