@@ -70,7 +70,7 @@ from accel.catalog.node_list import (
     with_upload,
     without_released,
 )
-from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.parts import MILLISECONDS, CatalogParts, first_unproven, refuse_misplaced
 from accel.catalog.records import (
     STREAM_END,
     Checkpoint,
@@ -89,8 +89,8 @@ from accel.image import StreamObject
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
 from loaders.lifetime import Lifetime
-from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.object_writer import ObjectWriter, stored_size_bytes
+from loaders.object_ref import ObjectRef
+from loaders.object_writer import ObjectWriter
 from loaders.versions import Versioned
 from range_index import ObjectRanges, RangesGiven
 
@@ -768,39 +768,3 @@ def _refuse_given_twice(parts: CatalogParts, node_id: int, object_id: int) -> No
             raise CatalogDamaged(f"object id {object_id}: expected to be given to node {node_id} alone, found {found}")
         parts.ids.note(highest_id(seen.value))
     parts.ids.refuse_lost()
-
-
-def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef | None:
-    """The first object of which this process does not know that it lies where readers look; None if there is none.
-
-    Raises:
-        CommitRefused: one was written somewhere else.
-    """
-    unproven = None
-    for ref in refs:
-        key = parts.layout.object_key(ref.object_id)
-        if ref.proof is not None and ref.proof.key != key:
-            raise CommitRefused(
-                f"object {ref.object_id}: expected it at {key!r}, where readers look, found it written at "
-                f"{ref.proof.key!r}: write it with the layout of this catalog, namespace {parts.layout.namespace!r}"
-            )
-        if unproven is None and (ref.proof is None or ref.proof.store is not parts.store):
-            unproven = ref
-    return unproven
-
-
-def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:
-    """See to it that an object lies where readers look for it, with its size. One request.
-
-    Raises:
-        CommitRefused: it does not.
-        StoreError: the store could not say.
-    """
-    key = parts.layout.object_key(ref.object_id)
-    size_bytes = stored_size_bytes(parts.store, key)
-    if size_bytes is None or (size_bytes != ref.size_bytes and not ref.is_composite and ref.size_bytes != UNKNOWN):
-        found = "none" if size_bytes is None else f"one of {size_bytes}"
-        raise CommitRefused(
-            f"object {ref.object_id}: expected an object of {ref.size_bytes} bytes at {key!r}, where readers of "
-            f"namespace {parts.layout.namespace!r} look, found {found}"
-        )
