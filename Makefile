@@ -7,7 +7,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-s3 test-browser test-wheel soak soak-tests mutants check site audit bench clean
+.PHONY: help setup demo test test-core test-spark test-cases test-s3 test-browser test-wheel soak soak-tests mutants check site audit bench clean
 
 help:  ## list these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,9 +32,15 @@ demo: $(DEMO_STAMP)  ## run the main job on an embedded S3 and print what each p
 	@echo
 	@echo "The same over HTTP: $(BIN)/accel serve --demo"
 
-test: $(STAMP)  ## run every test and the conformance cases
-	$(BIN)/python -m pytest -n auto --ignore tests/spark_jobs
-	$(BIN)/python -m pytest tests/spark_jobs  # by themselves: one process, one session of Spark, which uses all cores
+test: test-core test-spark test-cases  ## run every test and the conformance cases; those of the console are test-browser's
+
+test-core: $(STAMP)
+	$(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --ignore-glob '*/test_console*.py'
+
+test-spark: $(STAMP)  # one process, one session of Spark
+	$(BIN)/python -m pytest tests/spark_jobs
+
+test-cases: $(STAMP)
 	$(BIN)/python -m tests.conformance tests/data
 
 test-s3: $(STAMP)  ## run what takes a real S3 server: the one you name, or Ceph (installs it as root, with apt-get)

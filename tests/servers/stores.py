@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 CLIENTS: dict[str, type[S3Store | ObstoreStore]] = {"boto3": S3Store, "obstore": ObstoreStore}
 SERVERS = ("moto", "named") if is_server_named(os.environ) else ("moto",)
 S3_STORES = tuple(f"{client}-{server}" for server in SERVERS for client in CLIENTS)
-"""Parameters for `store_on_s3`: client and server."""
+"""Parameters for `store_on_s3`: client and server. For tests of the stores themselves."""
+
+ON_S3 = tuple(each for each in S3_STORES if each != "obstore-moto")
+"""The same for what is built on a store and does not see its client: on the embedded server one client will do."""
 
 
 @contextmanager

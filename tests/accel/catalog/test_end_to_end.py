@@ -28,7 +28,7 @@ from loaders.store import MemoryStore
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 from tests.builders import batches
 from tests.loaders.tables.worlds import ReadOnly
-from tests.servers.stores import S3_STORES, store_on_s3
+from tests.servers.stores import ON_S3, store_on_s3
 from tests.simulation.actors import coalesced
 from tests.simulation.world import Span, spans_of
 
@@ -46,7 +46,7 @@ COMPACTED = 6
 Writers = dict[int, NodeWriter]
 
 
-@pytest.fixture(params=["memory", *S3_STORES])
+@pytest.fixture(params=["memory", *ON_S3])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A bucket of each kind with an empty catalog, whose clock starts now. How to say If-Match is left to the probe."""
     if request.param == "memory":

@@ -24,7 +24,7 @@ from tests.builders import batches, write_set_object
 from tests.examples import examples
 from tests.loaders.format.objects import opened, production_bytes, production_cases
 from tests.loaders.merge.merged_objects import MergeGroup, batches_by_stream, merge_groups, merge_limits, naive_merge
-from tests.servers.stores import S3_STORES, store_on_s3
+from tests.servers.stores import ON_S3, store_on_s3
 
 LAYOUT = ObjectLayout()
 LIMITS = MergeLimits()
@@ -334,7 +334,7 @@ def merged_by_the_store(store: ObjectStore, executor: ThreadPoolExecutor, mebiby
     return result
 
 
-@pytest.mark.parametrize("name", S3_STORES)
+@pytest.mark.parametrize("name", ON_S3)
 def test_s3_copies_the_sections_by_itself(
     name: str, request: pytest.FixtureRequest, executor: ThreadPoolExecutor
 ) -> None:

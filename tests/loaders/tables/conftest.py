@@ -9,7 +9,7 @@ import pytest
 from loaders.store import MemoryStore, ObjectStore, PrefixedStore
 from loaders.tables import probe_conditions
 from tests.loaders.tables.worlds import World, new_nonce
-from tests.servers.stores import S3_STORES, store_on_s3
+from tests.servers.stores import ON_S3, store_on_s3
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ IN_MEMORY: dict[str, Callable[[], ObjectStore]] = {
 }
 
 
-@pytest.fixture(params=[*IN_MEMORY, *S3_STORES])
+@pytest.fixture(params=[*IN_MEMORY, *ON_S3])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """An empty store of each kind.
 

@@ -12,7 +12,7 @@ from tests.conformance import stream_history
 from tests.conformance.history_world import World
 from tests.conformance.report import Report
 from tests.examples import examples
-from tests.servers.stores import S3_STORES, store_on_s3
+from tests.servers.stores import ON_S3, store_on_s3
 
 FOLDER = Path(__file__).parents[3] / "data"
 CASES = FOLDER / "stream_history.json"
@@ -32,7 +32,7 @@ def test_all_cases_pass_in_memory(path: Path) -> None:
     assert report.passed == sum(len(case["steps"]) for case in data["cases"])
 
 
-@pytest.mark.parametrize("name", S3_STORES[:1])
+@pytest.mark.parametrize("name", ON_S3[:1])
 def test_cases_pass_on_s3(request: pytest.FixtureRequest, name: str) -> None:
     report, step = Report(), 1 if examples(1) > 1 else 4  # all of them pass in memory
     for case in read(CASES)["cases"][::step]:

@@ -29,7 +29,7 @@ from loaders.shared_loads import SharedChunks
 from loaders.store import CountingStore, Fetched, MemoryStore, ObjectStore
 from range_index.segment_times import NO_TOKEN
 from tests.accel.streams.reader.streams import KEYS, NAME, QUICK, SCOPE, Shop, by_key, shop
-from tests.servers.stores import S3_STORES, store_on_s3
+from tests.servers.stores import ON_S3, store_on_s3
 
 TIMEOUT_SECONDS = 60.0
 
@@ -125,7 +125,7 @@ def test_a_stream_end_to_end_in_memory() -> None:
     lifetime(MemoryStore())
 
 
-@pytest.mark.parametrize("name", S3_STORES)
+@pytest.mark.parametrize("name", ON_S3)
 def test_a_stream_end_to_end_on_s3(request: pytest.FixtureRequest, name: str) -> None:
     with store_on_s3(request, name) as store:
         lifetime(store)

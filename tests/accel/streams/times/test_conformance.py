@@ -13,7 +13,7 @@ from tests.conformance import time_order
 from tests.conformance.__main__ import run_file
 from tests.conformance.report import Report
 from tests.conformance.time_order import World
-from tests.servers.stores import S3_STORES, store_on_s3
+from tests.servers.stores import ON_S3, store_on_s3
 
 FOLDER = Path(__file__).parents[3] / "data"
 FILES = [FOLDER / "time_order.json", FOLDER / "time_order_more.json"]
@@ -31,7 +31,7 @@ def test_all_cases_pass_in_memory(path: Path) -> None:
     assert report.passed == sum(len(case["steps"]) for case in read(path)["cases"])
 
 
-@pytest.mark.parametrize("name", S3_STORES)
+@pytest.mark.parametrize("name", ON_S3)
 def test_all_cases_pass_on_s3(request: pytest.FixtureRequest, name: str) -> None:
     report = Report()
     with store_on_s3(request, name) as store:
