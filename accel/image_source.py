@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
+from accel.settings import POLL_SECONDS
 from loaders.errors import StoreUnavailable, redacted
 from loaders.lifetime import PerProcess, ProcessLock
 
@@ -184,7 +185,7 @@ class PolledImages:
         *,
         timer: Callable[[], float],
         sleep: Callable[[float], object],
-        poll_seconds: float = 1.0,
+        poll_seconds: float = POLL_SECONDS,
         max_age_seconds: float | None = None,
         idle_poll_seconds: float | None = None,
         confirm: Callable[[], MetadataImage] | None = None,

@@ -13,6 +13,8 @@ The annotation says what a field takes. An ``int`` is an integer of 1 to 2^63 - 
 with ``| None``, None as well. Other bounds are named. Fields of other types are passed over: their owner checks them,
 as it does what two fields have to do with each other. The name of a number says its unit: ``_seconds``, ``_ms``,
 ``_bytes``; without one it is a count. Pure; threads: any.
+
+Below are the defaults that several classes of settings, or a class and a function, share.
 """
 
 from __future__ import annotations
@@ -26,6 +28,19 @@ from types import MappingProxyType
 from typing import Any, Final
 
 MIB: Final = 1 << 20
+
+CONNECTIONS: Final = 64
+"""Requests that are sent to a store side by side, and connections kept open for them."""
+
+HINT_ROOTS_SIZE_BYTES_MAX: Final = 64 * MIB
+"""Memory of roots of snapshots."""
+
+HINT_TTL_SECONDS: Final = 60.0
+"""How long a root of a snapshot is used before it is asked for again."""
+
+BLOCK_INDEXES_SIZE_BYTES_MAX: Final = 64 * MIB
+"""Memory of parsed indexes of objects."""
+
 INT64_MAX: Final = 2**63 - 1
 
 _NO_BOUNDS: Final[Mapping[str, float]] = MappingProxyType({})

@@ -43,6 +43,7 @@ from accel.errors import InconsistentAnswer
 from accel.history.rules.configuration import OffsetUnit
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HostClock, decode_events
+from accel.streams.settings import MOVED_RECORDS_MAX
 from accel.system import SYSTEM
 from loaders.backoff import Backoff, RetrySettings
 from loaders.counting import CacheStats, CountedCache
@@ -418,9 +419,6 @@ def check_same(key: str, piece: TimeRecords, memory: TimeRecords) -> None:
 
 
 # The index
-
-MOVED_RECORDS_MAX: Final = 65_536
-"""Records of one part: 1 MiB."""
 
 
 class SegmentTimeIndex:
