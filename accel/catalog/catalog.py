@@ -41,14 +41,16 @@ from accel.catalog.parts import (
     CatalogSettings,
     catalog_parts,
     existing_format,
+    first_unproven,
     make_catalog,
+    refuse_misplaced,
 )
 from accel.catalog.records import OPEN, NodeList, StreamShard, highest_id, stream_object_rows
 from accel.catalog.refresh import CatalogState, Watch
 from accel.catalog.session import open_session, recover_ends
 from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
 from accel.catalog.stream_shards import shard_of, with_replacement
-from accel.catalog.writer import NodeWriter, first_unproven, refuse_misplaced
+from accel.catalog.writer import NodeWriter
 from accel.errors import Closed, CommitRefused
 from accel.image import MetadataImage, StreamImage, StreamObject
 from accel.image_source import ConfirmedImage, PolledImages

@@ -9,7 +9,7 @@ An object's way through a list:
 
     sessions      with_new_session
     taking over   with_released, refuse_released, without_released
-    writers       with_prepared, with_extended, with_upload, with_compaction
+    writers       with_prepared, with_extended, with_upload, with_compaction, refuse_clones
     leaving       without_expired, without_prepared, without_stream_objects, without_withdrawn; with_delete_pending and
                   without_collected, which hold for stream shards, too, stand in `records`
     sketching     with_sketches
@@ -257,6 +257,35 @@ def with_upload(
     _refuse_unprepared(now, ids)
     live = now.live if added is None else join_rows(now.live, _live_row(added, now.next_order_id))
     return _with_commit(now, live, ids, stream_objects, added)
+
+
+def refuse_clones(now: NodeList, session_number: int, known_commits: int, own: Sequence[NDArray[np.int64]]) -> None:
+    """Refuse a list with an upload that a session did not make: a clone of its process has the same number.
+
+    Only sessions upload, and a compaction keeps the order ids of its sources. So a row of a later commit than the
+    session knows is its own, or one of a clone.
+
+    Args:
+        now: the list; that of a later session is refused elsewhere.
+        session_number: of the session.
+        known_commits: the number of the first commit that the session has not looked at.
+        own: ids of objects that the session has tried to commit since.
+
+    Raises:
+        SessionFenced: there is one.
+    """
+    if now.next_order_id == known_commits or now.epoch != session_number:
+        return
+    waiting = now.stream_objects[~np.isin(now.stream_objects["added_by"], now.retired["retired_by"])]
+    found = [(rows["object_id"], rows["last_order_id"]) for rows in (now.live, now.retired)]
+    for ids, commits in [*found, (waiting["object_id"], waiting["added_by"])]:
+        later = ids[commits >= known_commits]
+        foreign = later[~np.isin(later, np.concatenate(own))] if own else later
+        if len(foreign):
+            raise SessionFenced(
+                f"{now.where}: expected uploads of this process alone in session {now.epoch}, found {some(foreign)} of "
+                "another one: a clone of it continues the session"
+            )
 
 
 def with_compaction(

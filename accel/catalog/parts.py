@@ -38,7 +38,8 @@ from loaders.errors import TableMissing
 from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
 from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader, OpenedObject
-from loaders.object_ref import ObjectRef
+from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.object_writer import stored_size_bytes
 from loaders.parallel import map_bounded, run_bounded
 from loaders.settings import check_settings
 from loaders.store import ObjectStore
@@ -365,3 +366,42 @@ def _value(key: TypedKey[T]) -> T | None:
     except TableMissing:
         return None
     return None if seen is None else seen.value
+
+
+# Objects that somebody has written
+
+
+def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef | None:
+    """The first object of which this process does not know that it lies where readers look; None if there is none.
+
+    Raises:
+        CommitRefused: one was written somewhere else.
+    """
+    unproven = None
+    for ref in refs:
+        key = parts.layout.object_key(ref.object_id)
+        if ref.proof is not None and ref.proof.key != key:
+            raise CommitRefused(
+                f"object {ref.object_id}: expected it at {key!r}, where readers look, found it written at "
+                f"{ref.proof.key!r}: write it with the layout of this catalog, namespace {parts.layout.namespace!r}"
+            )
+        if unproven is None and (ref.proof is None or ref.proof.store is not parts.store):
+            unproven = ref
+    return unproven
+
+
+def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:
+    """See to it that an object lies where readers look for it, with its size. One request.
+
+    Raises:
+        CommitRefused: it does not.
+        StoreError: the store could not say.
+    """
+    key = parts.layout.object_key(ref.object_id)
+    size_bytes = stored_size_bytes(parts.store, key)
+    if size_bytes is None or (size_bytes != ref.size_bytes and not ref.is_composite and ref.size_bytes != UNKNOWN):
+        found = "none" if size_bytes is None else f"one of {size_bytes}"
+        raise CommitRefused(
+            f"object {ref.object_id}: expected an object of {ref.size_bytes} bytes at {key!r}, where readers of "
+            f"namespace {parts.layout.namespace!r} look, found {found}"
+        )

@@ -62,8 +62,15 @@ from accel.catalog.edges import (
     ordered,
 )
 from accel.catalog.keys import require
-from accel.catalog.node_list import TIMES_MAX, refuse_released, with_prepared, with_upload, without_released
-from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.node_list import (
+    TIMES_MAX,
+    refuse_clones,
+    refuse_released,
+    with_prepared,
+    with_upload,
+    without_released,
+)
+from accel.catalog.parts import MILLISECONDS, CatalogParts, first_unproven, refuse_misplaced
 from accel.catalog.records import (
     STREAM_END,
     Checkpoint,
@@ -83,8 +90,8 @@ from accel.settings import PREPARED_SECONDS
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
 from loaders.lifetime import Lifetime
-from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.object_writer import ObjectWriter, stored_size_bytes
+from loaders.object_ref import ObjectRef
+from loaders.object_writer import ObjectWriter
 from loaders.versions import Versioned
 from range_index import ObjectRanges, RangesGiven
 
@@ -122,6 +129,7 @@ class NodeWriter:
         self._unsettled: Unsettled | None = None
         self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = recovered.opened
+        self._known_commits = seen.value.next_order_id
         self._releases = SessionReleases(seen.value.node_id, seen.value.epoch)
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
@@ -477,12 +485,14 @@ class NodeWriter:
             now = require(found, self._key.where)
             if any(doubtful.are_listed(now) for doubtful in self._doubtful if doubtful not in claims):
                 raise _LandedError
+            self._refuse_clones(now)
             changed = self._with_uploads(now, claims)
+            known[0] = (changed or now).next_order_id
             if changed is None or not more:
                 return changed
-            return with_prepared(changed, more, deadline_ms, self.session_number)
+            return with_prepared(changed, more, deadline_ms, self.session_number) or changed
 
-        before = self._seen
+        before, known = self._seen, [self._known_commits]
         self._doubtful += claims
         try:
             self._seen = self._key.change(change, seen=self._seen)
@@ -499,6 +509,7 @@ class NodeWriter:
             self._forget_doubt(claims)
             raise
         self._forget_doubt(claims)
+        [self._known_commits] = known
         if self._seen is not before:
             self._doubtful.clear()  # whatever is still on its way names a version that is no longer there
         for each in claims:
@@ -554,11 +565,17 @@ class NodeWriter:
         if not self._doubtful:
             return
         self._seen = self._key.read_newer(self._seen)
+        self._refuse_clones(self._seen.value)
+        self._known_commits = self._seen.value.next_order_id
         for claims in list(self._doubtful):
             if claims.are_listed(self._seen.value):
                 self._ends = self._ends.with_higher_ends(claims.stream_ids, claims.ends)
                 self._doubtful.remove(claims)
         del self._doubtful[:-DOUBTFUL_MAX]
+
+    def _refuse_clones(self, found: NodeList) -> None:
+        own = [each.object_ids() for each in self._doubtful]
+        refuse_clones(found, self.session_number, self._known_commits, own)
 
     def _check(self, claims: Sequence[Claims]) -> None:
         """That commits continue their streams one after the other, or were made before.
@@ -752,39 +769,3 @@ def _refuse_given_twice(parts: CatalogParts, node_id: int, object_id: int) -> No
             raise CatalogDamaged(f"object id {object_id}: expected to be given to node {node_id} alone, found {found}")
         parts.ids.note(highest_id(seen.value))
     parts.ids.refuse_lost()
-
-
-def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef | None:
-    """The first object of which this process does not know that it lies where readers look; None if there is none.
-
-    Raises:
-        CommitRefused: one was written somewhere else.
-    """
-    unproven = None
-    for ref in refs:
-        key = parts.layout.object_key(ref.object_id)
-        if ref.proof is not None and ref.proof.key != key:
-            raise CommitRefused(
-                f"object {ref.object_id}: expected it at {key!r}, where readers look, found it written at "
-                f"{ref.proof.key!r}: write it with the layout of this catalog, namespace {parts.layout.namespace!r}"
-            )
-        if unproven is None and (ref.proof is None or ref.proof.store is not parts.store):
-            unproven = ref
-    return unproven
-
-
-def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:
-    """See to it that an object lies where readers look for it, with its size. One request.
-
-    Raises:
-        CommitRefused: it does not.
-        StoreError: the store could not say.
-    """
-    key = parts.layout.object_key(ref.object_id)
-    size_bytes = stored_size_bytes(parts.store, key)
-    if size_bytes is None or (size_bytes != ref.size_bytes and not ref.is_composite and ref.size_bytes != UNKNOWN):
-        found = "none" if size_bytes is None else f"one of {size_bytes}"
-        raise CommitRefused(
-            f"object {ref.object_id}: expected an object of {ref.size_bytes} bytes at {key!r}, where readers of "
-            f"namespace {parts.layout.namespace!r} look, found {found}"
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 
 from accel.catalog import NodeWriter, ObjectCatalog
@@ -23,6 +24,7 @@ from accel.image import MetadataImage, StreamObject
 from loaders.errors import KeyMissing, StoreError, StoreUnavailable, TableError
 from loaders.object_ref import ObjectRef
 from tests.builders import batches
+from tests.simulation.clones import cloned
 from tests.simulation.collectors import RIGHT, Collector, CollectorRules
 from tests.simulation.invariants import refuse_missing
 from tests.simulation.scheduler import Died, Violation
@@ -105,7 +107,7 @@ def insist(machine: Machine, commit: Callable[[], object]) -> bool:
 
 
 class Uploader:
-    """Writes for one node, session after session; the older ones go on trying."""
+    """Writes for one node, session after session; the older ones go on trying, and so do clones of the process."""
 
     def __init__(self, machine: Machine, node_id: int) -> None:
         self.machine = machine
@@ -116,7 +118,9 @@ class Uploader:
         writer = catalog.open_node(self.node_id)
         for _ in range(self.machine.random.randrange(4, 25)):
             chance = self.machine.random.random()
-            if chance < 0.04:
+            if chance < 0.02:
+                self._clone(writer)
+            elif chance < 0.05:
                 zombie, writer = writer, catalog.open_node(self.node_id)
                 self._haunt(zombie)
             elif chance < 0.1:
@@ -148,6 +152,19 @@ class Uploader:
         if chosen:
             writer.take_over({each: open_elsewhere[each] for each in chosen})
             self.machine.count("streams taken over")
+
+    def _clone(self, writer: NodeWriter) -> None:
+        """From now on the process is there twice; both write, and do not know of each other."""
+        twin = cloned(writer)
+        self.machine.count("processes cloned")
+
+        def live() -> None:
+            with suppress(AccelError):
+                for _ in range(self.machine.random.randrange(1, 6)):
+                    self._upload_at_once(twin)
+                    self.machine.scheduler.sleep(self.machine.random.uniform(0, 1.5))
+
+        self.machine.scheduler.spawn(f"clone of {self.machine.name}", live, self.machine.process)
 
     def _haunt(self, zombie: NodeWriter) -> None:
         for _ in range(2):

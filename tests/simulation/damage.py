@@ -1,4 +1,4 @@
-"""Storage that goes bad while everybody works: bytes that rot, and a key that has the bytes of its neighbour.
+"""Storage that goes bad while everybody works: outages, bytes that rot, and a key that has the bytes of its neighbour.
 
 One key at a time is damaged for some seconds; then somebody puts it back, as an operator does who has a copy. Meanwhile
 nobody may take what lies there for a value of that key: a process ends with an error, or waits. What is not put back
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loaders.errors import KeyMissing
 from loaders.layout import TABLES_PREFIX
+from tests.simulation.machine_store import Outage
 from tests.simulation.scheduler import Violation
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS_MAX = 25.0
 DAMAGED_SECONDS_MAX = 4.0
+OUTAGE_SECONDS, OUTAGE_PAUSE_SECONDS_MAX = 10.0, 60.0
 
 
 class Damage(NamedTuple):
@@ -35,6 +37,26 @@ class Damage(NamedTuple):
     key: str
     right: bytes
     wrong: bytes
+
+
+class Outages:
+    """For some seconds the store is away, slow or busy, for all machines; then it is well for a while.
+
+    Args:
+        machine: where it runs; it stands for the storage, so its calls are no requests.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.world = machine, machine.world
+
+    def live(self) -> None:
+        """One outage."""
+        random = self.machine.random
+        self.machine.scheduler.sleep(random.uniform(0, OUTAGE_PAUSE_SECONDS_MAX))
+        self.world.listings.outage = random.choice(list(Outage))
+        self.machine.scheduler.sleep(OUTAGE_SECONDS)
+        self.world.listings.outage = None
+        self.machine.count("outages")
 
 
 class Rot:

@@ -23,6 +23,9 @@ from tests.simulation.world import STREAMS, Machine
 LOOKUPS = 6
 LIMIT = 4
 
+WARMS = 0.4
+"""So many accelerators load filter packs first."""
+
 FOLLOWS = 0.7
 """Of the questions for a newer image, so many are of a reader that follows by listings."""
 
@@ -62,6 +65,8 @@ class Looker(Reader):
         )
         settings = Settings(parallel_loads=1, hashed_ids_max=64, hedge_percent=0)  # which would wait by a real clock
         with ReadAccelerator(images, self.machine.store, settings=settings, system=self.machine.system) as accelerator:
+            if random.random() < WARMS:
+                self.machine.count("nodes warmed", accelerator.warm().nodes)
             for _ in range(random.randrange(1, LOOKUPS)):
                 self._look_up(accelerator)
                 self.machine.scheduler.sleep(random.uniform(0, 0.5) * max_age_seconds)

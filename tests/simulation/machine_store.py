@@ -5,7 +5,7 @@
 
 What the store does happens at one moment in between, so requests that are under way at the same time take effect in any
 order. Faults are those of `accel.testing.FaultStore`, and besides: a 500 or 503 although the store did what was asked,
-bytes that were changed on the way, and a listing that is behind.
+bytes that were changed on the way, and a listing that is behind. In an outage all requests of all machines suffer.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from enum import Enum
 from random import Random
 from typing import Any, TypeVar, cast
 
@@ -39,6 +40,21 @@ SHORTLY_HELD_UP_SECONDS = (5.0, 60.0)
 
 LAGGING = 0.3
 
+SLOW_SECONDS = (1.0, 5.0)
+
+
+class Outage(Enum):
+    """What is wrong with the store for everybody."""
+
+    AWAY = "refused while the store was away"
+    BUSY = "a third refused while the store was busy"
+    SLOW = "slow while the store was slow"
+
+    def refuses(self, random: Random) -> bool:
+        """Whether the next request is answered with 503."""
+        return self is Outage.AWAY or (self is Outage.BUSY and random.random() < 1 / 3)
+
+
 RETIRES = (f"{TABLES_PREFIX}node-lists/", f"{TABLES_PREFIX}stream-buckets/")
 """Keys whose writers say when something was retired. A pause between the saying and the write is taken off readers'
 time, so nobody is held up there for longer than `Machine.stall_seconds_max`. Everywhere else it may be for hours."""
@@ -57,6 +73,7 @@ class Listings(DecoratedStore):
         self.lag_seconds = lag_seconds
         self.injected: Counter[str] = Counter()
         self.writes = self.history_writes = 0
+        self.outage: Outage | None = None
         self._pages: dict[tuple[str, str, int], deque[tuple[float, ListPage]]] = {}
 
     def note_write(self, key: str) -> None:
@@ -137,6 +154,9 @@ class MachineStore(DecoratedStore):
         if self.is_held_up_for_long and self._random.random() < HELD_UP and not _says_when(call):
             self._listings.injected["held up for hours"] += 1
             seconds += self._random.uniform(*(SHORTLY_HELD_UP_SECONDS if self.process.has_threads else HELD_UP_SECONDS))
+        if self._listings.outage is Outage.SLOW and not _says_when(call):
+            self._listings.injected[Outage.SLOW.value] += 1
+            seconds += self._random.uniform(*SLOW_SECONDS)
         self._scheduler.sleep(seconds)
         if self.requests_to_live is not None:
             self.requests_to_live -= 1
@@ -153,6 +173,10 @@ class MachineStore(DecoratedStore):
         return self._random.random() ** 2 * LATENCY_SECONDS_MAX
 
     def _sent(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        outage = self._listings.outage
+        if outage is not None and outage.refuses(self._random):
+            self._listings.injected[outage.value] += 1
+            raise store_error(call.operation, call.key, outage.value, code="SlowDown", status=503)
         if call.operation in WRITES:
             self._listings.note_write(call.key)
         if not self._goes_wrong:

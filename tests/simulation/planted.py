@@ -13,11 +13,14 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from accel.catalog import collect, compact, node_list, session
+from accel.catalog import collect, compact, node_list, session, writer
 from accel.catalog.node_list import with_compaction
 from accel.catalog.records import NodeList, ObjectFacts
+from accel.hint_building import building
 from accel.history.rules.states import StreamStatus, without_workflow
 from accel.history.store import ownership
+from bloom import StreamFilter
+from loaders.hints import object_entries
 from loaders.tables import settle
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
 from tests.simulation.runs import NONE, Faulty
@@ -72,6 +75,20 @@ def _with_filter_of_a_source(
     return replace(changed, sketches=sketches)
 
 
+class _ForgetfulFilter:
+    """In the place of `StreamFilter`: the last stream of an object is not in its filter."""
+
+    @staticmethod
+    def build(stream_ids: Any) -> StreamFilter:
+        return StreamFilter.build(stream_ids[:-1] if len(stream_ids) > 1 else stream_ids)
+
+
+def _forgetful_entries(*arguments: Any, **words: Any) -> Any:
+    """Of an object with several blocks the last one is not in the snapshot."""
+    entries = object_entries(*arguments, **words)
+    return entries.take(slice(len(entries) - 1)) if len(entries) > 1 else entries
+
+
 @dataclass(frozen=True, slots=True)
 class Planted:
     """A mistake.
@@ -100,7 +117,7 @@ class Planted:
 
 DEFECTS: dict[str, Planted] = {
     "collector-deletes-first": Planted(
-        "the collector deletes what was prepared while it stands in the list", 7, faulty=Faulty(DELETES_FIRST, 0.1)
+        "the collector deletes what was prepared while it stands in the list", 2, faulty=Faulty(DELETES_FIRST, 0.1)
     ),
     "collector-is-impatient": Planted(
         "the collector deletes what readers may still have in their images", 0, faulty=Faulty(IMPATIENT, 0.1)
@@ -111,7 +128,7 @@ DEFECTS: dict[str, Planted] = {
         lambda: patch.object(node_list, "_refuse_unprepared", _nothing),
     ),
     "fenced-sessions": Planted(
-        "a commit of a session that is fenced is taken", 3, lambda: patch.object(node_list, "_refuse_fenced", _nothing)
+        "a commit of a session that is fenced is taken", 4, lambda: patch.object(node_list, "_refuse_fenced", _nothing)
     ),
     "nonce-unchecked": Planted(
         "a value that another process wrote is taken for what was written when a reply was lost",
@@ -120,12 +137,12 @@ DEFECTS: dict[str, Planted] = {
     ),
     "collector-trusts-an-old-list": Planted(
         "the collector deletes what it planned to, without a look at the lists of today",
-        8,
+        5,
         lambda: patch.object(collect, "_still_collectable", _trusting),
     ),
     "merge-across-a-hole": Planted(
         "a compaction says of a stream that it holds all between two ranges",
-        3,
+        0,
         lambda: patch.object(compact, "_invented", _none),
         Faulty(merges=0.1, bridges=True),
     ),
@@ -136,9 +153,24 @@ DEFECTS: dict[str, Planted] = {
     ),
     "state-of-others": Planted(
         "a workflow that ends gives the stream back, although another one has it by now",
-        27,
+        34,
         lambda: patch.object(ownership, "without_workflow", _whoever_has_it),
         room=HISTORY,
+    ),
+    "clones-go-on": Planted(
+        "a commit does not look whether another process goes on with its session",
+        5,
+        lambda: patch.object(writer, "refuse_clones", _nothing),
+    ),
+    "filter-without-a-stream": Planted(
+        "the filter of an object that a job builds has one stream less than the object",
+        4,
+        lambda: patch.object(building, "StreamFilter", _ForgetfulFilter),
+    ),
+    "snapshot-without-a-block": Planted(
+        "the snapshot that a job builds has one block of an object less than its index",
+        0,
+        lambda: patch.object(building, "object_entries", _forgetful_entries),
     ),
     "stale-ends": Planted(
         "an upload need not continue its streams",

@@ -11,13 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from accel import ReadAccelerator, Settings
-from accel.catalog import ObjectCatalog
+from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
+from accel.catalog.parts import catalog_parts, existing_format
 from accel.catalog.shard_writes import kept_lists
 from accel.catalog.undo import finish_undo, unfinished_commits
 from accel.catalog.verify import Verdict, verify
 from accel.compaction import CompactionSettings, Status, compact, plan_compaction
 from accel.errors import MaintenanceRefused
+from accel.system import Components
+from loaders.store import ObjectStore
+from tests.simulation.blocking import SimulatedThreads
 from tests.simulation.scheduler import Violation
 from tests.simulation.world import HOUR_SECONDS, NODES, STREAMS, Machine, World
 
@@ -54,7 +58,7 @@ def _settle(machine: Machine) -> None:
         machine.scheduler.sleep(HOUR_SECONDS)
         _collect(machine, catalog)
     _verify(machine, catalog)
-    _read(machine, catalog)
+    read_all(machine.world, catalog, machine.store, machine.system)
     _check_growth(machine, catalog, present, compacted)
 
 
@@ -88,23 +92,44 @@ def _verify(machine: Machine, catalog: ObjectCatalog) -> None:
     machine.count("catalogs verified")
 
 
-def _read(machine: Machine, catalog: ObjectCatalog) -> None:
+def read_now(world: World) -> None:
+    """Read all streams with nothing cached, between two steps, past all faults.
+
+    Raises:
+        Violation: something that was acknowledged is not found, or has other bytes.
+    """
+    record, settings = existing_format(world.memory), CatalogSettings(parallel_requests=1)
+    threads = (SimulatedThreads(), SimulatedThreads())
+    with ObjectCatalog(
+        lambda: catalog_parts(world.memory, record, settings, world.system, threads),  # type: ignore[arg-type]
+        world.system,
+    ) as catalog:
+        read_all(world, catalog, world.memory, world.system)
+    world.count("full readers")
+
+
+def read_all(world: World, catalog: ObjectCatalog, store: ObjectStore, system: Components) -> None:
+    """Read all streams of a catalog.
+
+    Raises:
+        Violation: as `read_now`.
+    """
     image = catalog.refresh()
-    with ReadAccelerator(catalog.images(), machine.store, settings=READER, system=machine.system) as accelerator:
+    with ReadAccelerator(catalog.images(), store, settings=READER, system=system) as accelerator:
         for stream_id in STREAMS:
             stream = image.streams.get(stream_id)
-            committed = machine.oracle.committed[stream_id]
+            committed = world.oracle.committed[stream_id]
             if stream is None or not committed:
                 continue
             at = stream.start_offset
-            if at > machine.oracle.trimmed[stream_id]:
-                raise Violation(f"stream {stream_id} begins at {at}, trimmed to {machine.oracle.trimmed[stream_id]}")
+            if at > world.oracle.trimmed[stream_id]:
+                raise Violation(f"stream {stream_id} begins at {at}, trimmed to {world.oracle.trimmed[stream_id]}")
             for batch in accelerator.read(stream_id, at):
                 expected = b"%d:%d-%d" % (stream_id, batch.base_offset, batch.base_offset + batch.count)
                 if batch.base_offset > at or batch.payload != expected:
                     raise Violation(f"stream {stream_id} from {at}: expected {expected!r}, found {batch}")
                 at = batch.base_offset + batch.count
-                machine.count("batches read at the end")
+                world.count("batches compared")
             if at < max(end for _, end in committed):
                 raise Violation(f"stream {stream_id}: acknowledged up to {max(committed)}, a read ended at {at}")
 

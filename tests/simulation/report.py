@@ -58,7 +58,7 @@ COMPARED = (
     "walks",
     "lookups",
     "objects read",
-    "batches read at the end",
+    "batches compared",
     "histories compared",
     "events compared",
     "events given to a group",

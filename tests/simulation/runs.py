@@ -7,18 +7,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from random import Random
+from unittest.mock import patch
 
+from accel.lookup import search
 from tests.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, lives, processes
 from tests.simulation.blocking import simulated
 from tests.simulation.collectors import RIGHT, CollectorRules
-from tests.simulation.damage import Rot, put_back
+from tests.simulation.damage import Outages, Rot, put_back
+from tests.simulation.hints import HintBuilder
 from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, HistoryActor
 from tests.simulation.importers import Importer
 from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
-from tests.simulation.quiet import STEPS_MAX, settle
-from tests.simulation.scheduler import described
+from tests.simulation.names import Gardener
+from tests.simulation.quiet import STEPS_MAX, read_now, settle
+from tests.simulation.scheduler import Violation, described
 from tests.simulation.streams import OWNERS, EventReader, Member, OwnerActor, SharedStream, settle_stream
 from tests.simulation.undoers import Undoer
 from tests.simulation.world import CATALOG, EVENTS, HISTORY, NODES, WHOLE, Machine, Plan, World
@@ -97,6 +102,7 @@ CATALOG_ACTORS: dict[str, Actor] = {
     "collector": lambda each, faulty: processes(each, CollectorActor(each, faulty.collector).live, dies=0.3),
     "caretaker": lambda each, _: processes(each, Caretaker(each).live, dies=0.2),
     "undoer": lambda each, _: processes(each, Undoer(each).live, dies=0.2),
+    "hinter": lambda each, _: processes(each, HintBuilder(each).live, dies=0.2),
     "walker": lambda each, _: processes(each, Reader(each).live, dies=0),
     "looker": lambda each, _: processes(each, Looker(each).live, dies=0),
 }
@@ -109,7 +115,10 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
 }
 """What each actor of a stream of events does, by its name."""
 
-ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *EVENT_ACTORS, "rot", "importer"]
+GARDENERS = ("gardener-0", "gardener-1", "gardener-2")
+"""Who creates and deletes streams."""
+
+ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *GARDENERS, *EVENT_ACTORS, "rot", "outages", "importer"]
 
 
 def import_first(world: World) -> None:
@@ -124,21 +133,44 @@ def import_first(world: World) -> None:
 
 def spawn_actors(world: World, faulty: Faulty) -> None:
     """All actors of a world's rooms that its plan does not leave out."""
+    for name, begin in _actors(world, faulty):
+        if name not in world.plan.without:
+            world.scheduler.spawn(name, begin())
+
+
+def _actors(world: World, faulty: Faulty) -> Iterator[tuple[str, Callable[[], Callable[[], None]]]]:
     rooms = world.choices.rooms
-    for name, actor in CATALOG_ACTORS.items() if CATALOG in rooms else ():
-        if name not in world.plan.without:
-            world.scheduler.spawn(name, actor(Machine(world, name), faulty))
-    for name, acts in HISTORY_ACTORS.items() if HISTORY in rooms else ():
-        if name not in world.plan.without:
-            machine = Machine(world, name, SKEW_SECONDS)
-            world.scheduler.spawn(name, lives(machine, HistoryActor(machine, *acts).live, dies=0.15))
-    if world.choices.has_damage and "rot" not in world.plan.without:
-        machine = Machine(world, "rot", is_held_up=False)
-        world.scheduler.spawn("rot", lives(machine, Rot(machine).live, dies=0))
-    for name, begin in EVENT_ACTORS.items() if EVENTS in rooms else ():
-        if name not in world.plan.without:
-            machine = Machine(world, name)
-            world.scheduler.spawn(name, lives(machine, begin(machine), dies=0.3, requests_max=400))
+    if CATALOG in rooms:
+        yield from ((name, partial(_in_catalog, world, name, faulty)) for name in CATALOG_ACTORS)
+    if HISTORY in rooms:
+        yield from ((name, partial(_in_history, world, name)) for name in [*HISTORY_ACTORS, *GARDENERS])
+    if world.choices.has_damage:
+        yield "rot", partial(_in_storage, world, "rot", Rot)
+    if world.choices.has_outages and world.plan.faults:
+        yield "outages", partial(_in_storage, world, "outages", Outages)
+    if EVENTS in rooms:
+        yield from ((name, partial(_in_stream, world, name)) for name in EVENT_ACTORS)
+
+
+def _in_catalog(world: World, name: str, faulty: Faulty) -> Callable[[], None]:
+    return CATALOG_ACTORS[name](Machine(world, name), faulty)
+
+
+def _in_history(world: World, name: str) -> Callable[[], None]:
+    machine = Machine(world, name, SKEW_SECONDS)
+    if name in GARDENERS:
+        return lives(machine, Gardener(machine).live, dies=0.25)
+    return lives(machine, HistoryActor(machine, *HISTORY_ACTORS[name]).live, dies=0.15)
+
+
+def _in_storage(world: World, name: str, kind: type[Rot | Outages]) -> Callable[[], None]:
+    machine = Machine(world, name, is_held_up=False)
+    return lives(machine, kind(machine).live, dies=0)
+
+
+def _in_stream(world: World, name: str) -> Callable[[], None]:
+    machine = Machine(world, name)
+    return lives(machine, EVENT_ACTORS[name](machine), dies=0.3, requests_max=400)
 
 
 def settle_events(world: World) -> None:
@@ -154,6 +186,17 @@ def settle_events(world: World) -> None:
         world.scheduler.halt()
 
 
+HINTS_WORTH_OBJECTS = 1
+"""Nodes of these worlds have few objects; hints are asked for in the product from 32 candidates on."""
+
+
+TASKS_MAX = 150
+"""Of some twenty processes with a few threads each."""
+
+FULL_READ_STEPS = 100
+"""After so many steps somebody who knows nothing reads everything."""
+
+
 class Watch:
     """Looks at a world after each of its steps."""
 
@@ -161,6 +204,7 @@ class Watch:
         self._world = world
         self._catalog = Invariants(world)
         self._history_writes = 0
+        self._reads_at_step = FULL_READ_STEPS
 
     def look(self) -> None:
         """What is cheap enough for each write.
@@ -168,12 +212,17 @@ class Watch:
         Raises:
             Violation: something is wrong.
         """
+        if (tasks := self._world.scheduler.task_count) > TASKS_MAX:
+            raise Violation(f"expected at most {TASKS_MAX} threads of all processes, found {tasks}")
         if self._world.damage is not None:  # what lies there now is nobody's word
             return
         self._catalog.check()
         if self._world.listings.history_writes != self._history_writes:
             self._history_writes = self._world.listings.history_writes
             self._world.history.check()
+        if self._world.scheduler.steps >= self._reads_at_step and CATALOG in self._world.choices.rooms:
+            self._reads_at_step = self._world.scheduler.steps + FULL_READ_STEPS
+            read_now(self._world)
 
 
 @contextmanager
@@ -194,7 +243,7 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
         Failed: something that must be true was not.
     """
     world = World(seed, plan)
-    with without_logs(), simulated(world.scheduler):
+    with without_logs(), simulated(world.scheduler), patch.object(search, "ROOT_WORTH_OBJECTS", HINTS_WORTH_OBJECTS):
         try:
             import_first(world)
             world.history = History(world, Random(f"{seed}/history"))

@@ -119,6 +119,11 @@ class Scheduler:
         """Whether any has not ended."""
         return bool(self._tasks)
 
+    @property
+    def task_count(self) -> int:
+        """How many have not ended."""
+        return len(self._tasks)
+
     def spawn(self, name: str, body: Callable[[], None], process: Mortal | None = None) -> Task:
         """Add a task; it begins when its turn comes, now."""
         task = Task(name, body, process or Mortal())

@@ -24,6 +24,7 @@ from accel.testing import Fault
 from loaders.format import MissingBytes, open_tail
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
+from loaders.object_writer import create_object
 from loaders.store import MemoryStore
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
@@ -103,6 +104,7 @@ class Choices:
         fault_factor: times the usual number of faults.
         listing_lag_seconds: how far listings may be behind.
         has_damage: whether keys of tables are damaged and put back.
+        has_outages: whether the store is away, slow or busy now and then.
         has_import: whether the catalog begins with objects that lay there before.
         rooms: whose actors there are: those of the catalog, of a history, or of both.
     """
@@ -114,6 +116,7 @@ class Choices:
     has_import: bool
     has_damage: bool
     rooms: frozenset[str]
+    has_outages: bool
 
     @classmethod
     def drawn(cls, random: Random) -> Choices:
@@ -141,7 +144,8 @@ class Choices:
         rooms = random.choice(
             [{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}]
         )
-        return cls(record, settings, factor, lag, has_import, random.random() < 0.25, frozenset(rooms))
+        has_damage, has_outages = random.random() < 0.25, random.random() < 0.25
+        return cls(record, settings, factor, lag, has_import, has_damage, frozenset(rooms), has_outages)
 
 
 class Oracle:
@@ -229,7 +233,7 @@ class World:
     def becomes_quiet(self) -> None:
         """From now on nothing goes wrong any more: no faults, no deaths, no clock that is off."""
         self.plan = replace(self.plan, faults=False, deaths=False, pauses=False, skew=False)
-        self.listings.lag_seconds = 0.0
+        self.listings.lag_seconds, self.listings.outage = 0.0, None
 
     @property
     def injected(self) -> Counter[str]:
@@ -351,7 +355,7 @@ class Machine:
     def write(self, object_id: int, spans: Iterable[Span]) -> tuple[ObjectRef, ObjectRanges]:
         """Write an object with real bytes."""
         body = write_set_object(spans)
-        self.store.put(LAYOUT.object_key(object_id), body)
+        create_object(self.store, LAYOUT.object_key(object_id), body)
         return opened(object_id, body)
 
 
