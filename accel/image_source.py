@@ -22,6 +22,7 @@ from accel.image import ImageVersion, MetadataImage, is_newer
 from accel.settings import POLL_SECONDS
 from loaders.errors import StoreUnavailable, redacted
 from loaders.lifetime import PerProcess, ProcessLock
+from loaders.settings import check_number
 
 if TYPE_CHECKING:
     from loaders.store import S3Settings
@@ -192,12 +193,13 @@ class PolledImages:
         wait: Callable[[Event, float], object] | None = None,
         memory: Callable[[], MemoryUse] = lambda: MemoryUse(0, 0),
     ) -> None:
-        if poll_seconds <= 0:
-            raise ValueError(f"expected poll_seconds above 0, found {poll_seconds}")
+        check_number("poll_seconds", poll_seconds)
         if max_age_seconds is not None and max_age_seconds <= poll_seconds:
             raise ValueError(f"expected max_age_seconds above poll_seconds, {poll_seconds}, found {max_age_seconds}")
-        if idle_poll_seconds is not None and idle_poll_seconds < poll_seconds:
-            raise ValueError(f"expected idle_poll_seconds of at least {poll_seconds}, found {idle_poll_seconds}")
+        if max_age_seconds is not None:
+            check_number("max_age_seconds", max_age_seconds)
+        if idle_poll_seconds is not None:
+            check_number("idle_poll_seconds", idle_poll_seconds, poll_seconds)
         self._fetch = fetch
         self._memory = memory
         self._confirm = confirm or fetch

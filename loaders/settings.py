@@ -64,17 +64,28 @@ def check_settings(
         value = getattr(settings, setting.name)
         if kind not in ("int", "float") or (value is None and other == "None"):
             continue
-        _check_number(setting.name, value, is_integer=kind == "int")
-        _check_bounds(setting.name, value, least.get(setting.name, 1 if kind == "int" else None))
+        check_number(setting.name, value, least.get(setting.name), is_integer=kind == "int")
         highest = most.get(setting.name, INT64_MAX if kind == "int" else math.inf)
         if value > highest:
             raise ValueError(f"expected {setting.name} of at most {highest}, found {value}")
 
 
-def _check_number(name: str, value: Any, *, is_integer: bool) -> None:
+def check_number(name: str, value: Any, least: float | None = None, *, is_integer: bool = False) -> None:
+    """Refuse one number, as `check_settings` does: for what takes a setting as an argument.
+
+    Args:
+        name: what the error calls it.
+        value: the number.
+        least: the lowest one; None = 1 for an integer, above 0 for another number.
+        is_integer: whether it has to be an integer.
+
+    Raises:
+        ValueError: it is none, or is out of bounds.
+    """
     expected = "an integer" if is_integer else "a finite number"
     if not (_is_integer(value) if is_integer else _is_finite(value)):
         raise ValueError(f"expected {expected} as {name}, found {value!r}")
+    _check_bounds(name, value, 1 if least is None and is_integer else least)
 
 
 def _is_integer(value: Any) -> bool:
