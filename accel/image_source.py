@@ -19,8 +19,10 @@ from urllib.parse import urlsplit
 
 from accel.errors import CatalogWentBack, ImageRefused, ImageTooOld
 from accel.image import ImageVersion, MetadataImage, is_newer
+from accel.settings import POLL_SECONDS
 from loaders.errors import StoreUnavailable, redacted
 from loaders.lifetime import PerProcess, ProcessLock
+from loaders.settings import check_number
 
 if TYPE_CHECKING:
     from loaders.store import S3Settings
@@ -184,19 +186,20 @@ class PolledImages:
         *,
         timer: Callable[[], float],
         sleep: Callable[[float], object],
-        poll_seconds: float = 1.0,
+        poll_seconds: float = POLL_SECONDS,
         max_age_seconds: float | None = None,
         idle_poll_seconds: float | None = None,
         confirm: Callable[[], MetadataImage] | None = None,
         wait: Callable[[Event, float], object] | None = None,
         memory: Callable[[], MemoryUse] = lambda: MemoryUse(0, 0),
     ) -> None:
-        if poll_seconds <= 0:
-            raise ValueError(f"expected poll_seconds above 0, found {poll_seconds}")
+        check_number("poll_seconds", poll_seconds)
         if max_age_seconds is not None and max_age_seconds <= poll_seconds:
             raise ValueError(f"expected max_age_seconds above poll_seconds, {poll_seconds}, found {max_age_seconds}")
-        if idle_poll_seconds is not None and idle_poll_seconds < poll_seconds:
-            raise ValueError(f"expected idle_poll_seconds of at least {poll_seconds}, found {idle_poll_seconds}")
+        if max_age_seconds is not None:
+            check_number("max_age_seconds", max_age_seconds)
+        if idle_poll_seconds is not None:
+            check_number("idle_poll_seconds", idle_poll_seconds, poll_seconds)
         self._fetch = fetch
         self._memory = memory
         self._confirm = confirm or fetch

@@ -3,8 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from loaders.settings import MIB, check_settings
+from bloom.filter_store import BYTES_MAX as FILTERS_SIZE_BYTES_MAX
+from bloom.geometry import HASHED_IDS_MAX
+from loaders.settings import (
+    BLOCK_INDEXES_SIZE_BYTES_MAX,
+    CONNECTIONS,
+    HINT_ROOTS_SIZE_BYTES_MAX,
+    HINT_TTL_SECONDS,
+    MIB,
+    check_settings,
+)
+from range_index.stream_index import ARRAY_BYTES_MAX, VIEW_BYTES_MAX
+from range_index.stream_index import STREAMS_MAX as VIEWS_MAX
+from range_index.stream_index import TTL_SECONDS as VIEW_TTL_SECONDS
+
+DEFAULT_POLICY: Final = "spread"
+"""Which objects a lookup opens next."""
+
+POLL_SECONDS: Final = 1.0
+"""How often a newer image is asked for, at most."""
+
+IDLE_POLL_SECONDS: Final = 2.5
+"""The same where the image has not changed for 10 seconds: less than one request a second, as a question takes two."""
+
+PREPARED_SECONDS: Final = 3600.0
+"""How long ids that a writer prepares are good for: the longest that writing an object and committing it may take."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,25 +67,25 @@ class Settings:
         bypass: answer every lookup by opening everything, as was done before; for comparison and for emergencies.
     """
 
-    policy: str = "spread"
-    parallel_loads: int = 64
+    policy: str = DEFAULT_POLICY
+    parallel_loads: int = CONNECTIONS
     max_wait_load_seconds: float = 0.5
     hedge_percent: int = 5
-    view_ttl_seconds: float = 600.0
-    views_max: int = 200_000
-    view_size_bytes_max: int = 256 * MIB
-    object_index_size_bytes_max: int = 256 * MIB
-    block_index_size_bytes_max: int = 64 * MIB
-    filter_size_bytes_max: int = 256 * MIB
-    hashed_ids_max: int = 262_144
-    refresh_seconds: float = 1.0
-    idle_refresh_seconds: float = 2.5
+    view_ttl_seconds: float = VIEW_TTL_SECONDS
+    views_max: int = VIEWS_MAX
+    view_size_bytes_max: int = VIEW_BYTES_MAX
+    object_index_size_bytes_max: int = ARRAY_BYTES_MAX
+    block_index_size_bytes_max: int = BLOCK_INDEXES_SIZE_BYTES_MAX
+    filter_size_bytes_max: int = FILTERS_SIZE_BYTES_MAX
+    hashed_ids_max: int = HASHED_IDS_MAX
+    refresh_seconds: float = POLL_SECONDS
+    idle_refresh_seconds: float = IDLE_POLL_SECONDS
     read_ahead_size_bytes: int = 8 * MIB
     read_window_size_bytes: int = 32 * MIB
     use_hints: bool = True
-    hint_root_size_bytes_max: int = 64 * MIB
+    hint_root_size_bytes_max: int = HINT_ROOTS_SIZE_BYTES_MAX
     hint_entry_size_bytes_max: int = 32 * MIB
-    hint_ttl_seconds: float = 60.0
+    hint_ttl_seconds: float = HINT_TTL_SECONDS
     hint_missing_ttl_seconds: float = 600.0
     slow_lookup_seconds: float | None = None
     slow_lookups_max: int = 32

@@ -329,6 +329,10 @@ def _wide_digest(stream_id: int) -> bytes:
     return hashlib.sha256(WIDE_SALT + b"%d" % stream_id).digest()
 
 
+HASHED_IDS_MAX: Final = 262_144
+"""Ids that a `PieceCache` remembers by default."""
+
+
 class PieceCache:
     """Remembers the pieces of ids, so that a stream in many objects is hashed once.
 
@@ -350,7 +354,7 @@ class PieceCache:
 
     __slots__ = ("_rows", "_slot_bits", "_wide_rows")
 
-    def __init__(self, ids_max: int = 262_144) -> None:
+    def __init__(self, ids_max: int = HASHED_IDS_MAX) -> None:
         if ids_max < 1:
             raise ValueError(f"expected room for at least 1 id, found {ids_max}")
         self._slot_bits = ids_max.bit_length() - 1

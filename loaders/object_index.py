@@ -37,6 +37,7 @@ from loaders.format import (
 )
 from loaders.layout import ObjectLayout
 from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.settings import BLOCK_INDEXES_SIZE_BYTES_MAX
 from loaders.shared_loads import SharedLoads
 from loaders.store import Fetched, ObjectStore
 from loaders.tracing import traced
@@ -44,8 +45,6 @@ from range_index import ObjectRanges
 
 INDEX_SIZE_BYTES_MAX = 256 << 20
 """An index larger than this is refused; the format allows 2 GiB, but 20,000 streams need less than a mebibyte."""
-
-CACHE_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,7 +210,7 @@ class ObjectIndexLoader:
         layout: ObjectLayout,
         executor: Executor,
         *,
-        cache_bytes_max: int = CACHE_BYTES_MAX,
+        cache_bytes_max: int = BLOCK_INDEXES_SIZE_BYTES_MAX,
         on_opened: Callable[[int, OpenedObject], None] | None = None,
         timer: Callable[[], float] | None = None,
     ) -> None:

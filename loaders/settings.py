@@ -13,6 +13,8 @@ The annotation says what a field takes. An ``int`` is an integer of 1 to 2^63 - 
 with ``| None``, None as well. Other bounds are named. Fields of other types are passed over: their owner checks them,
 as it does what two fields have to do with each other. The name of a number says its unit: ``_seconds``, ``_ms``,
 ``_bytes``; without one it is a count. Pure; threads: any.
+
+Below are the defaults that several classes of settings, or a class and a function, share.
 """
 
 from __future__ import annotations
@@ -26,6 +28,19 @@ from types import MappingProxyType
 from typing import Any, Final
 
 MIB: Final = 1 << 20
+
+CONNECTIONS: Final = 64
+"""Requests that are sent to a store side by side, and connections kept open for them."""
+
+HINT_ROOTS_SIZE_BYTES_MAX: Final = 64 * MIB
+"""Memory of roots of snapshots."""
+
+HINT_TTL_SECONDS: Final = 60.0
+"""How long a root of a snapshot is used before it is asked for again."""
+
+BLOCK_INDEXES_SIZE_BYTES_MAX: Final = 64 * MIB
+"""Memory of parsed indexes of objects."""
+
 INT64_MAX: Final = 2**63 - 1
 
 _NO_BOUNDS: Final[Mapping[str, float]] = MappingProxyType({})
@@ -49,17 +64,28 @@ def check_settings(
         value = getattr(settings, setting.name)
         if kind not in ("int", "float") or (value is None and other == "None"):
             continue
-        _check_number(setting.name, value, is_integer=kind == "int")
-        _check_bounds(setting.name, value, least.get(setting.name, 1 if kind == "int" else None))
+        check_number(setting.name, value, least.get(setting.name), is_integer=kind == "int")
         highest = most.get(setting.name, INT64_MAX if kind == "int" else math.inf)
         if value > highest:
             raise ValueError(f"expected {setting.name} of at most {highest}, found {value}")
 
 
-def _check_number(name: str, value: Any, *, is_integer: bool) -> None:
+def check_number(name: str, value: Any, least: float | None = None, *, is_integer: bool = False) -> None:
+    """Refuse one number, as `check_settings` does: for what takes a setting as an argument.
+
+    Args:
+        name: what the error calls it.
+        value: the number.
+        least: the lowest one; None = 1 for an integer, above 0 for another number.
+        is_integer: whether it has to be an integer.
+
+    Raises:
+        ValueError: it is none, or is out of bounds.
+    """
     expected = "an integer" if is_integer else "a finite number"
     if not (_is_integer(value) if is_integer else _is_finite(value)):
         raise ValueError(f"expected {expected} as {name}, found {value!r}")
+    _check_bounds(name, value, 1 if least is None and is_integer else least)
 
 
 def _is_integer(value: Any) -> bool:

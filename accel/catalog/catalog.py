@@ -54,6 +54,7 @@ from accel.catalog.writer import NodeWriter
 from accel.errors import Closed, CommitRefused
 from accel.image import MetadataImage, StreamImage, StreamObject
 from accel.image_source import ConfirmedImage, PolledImages
+from accel.settings import IDLE_POLL_SECONDS, POLL_SECONDS
 from accel.system import SYSTEM, Components
 from loaders.lifetime import PerProcess
 from loaders.object_ref import ObjectRef
@@ -189,7 +190,7 @@ class ObjectCatalog:
         """Catch up, and give all that was read."""
         return self._watch.refresh()
 
-    def images(self, poll_seconds: float = 1.0, idle_poll_seconds: float = 2.5) -> PolledImages:
+    def images(self, poll_seconds: float = POLL_SECONDS, idle_poll_seconds: float = IDLE_POLL_SECONDS) -> PolledImages:
         """A source of images for an accelerator. It asks every so often, and when a lookup comes out short.
 
         A question is two listings and a conditional GET for each key that changed; every half of

@@ -86,6 +86,7 @@ from accel.catalog.survey import list_node_ids
 from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced, StreamsReleased
 from accel.image import StreamObject
+from accel.settings import PREPARED_SECONDS
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreError, TableError
 from loaders.lifetime import Lifetime
@@ -170,7 +171,7 @@ class NodeWriter:
         """Let commits and checkpoints tell when appends arrived, so that the next session need not read data."""
         self._times.log = log
 
-    def prepare(self, count: int = 1, deadline_seconds: float = 3600.0) -> list[int]:
+    def prepare(self, count: int = 1, deadline_seconds: float = PREPARED_SECONDS) -> list[int]:
         """Prepare ids for objects that are about to be written. No request while ids of earlier commits suffice.
 
         Args:
@@ -186,7 +187,7 @@ class NodeWriter:
         with self._turn():
             return self._prepare(count, deadline_seconds)
 
-    def take_prepared(self, deadline_seconds: float = 3600.0) -> int | None:
+    def take_prepared(self, deadline_seconds: float = PREPARED_SECONDS) -> int | None:
         """An id that an earlier commit has prepared; None if there is none. No request; beside any other call.
 
         Args:
@@ -206,7 +207,7 @@ class NodeWriter:
         streams: StreamBatches,
         *,
         data_time_seconds: float | None = None,
-        deadline_seconds: float = 3600.0,
+        deadline_seconds: float = PREPARED_SECONDS,
     ) -> Uploaded:
         """Write batches of streams as a new object, and commit it. What it returns is durable, and readers find it.
 

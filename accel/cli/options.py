@@ -43,7 +43,7 @@ from accel.image import MetadataImage
 from accel.image_source import ImageSource, StaticImages, read_image
 from accel.lookup.accelerator import ReadAccelerator
 from accel.rendering import LogForm, Output, Shown, TextLines, log_as, log_lines, printable
-from accel.settings import Settings
+from accel.settings import DEFAULT_POLICY, Settings
 from accel.system import SYSTEM
 from accel.units import parse_size, parse_time, size_text, time_text
 from loaders.errors import StoreError, redacted
@@ -312,7 +312,13 @@ def s3_options(command: Command) -> Command:
     @option("--profile", help="A profile of the AWS configuration.")
     @option("--region", help="An AWS region.")
     @option("--no-sign-request", is_flag=True, help="Send no credentials.")
-    @option("--client", type=click.Choice(["boto3", "obstore"]), default="boto3", show_default=True, help="S3 client.")
+    @option(
+        "--client",
+        type=click.Choice(["boto3", "obstore"]),
+        default=S3Settings().client,
+        show_default=True,
+        help="S3 client.",
+    )
     @click.argument(_URL, metavar="[URL]", required=False)
     @functools.wraps(command)
     def wrapped(*args: Any, **others: Any) -> Any:
@@ -415,7 +421,7 @@ def _catalog_instead_of_image(store: CountingStore) -> ObjectCatalog:
 def reader_options(command: Command) -> Command:
     """`--policy`, `--image` and all of `store_options` -> ``reader``."""
 
-    @option("--policy", type=POLICY, default="spread", show_default=True, help="Which objects to open next.")
+    @option("--policy", type=POLICY, default=DEFAULT_POLICY, show_default=True, help="Which objects to open next.")
     @image_option
     @store_options
     @functools.wraps(command)

@@ -20,13 +20,13 @@ from accel.image_source import ImageSource, PolledImages, fetched, read_image
 from accel.rendering import Column, Output, Shown, table_of
 from accel.server import SidecarSettings
 from accel.server.settings import DEFAULT_PORT
-from accel.settings import Settings
+from accel.settings import DEFAULT_POLICY, IDLE_POLL_SECONDS, Settings
 from accel.system import SYSTEM
 from accel.units import count_text, size_text, time_text
 from loaders.errors import redacted
 from loaders.store import CountingStore
 
-IMAGE_POLL_SECONDS: Final = 2.5
+_DEFAULTS: Final = SidecarSettings()
 TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
 STATS_SECONDS: Final = 10.0
 STATS_SIZE_BYTES_MAX: Final = 4 << 20
@@ -38,7 +38,7 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
     "accel serve s3://bucket/prefix --host 0.0.0.0 --token-file /run/secrets/accel --tls-cert a.pem --tls-key a.key",
     "accel serve --demo",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--host", default=_DEFAULTS.host, show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=DEFAULT_PORT, show_default=True, help="The port.")
 @click.option(
     "--token-file",
@@ -57,13 +57,13 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
 @click.option(
     "--price-per-thousand-reads",
     type=click.FloatRange(min=0, min_open=True),
-    default=SidecarSettings.__dataclass_fields__["per_thousand_reads"].default,
+    default=_DEFAULTS.per_thousand_reads,
     show_default=True,
     metavar="PRICE",
     help="What a thousand GETs cost, for the console.",
 )
-@click.option("--currency", default="USD", show_default=True, help="Of that price.")
-@option("--policy", type=POLICY, default="spread", show_default=True, help="Which objects to open next.")
+@click.option("--currency", default=_DEFAULTS.currency, show_default=True, help="Of that price.")
+@option("--policy", type=POLICY, default=DEFAULT_POLICY, show_default=True, help="Which objects to open next.")
 @option("--image", metavar="FILE_OR_URL", help="The metadata image, read again as it changes; else the catalog's.")
 @store_options
 @log_format_option
@@ -152,7 +152,7 @@ def _source(image: str | None, store: StoreChoice) -> Callable[[], ImageSource] 
             timer=SYSTEM.timer,
             sleep=SYSTEM.sleep,
             wait=SYSTEM.wait,
-            poll_seconds=IMAGE_POLL_SECONDS,
+            poll_seconds=IDLE_POLL_SECONDS,
         )
 
     return make

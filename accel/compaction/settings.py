@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
-from loaders.merge.plan import MergeLimits
+from loaders.merge.plan import DEFAULT_LIMITS, MergeLimits
 from loaders.merge.reading import DEFAULT_SETTINGS, MergeSettings
 from loaders.settings import MIB, check_settings
 
@@ -41,8 +41,8 @@ class CompactionSettings:
     max_objects: int | None = None
     max_bytes: int | None = None
     min_age_seconds: float = 3600.0
-    target_object_size_bytes: int = 112 * MIB
-    split_size_bytes: int = 8 * MIB
+    target_object_size_bytes: int = DEFAULT_SETTINGS.band_size_bytes
+    split_size_bytes: int = DEFAULT_LIMITS.split_size_bytes
     max_stream_objects: int = 1000
     max_sources_per_group: int = 1000
     group_index_size_bytes_max: int = 6 * MIB

@@ -8,6 +8,7 @@ from typing import Final
 
 from accel.errors import InvalidArgument
 from accel.streams.owners import checked_secret
+from accel.streams.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX
 from loaders.settings import MIB, check_settings
 
 DEFAULT_PORT: Final = 8480
@@ -56,7 +57,7 @@ class SidecarSettings:
     token: str | None = field(default=None, repr=False)
     is_open: bool = False
     allowed_hosts: frozenset[str] = frozenset()
-    connections_max: int = 1024
+    connections_max: int = LISTENING_CONNECTIONS_MAX
     requests_max: int = 256
     body_bytes_max: int = 4 * MIB
     batch_max: int = 10_000
@@ -64,7 +65,7 @@ class SidecarSettings:
     objects_max: int = 10_000
     records_bytes_max: int = 64 * MIB
     request_seconds: float = 30.0
-    head_seconds: float = 10.0
+    head_seconds: float = HEAD_SECONDS
     history_threads: int = 16
     drain_seconds: float = 10.0
     slow_request_seconds: float = 5.0

@@ -24,14 +24,10 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from accel.streams.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX
+
 HEAD_SIZE_BYTES_MAX: Final = 32 << 10
 """Of the line and the headers of a request; one more piece of the network is read at most."""
-
-HEAD_SECONDS: Final = 10.0
-"""In which the head of a request has to come."""
-
-CONNECTIONS_MAX: Final = 1024
-"""Connections of one server at one time."""
 
 KEEP_ALIVE_SECONDS: Final = 30
 """How long a connection may be idle between two requests."""
@@ -101,7 +97,7 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 def listening_config(
-    app: Any, *, connections_max: int = CONNECTIONS_MAX, head_seconds: float = HEAD_SECONDS, **options: Any
+    app: Any, *, connections_max: int = LISTENING_CONNECTIONS_MAX, head_seconds: float = HEAD_SECONDS, **options: Any
 ) -> uvicorn.Config:
     """How uvicorn serves an application here.
 

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
+from accel.settings import PREPARED_SECONDS
 from loaders.settings import MIB, check_settings
+
+LISTENING_CONNECTIONS_MAX: Final = 1024
+"""Connections of one server at one time."""
+
+HEAD_SECONDS: Final = 10.0
+"""The longest time in which the line and the headers of a request may come."""
+
+MOVED_RECORDS_MAX: Final = 65_536
+"""Records of one part of a time index: 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +97,10 @@ class SegmentsSettings:
     batch_bytes: int = 16 * MIB
     uploads_at_once: int = 4
     waiting_bytes_max: int = 64 * MIB
-    prepared_seconds: float = 3600.0
+    prepared_seconds: float = PREPARED_SECONDS
     commit_attempts: int = 5
     move_records_min: int = 1024
-    moved_records_max: int = 65_536
+    moved_records_max: int = MOVED_RECORDS_MAX
     parallel_segments: int = 8
     cache_bytes: int = 16 * MIB
     writers_max: int = 1000

@@ -43,6 +43,7 @@ from accel.errors import InconsistentAnswer
 from accel.history.rules.configuration import OffsetUnit
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HostClock, decode_events
+from accel.streams.settings import MOVED_RECORDS_MAX
 from accel.system import SYSTEM
 from loaders.backoff import Backoff, RetrySettings
 from loaders.counting import CacheStats, CountedCache
@@ -50,6 +51,7 @@ from loaders.errors import CorruptObject, PreconditionFailed, StoreUnavailable, 
 from loaders.format import RecordBatch
 from loaders.layout import parse_time_part_key, time_part_key, time_part_prefix
 from loaders.lifetime import PerProcess
+from loaders.settings import check_number
 from loaders.store.base import CreateOnly, Fetched, ObjectStore
 from range_index.segment_times import (
     NO_TOKEN,
@@ -115,8 +117,7 @@ class PartCache:
     """
 
     def __init__(self, size_bytes_max: int = CACHE_BYTES_MAX) -> None:
-        if size_bytes_max < 0:
-            raise ValueError(f"expected size_bytes_max of 0 or more, found {size_bytes_max}")
+        check_number("size_bytes_max", size_bytes_max, 0, is_integer=True)
         self.size_bytes_max = size_bytes_max
         self._kept = PerProcess("parts of time indexes", lambda: _State(size_bytes_max))
 
@@ -419,9 +420,6 @@ def check_same(key: str, piece: TimeRecords, memory: TimeRecords) -> None:
 
 # The index
 
-MOVED_RECORDS_MAX: Final = 65_536
-"""Records of one part: 1 MiB."""
-
 
 class SegmentTimeIndex:
     """Adds, finds and moves the records of one segment. Threads: any; one moves at a time, and nobody waits for it.
@@ -436,8 +434,7 @@ class SegmentTimeIndex:
     """
 
     def __init__(self, parts: TimeParts, clock: HostClock, backoff: Backoff, moved_records_max: int) -> None:
-        if moved_records_max < 1:
-            raise ValueError(f"expected moved_records_max of 1 or more, found {moved_records_max}")
+        check_number("moved_records_max", moved_records_max, is_integer=True)
         self._parts = parts
         self._clock = clock
         self._backoff = backoff

@@ -50,6 +50,7 @@ from loaders.errors import AccessDenied, CorruptObject, FormatLimit, FormatTooNe
 from loaders.hints.problems import HintProblem, HintTrouble
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.object_ref import ObjectRef
+from loaders.settings import HINT_ROOTS_SIZE_BYTES_MAX, HINT_TTL_SECONDS
 from loaders.store.base import Fetched, ObjectStore
 from loaders.tables.records import RecordForm
 
@@ -239,8 +240,6 @@ class CoveredObjects:
         return covered
 
 
-ROOTS_SIZE_BYTES_MAX = 64 << 20
-TTL_SECONDS = 60.0
 RETRY_SECONDS = 5.0
 _ENTRY_SIZE_BYTES = 500  # what a remembered node takes besides its root
 
@@ -320,8 +319,8 @@ class RootCache(Generic[R]):
         decode: Callable[[bytes, int], R],
         timer: Callable[[], float],
         *,
-        size_bytes_max: int = ROOTS_SIZE_BYTES_MAX,
-        ttl_seconds: float = TTL_SECONDS,
+        size_bytes_max: int = HINT_ROOTS_SIZE_BYTES_MAX,
+        ttl_seconds: float = HINT_TTL_SECONDS,
         missing_ttl_seconds: float | None = None,
     ) -> None:
         self._key = key

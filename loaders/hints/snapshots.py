@@ -57,8 +57,6 @@ from loaders.errors import FormatTooNew
 from loaders.hints.entry_columns import EntryColumns
 from loaders.hints.problems import ByteSpan, HintProblem, HintTrouble, read_span
 from loaders.hints.roots import (
-    ROOTS_SIZE_BYTES_MAX,
-    TTL_SECONDS,
     CoveredObjects,
     RootCache,
     check_identity,
@@ -69,6 +67,7 @@ from loaders.hints.roots import (
 from loaders.hints.snapshot_parquet import GROUP_START, can_read_parquet
 from loaders.hints.sorted_entries import EncodedGroup, decode_group
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
+from loaders.settings import HINT_ROOTS_SIZE_BYTES_MAX, HINT_TTL_SECONDS
 from loaders.store.base import ObjectStore
 from loaders.tables.columns import decompressed_frame, pack_columns, unpack_columns
 from loaders.tables.records import RecordForm
@@ -568,8 +567,8 @@ class SnapshotReader:
         namespace: str,
         timer: Callable[[], float],
         *,
-        size_bytes_max: int = ROOTS_SIZE_BYTES_MAX,
-        ttl_seconds: float = TTL_SECONDS,
+        size_bytes_max: int = HINT_ROOTS_SIZE_BYTES_MAX,
+        ttl_seconds: float = HINT_TTL_SECONDS,
     ) -> None:
         self._store = store
         decode = partial(decode_readable_root, namespace)

@@ -46,6 +46,7 @@ from loaders.errors import FormatError, FormatLimit
 from loaders.format.block_index import ROW_DTYPE, ROW_SIZE_BYTES, BlockIndex
 from loaders.format.object_encoder import STREAMS_MAX
 from loaders.format.tail import FOOTER_SIZE_BYTES, Footer
+from loaders.settings import check_settings
 from range_index.object_ranges import ObjectRanges
 
 Copies: TypeAlias = NDArray[np.void]
@@ -74,8 +75,7 @@ class MergeLimits:
     index_size_bytes_max: int = 2**31 - 1
 
     def __post_init__(self) -> None:
-        if min(self.split_size_bytes, self.row_size_bytes_max, self.streams_max, self.index_size_bytes_max) < 1:
-            raise ValueError(f"expected limits of at least 1, found {self}")
+        check_settings(self)
 
 
 DEFAULT_LIMITS = MergeLimits()

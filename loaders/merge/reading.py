@@ -42,6 +42,7 @@ from loaders.layout import ObjectLayout
 from loaders.merge.plan import Copies, MergedOutput
 from loaders.object_index import fetch_tail, open_fetched
 from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.object_writer import PART_SIZE_BYTES
 from loaders.parallel import map_bounded
 from loaders.settings import check_settings
 from loaders.store import ObjectStore
@@ -73,7 +74,7 @@ class MergeSettings:
     """
 
     band_size_bytes: int = 112 << 20
-    part_size_bytes: int = 16 << 20
+    part_size_bytes: int = PART_SIZE_BYTES
     sending_size_bytes: int = 32 << 20
     parallel_requests: int = 4
     server_side: bool = False

@@ -26,7 +26,7 @@ from typing import Final
 
 from loaders.errors import StoreError
 from loaders.lifetime import Threads
-from loaders.settings import check_settings
+from loaders.settings import CONNECTIONS, check_settings
 from loaders.store.base import Fetched, ObjectStore
 from loaders.store.decorated import DecoratedStore
 
@@ -55,7 +55,7 @@ class Hedging:
 
     share: float = 0.05
     after_seconds_min: float = 0.05
-    threads_max: int = 64
+    threads_max: int = CONNECTIONS
     abandoned_max: int = 16
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from loaders.errors import redacted
 from loaders.lifetime import ProcessLock
-from loaders.settings import check_settings
+from loaders.settings import CONNECTIONS, check_settings
 from loaders.store.decorated import PrefixedStore
 from loaders.store.memory import MemoryStore
 
@@ -174,7 +174,7 @@ class S3Settings:
     region: str | None = None
     path_style: bool | None = None
     no_sign_request: bool = False
-    connections: int = 64
+    connections: int = CONNECTIONS
     attempts: int = 5
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 30.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -153,6 +154,14 @@ def test_an_age_below_the_time_between_two_questions_is_refused(max_age_seconds:
     scene = Scene()
     with pytest.raises(ValueError, match="max_age_seconds above poll_seconds"):
         PolledImages(scene.truth, timer=scene.clock, sleep=scene.system.sleep, max_age_seconds=max_age_seconds)
+
+
+@pytest.mark.parametrize("name", ["poll_seconds", "idle_poll_seconds", "max_age_seconds"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0])
+def test_a_time_that_no_clock_reaches_is_refused(name: str, value: float) -> None:
+    scene = Scene()
+    with pytest.raises(ValueError, match=name):
+        PolledImages(scene.truth, timer=scene.clock, sleep=scene.system.sleep, **{name: value})  # type: ignore[arg-type]
 
 
 def test_who_comes_while_a_too_old_image_is_being_asked_for_waits_for_the_answer() -> None:

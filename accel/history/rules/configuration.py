@@ -184,3 +184,7 @@ class HistoryLayout:
     def __post_init__(self) -> None:
         for name, what in (("chunk_size", "epochs in a chunk"), ("shard_size", "a shard's size")):
             object.__setattr__(self, name, checked_integer(what, getattr(self, name), 1, PIECE_MAX))
+
+
+DEFAULT_LAYOUT: Final = HistoryLayout()
+"""Of new streams, and of those without a record of their layout."""

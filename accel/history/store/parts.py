@@ -18,7 +18,7 @@ from uuid import UUID
 import numpy as np
 
 from accel.errors import CatalogDamaged, HostMissing, InvalidArgument
-from accel.history.rules.configuration import HistoryLayout, ShardBy
+from accel.history.rules.configuration import DEFAULT_LAYOUT, HistoryLayout, ShardBy
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, after_step_by_hand, start_number
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
 from accel.history.rules.values import TIME_MS_END, checked_time
@@ -68,9 +68,9 @@ class HistorySettings:
         ValueError: a number out of bounds.
     """
 
-    chunk_size: int = 1000
-    shard_size: int = 1000
-    shard_by: ShardBy = ShardBy.EPOCH
+    chunk_size: int = DEFAULT_LAYOUT.chunk_size
+    shard_size: int = DEFAULT_LAYOUT.shard_size
+    shard_by: ShardBy = DEFAULT_LAYOUT.shard_by
     part_epochs: int = PART_EPOCHS
     leaf_parts: int = LEAF_PARTS
     ids_block: int = 1000
