@@ -11,6 +11,7 @@ transaction, so an order is known for each word and key.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 OWNERS = (7, 8, 9)
 KEYS = 5
 GROUP = "team"
+MEMBER_LEASE_SECONDS = 15.0
 READ = Settings(parallel_loads=1, hedge_percent=0)
 LOST = 0.03
 IN_VAIN_MAX = 3
@@ -243,6 +245,7 @@ class SharedStream:
         self.positions: list[Position] = []
         self.given: dict[Said, str] = {}
         self.may_come_again: set[Said] = set()
+        self.heard_seconds: dict[str, float] = {}
         view = View(replace(world.system, sleep=lambda _: None), world.memory, SegmentsSettings())
         process = view.start(node_id=OWNERS[0])
         process.streams.create_scope(NAME[0])
@@ -281,12 +284,16 @@ class SharedStream:
             Violation: it came before, and whom it was given to did not die.
         """
         before = self.given.get(said)
-        if before is not None and said not in self.may_come_again:
+        if before is not None and said not in self.may_come_again and not self._is_silent(before):
             raise Violation(f"{said} was given to {before}, and then to {member}")
         if said not in self.written:
             raise Violation(f"{said} was given to {member}, and nobody wrote it")
         self.given[said] = member
         self.world.count("events given to a group")
+
+    def _is_silent(self, member: str) -> bool:
+        """Whether a member has not left, and its last call ended longer ago than its lease: others have what it had."""
+        return self.world.scheduler.seconds - self.heard_seconds.get(member, math.inf) > MEMBER_LEASE_SECONDS
 
 
 class OwnerActor:
@@ -474,13 +481,20 @@ class Member:
             with reading_parts(machine) as (stream, source, system):
                 group = ReaderGroup.open(stream, GROUP)
                 with GroupReader(
-                    stream, source, group, name, rebalance_seconds=2.0, lease_seconds=15.0, system=system
+                    stream,
+                    source,
+                    group,
+                    name,
+                    rebalance_seconds=2.0,
+                    lease_seconds=MEMBER_LEASE_SECONDS,
+                    system=system,
                 ) as reader:
                     for _ in range(machine.random.randrange(5, 60)):
                         mine |= self._given(reader)
                         machine.scheduler.sleep(machine.random.uniform(0, 2))
                     reader.commit()
                     mine.clear()
+                    self.shared.heard_seconds.pop(name, None)
         except IllegalState:
             self._check_that_it_was_silent()
         finally:
@@ -503,6 +517,8 @@ class Member:
             reader.skip_to_head()
             self.machine.count("members that skipped to the head")
             return set()
+        finally:
+            self.shared.heard_seconds[reader.name] = self.machine.scheduler.seconds
         if event is None:
             return set()
         said = Said.of(event.payload)
