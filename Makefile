@@ -62,6 +62,7 @@ soak: $(STAMP)  ## simulate world after world, then fuzz every decoder, SECONDS 
 
 soak-tests: $(STAMP)  ## run the random and the exhaustive tests with ten times the examples; takes hours
 	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --timeout 7200
+	ACCEL_TEST_EXAMPLES_FACTOR=10 $(BIN)/python -m pytest tests/spark_jobs --timeout 7200
 
 SAMPLE ?= 160
 SEED   ?= 1

@@ -6,6 +6,11 @@ The written number is what a test deserves when it is looked at by itself; all o
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from typing import TypeVar
+from zlib import crc32
+
+Case = TypeVar("Case")
 
 
 def examples(count: int) -> int:
@@ -15,3 +20,16 @@ def examples(count: int) -> int:
     True
     """
     return max(1, round(count * float(os.environ.get("ACCEL_TEST_EXAMPLES_FACTOR", "0.25"))))
+
+
+def swept(cases: Iterable[Case]) -> list[Case]:
+    """The cases of a sweep over all places: half of them, or all with ACCEL_TEST_EXAMPLES_FACTOR of 1 or more.
+
+    Which half depends on the words of a case alone, so it is the same in each process, and no pattern of the sweep is
+    left out as a whole.
+
+    >>> len(swept(range(100))) in range(30, 101)
+    True
+    """
+    found = list(cases)
+    return found if examples(1000) >= 1000 else [each for each in found if crc32(repr(each).encode()) % 2]

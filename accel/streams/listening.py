@@ -13,7 +13,7 @@ memory by a header without an end, and hold each connection by a byte now and th
 
 Bodies are for the routes to bound, which know how large one may be. This module needs the extra `server`.
 
-Source: docs/operations/security.md, "A client of HTTP".
+Source: docs/operations/security.md, "HTTP clients".
 """
 
 from __future__ import annotations

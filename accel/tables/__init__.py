@@ -16,7 +16,8 @@
 | `cuts`          | a segment in a recorded cut (kind `recorded`), or in the cut that its stream begins with    |
 |                 | (kind `head`)                                                                               |
 
-Columns, and the requests of each table: `accel.tables.schemas`, and docs/how-to/querying.md. All functions take
+Columns, and the requests of each table: `accel.tables.schemas`; their meanings are in the site's reference, made by
+tests/docs/metadata_tables.py. docs/how-to/querying.md shows how to use them. All functions take
 
     store       where the catalog lies; `open_store` makes one from a URL
     columns     those to return, in this order; None = all. Without `stream_id` and `size`, `segments` sends no

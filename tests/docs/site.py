@@ -23,7 +23,7 @@ from accel.metrics import AccelCollector
 from accel.streams.auto_scale import AutoScaleStats
 from accel.system import SYSTEM
 from loaders.store import CountingStore, MemoryStore
-from tests.docs import records
+from tests.docs import metadata_tables, records
 
 ROOT: Final = Path(__file__).parents[2]
 FROM_ROOT: Final = {
@@ -73,6 +73,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/cli.md": _command_line(),
         "reference/counters.md": _counters(),
         "reference/errors.md": _errors(),
+        "reference/metadata-tables.md": metadata_tables.page(),
         "reference/metrics.md": _metrics(),
         "reference/python.md": _python(),
         "reference/records.md": records.page(),

@@ -418,7 +418,7 @@ def test_tables_that_nobody_names_are_dropped(histories: Histories) -> None:
     for name in (f"shop/orders/metadata.#.{UUID(int=7)}", f"gone/orders/metadata.#.{UUID(int=8)}"):
         tables.create_table(name)
     assert {info.key for info in store.list("")} > before
-    followed(histories, "Tables that nobody names")
+    followed(histories, "Orphaned tables")
     assert {info.key for info in store.list("")} == before
 
 

@@ -41,7 +41,9 @@ AREAS: Final = (
         [
             *_tests("range_index", "runs stream_view range_chunk segment_times time_search stream_index"),
             *_tests("range_index", "stream_index_model use_order change_log object_ranges"),
-            *_tests("accel/lookup", "search seed_example object_lost search_property lookup_begins index_cache"),
+            *_tests(
+                "accel/lookup", "node_visit search seed_example object_lost search_property lookup_begins index_cache"
+            ),
             *_tests("accel/lookup", "questions get_objects_many drivers_property unknown_streams hints_property"),
             *_tests("accel/lookup", "explain live_costs"),
             *_tests("accel/lookup", "reading reading_ahead accelerator partial_rounds hints cold_hints"),

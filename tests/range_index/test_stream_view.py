@@ -82,3 +82,12 @@ def test_a_check_finds_a_view_that_is_not_whole() -> None:
     view.rows = 1
     with pytest.raises(AssertionError, match="each entry is packed whole"):
         view.check()
+
+
+def test_entries_follow_if_none_begins_before_the_last_one() -> None:
+    empty = LiveView(Run(array("q"), 0), frozenset(), -1, version=1, revision=0, expires=0.0, used=0.0)
+    assert empty.follow([Entry(0, 5, 1, holed=False)])
+    view = LiveView(Run(array("q", [3, 8, 1]), 1), frozenset(), 1, version=1, revision=0, expires=0.0, used=0.0)
+    assert view.follow([Entry(3, 9, 2, holed=False), Entry(9, 12, 3, holed=False)])
+    assert not view.follow([Entry(2, 9, 2, holed=False)])
+    assert not view.follow([Entry(9, 12, 2, holed=False), Entry(8, 9, 3, holed=False)])

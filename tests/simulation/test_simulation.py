@@ -29,7 +29,7 @@ from tests.simulation.scheduler import Scheduler, Violation
 from tests.simulation.shorten import shortened
 from tests.simulation.world import WHOLE, Plan
 
-STEPS = 600
+STEPS = 450
 SHORT = 0
 SEEDS = 5 * examples(40)
 BLOCK = 5

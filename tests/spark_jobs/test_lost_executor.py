@@ -6,9 +6,12 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from accel.catalog import ObjectCatalog
 from accel.catalog.verify import Verdict, verify
 from spark_jobs.tasks import StoreSpec
+from tests.examples import examples
 from tests.spark_jobs.on_executors import NODE_ID
 from tests.spark_jobs.worlds import Spans, fill, make_catalog, records_crc
 
@@ -16,6 +19,9 @@ OBJECTS = 48
 PROGRAM_SECONDS = 240
 
 
+@pytest.mark.skipif(
+    examples(1000) < 1000, reason="three JVMs for a minute: `make soak-tests` runs it, or ACCEL_TEST_EXAMPLES_FACTOR=1"
+)
 def test_a_lost_executor_and_tasks_that_run_twice_lose_nothing(bucket: StoreSpec) -> None:
     store = bucket.open()
     make_catalog(store)

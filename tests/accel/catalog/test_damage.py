@@ -29,6 +29,7 @@ from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore
 from tests.accel.catalog.world import LAYOUT, NAMESPACE, World
 from tests.builders import batches
+from tests.examples import swept
 
 DAY_SECONDS = 86_400.0
 OWNED = {4: (1001, 1002), 6: (2001, 2002)}
@@ -248,7 +249,7 @@ UNSEEN_BY_READERS = {"node-lists", "node-checkpoints"}
 """Where a reader who has just come may miss the end when a key went back; verify and the collector do not."""
 
 
-@pytest.mark.parametrize(("key", "damage"), scenarios())
+@pytest.mark.parametrize(("key", "damage"), swept(scenarios()))
 def test_who_reads_gets_the_truth_or_an_error(key: str, damage: str) -> None:
     table = key.removeprefix(TABLES).partition("/")[0]
     found = damaged(key, damage).read()
@@ -262,7 +263,7 @@ def test_who_reads_gets_the_truth_or_an_error(key: str, damage: str) -> None:
             assert found[stream_id] == payloads or isinstance(found[stream_id], AccelError)
 
 
-@pytest.mark.parametrize(("key", "damage"), scenarios())
+@pytest.mark.parametrize(("key", "damage"), swept(scenarios()))
 def test_verify_calls_it_by_its_name(key: str, damage: str) -> None:
     found = damaged(key, damage).verify()
     if key == "accel/format":
@@ -280,7 +281,7 @@ def test_verify_calls_it_by_its_name(key: str, damage: str) -> None:
         assert found.outcome is Verdict.PROBLEMS
 
 
-@pytest.mark.parametrize(("key", "damage"), scenarios())
+@pytest.mark.parametrize(("key", "damage"), swept(scenarios()))
 def test_nothing_live_is_collected_and_all_is_there_when_the_key_is_right_again(key: str, damage: str) -> None:
     world = damaged(key, damage)
     found = world.collect_later()
@@ -296,7 +297,7 @@ def test_nothing_live_is_collected_and_all_is_there_when_the_key_is_right_again(
     assert world.read() == base().truth
 
 
-@pytest.mark.parametrize(("key", "damage"), scenarios())
+@pytest.mark.parametrize(("key", "damage"), swept(scenarios()))
 def test_no_session_begins_a_stream_anew_that_was_acknowledged(key: str, damage: str) -> None:
     world = damaged(key, damage)
     for node_id, owned in OWNED.items():

@@ -18,7 +18,7 @@ from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.watching import Interrupted, Watched
-from tests.examples import examples
+from tests.examples import examples, swept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,7 +43,7 @@ def test_two_who_do_the_same_at_once_end_as_one(name: str) -> None:
     work.act(whole, counted, whole.now_ms)
     expected = work.shown(whole, with_times=True)
     assert 0 < counted.calls < CALLS_MAX
-    for number in range(counted.calls):
+    for number in swept(range(counted.calls)):
         bench = work.bench()
         time_ms = bench.now_ms
         other = Interrupted(bench.store, number, lambda: quietly(work, bench, bench.store, time_ms))  # noqa: B023 - at once

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -27,6 +28,7 @@ from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM
+from tests.examples import swept
 
 Damage = Callable[[Bench, str], None]
 Answer = TypeVar("Answer")
@@ -151,8 +153,7 @@ def test_a_sound_stream_has_no_findings() -> None:
     assert bodies(bench) == before
 
 
-@pytest.mark.parametrize("key", keys_of(_grown()), ids=lambda key: "/".join(key.rsplit("/", 2)[1:]))
-@pytest.mark.parametrize("damage", ["flip", "sibling", "removed"])
+@pytest.mark.parametrize(("damage", "key"), swept(product(["flip", "sibling", "removed"], keys_of(_grown()))))
 def test_each_record_is_rebuilt_or_named(key: str, damage: str) -> None:
     if "epochsWithTransactions" in key and damage == "sibling":
         damage = "flip"  # it has no sibling
