@@ -1,35 +1,35 @@
-"""What can go wrong with stores, tables and formats.
+"""The errors of stores, tables and formats.
 
-Every error of Accel descends from one base. The kinds are coarse on purpose: a caller asks "does it help to try
-again?" and "what do I do?", and each class answers both (`retryable`, `advice`). What exactly happened stands in the
-message, for people; nothing should parse it.
+Every error of Accel descends from one base. There are few classes on purpose. Each class says whether another attempt
+may help (`retryable`) and what the user can do (`advice`). The message describes the details for people; programs
+should not parse it.
 
     AccelError
-    ├── StoreError                 the object store answered, but not with what was asked for
+    ├── StoreError                 the object store did not carry out a request
     │   ├── KeyMissing             no object at this key
     │   ├── BucketMissing          no such bucket
     │   ├── AccessDenied           the credentials may not do this
-    │   ├── CredentialsMissing     there is nobody to ask as: no credentials were found
+    │   ├── CredentialsMissing     no credentials were found
     │   ├── PreconditionFailed     a conditional request lost: the object is not what the caller believed
-    │   │   └── ObjectExists       another object lies where this one was to be written
+    │   │   └── ObjectExists       another object is at the key of an object to be written
     │   ├── WriteConflict          a conditional write raced another one and was not decided: read again
-    │   ├── RangeInvalid           the bytes asked for lie outside the object
+    │   ├── RangeInvalid           the requested bytes are outside the object
     │   ├── StoreUnavailable       throttled, timed out or broken on the way; the retries are used up
     │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port
     │   └── RequestRefused         the store rejects the request as such
-    ├── TableError                 a versioned table could not do what was asked
-    │   ├── DataExists             the key was to be created and is there
-    │   ├── DataNotFound           the key is not there
-    │   │   └── TableMissing       the whole table is not there
+    ├── TableError                 a versioned table could not carry out a request
+    │   ├── DataExists             the key to be created exists already
+    │   ├── DataNotFound           the key does not exist
+    │   │   └── TableMissing       the table does not exist
     │   ├── DataConflict           the key is no longer the version that the caller read
-    │   └── AmbiguousWrite         the reply was lost, and what stands there does not tell whether it was written
+    │   └── AmbiguousWrite         the reply was lost, and the stored value does not show whether it was written
     ├── FormatError                bytes that are not what a format says
     │   ├── CorruptObject          an object whose bytes contradict the format or themselves
-    │   ├── FormatLimit            something larger than the format can express was to be written
-    │   ├── NameRefused            a name that cannot stand in a key
+    │   ├── FormatLimit            an object to be written is larger than the format can express
+    │   ├── NameRefused            a name that cannot be part of a key
     │   └── FormatTooNew           a newer release wrote this, in a form that this one does not know
-    ├── Closed                     what was asked was closed before, or meanwhile
-    ├── WrongProcess               what was asked belongs to another process
+    ├── Closed                     the called object is closed, or was closed during the call
+    ├── WrongProcess               the called object belongs to another process
     └── (lookups and histories: see accel/errors.py)
 """
 
@@ -59,7 +59,7 @@ def redacted(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """The same text, or its beginning: what was found came from the bytes, and may be as long as they are."""
+    """The same text, or its beginning: text from damaged bytes may be very long."""
     return text if len(text) <= FOUND_LENGTH_MAX else f"{text[:FOUND_LENGTH_MAX]}... ({len(text)} characters)"
 
 
@@ -74,16 +74,16 @@ class AccelError(Exception):
 
 
 class Closed(AccelError):
-    """What was asked was closed before, or while it was at work; what was under way may have been done."""
+    """The called object is closed, or was closed during the call; the call may have taken effect."""
 
     advice = "open it again; close it when nobody uses it any more"
 
 
 class WrongProcess(AccelError):
-    """What was asked belongs to another process: this one was forked from that, or was sent a copy. Nothing was done.
+    """The called object belongs to another process: this one was forked from it, or got a copy. Nothing was done.
 
-    A session, its ids and the position of a reader exist once. Two processes that both went on with them would write
-    over each other's objects.
+    A session, its ids and the position of a reader exist once. Two processes that both used them would overwrite each
+    other's objects.
     """
 
     advice = (
@@ -96,9 +96,9 @@ class StoreError(AccelError):
     """The object store could not do what was asked.
 
     Args:
-        operation: what was asked for, such as ``get_range``.
+        operation: the request, such as ``get_range``.
         key: the object's key, or the prefix of a listing.
-        detail: what the store said; of a URL in it no user and no password is kept.
+        detail: the store's answer; users and passwords are removed from URLs in it.
     """
 
     def __init__(self, operation: str, key: str, detail: str) -> None:
@@ -114,7 +114,7 @@ class StoreError(AccelError):
 
 
 class KeyMissing(StoreError):
-    """No object lies at this key."""
+    """There is no object at this key."""
 
     advice = "the object was deleted or never written; a newer metadata image may no longer name it"
 
@@ -126,13 +126,13 @@ class BucketMissing(StoreError):
 
 
 class AccessDenied(StoreError):
-    """The credentials may not do this, or may not be told that a key is missing."""
+    """The credentials lack a permission; without s3:ListBucket a missing key is reported so too."""
 
     advice = "grant s3:GetObject; and s3:ListBucket, without which S3 answers 403 for a key that does not exist"
 
 
 class CredentialsMissing(StoreError):
-    """Nobody to ask as: AWS's configuration chain has no credentials, or could not have them. Nothing was sent."""
+    """AWS's configuration chain has no credentials, or could not get them. Nothing was sent."""
 
     advice = (
         "give credentials as for any AWS tool: AWS_PROFILE or --profile, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
@@ -147,20 +147,20 @@ class PreconditionFailed(StoreError):
 
 
 class ObjectExists(PreconditionFailed):
-    """Another object, with other bytes, lies at the key of an object that is written only once; it was left alone."""
+    """Another object, with other bytes, is at the key of an object that is written only once; it was not changed."""
 
     advice = "write it under a new id; if that happens again, the counter of ids went back: accel catalog verify"
 
 
 class WriteConflict(StoreError):
-    """A conditional write raced another one; the store does not say who won."""
+    """A conditional write raced another one; the store does not say which one was written."""
 
     retryable = True
     advice = "read the object again and decide by what it holds now"
 
 
 class RangeInvalid(StoreError):
-    """The requested bytes lie outside the object."""
+    """The requested bytes are outside the object."""
 
     advice = "the object is shorter than its metadata says: verify it"
 
@@ -188,7 +188,7 @@ class RequestRefused(StoreError):
 
 
 class TableError(AccelError):
-    """A versioned table could not do what was asked.
+    """A versioned table could not carry out a request.
 
     Args:
         table: the table's name.
@@ -231,10 +231,10 @@ class TableMissing(DataNotFound):
 
 
 class DataConflict(TableError):
-    """Somebody else wrote the key after the caller read it; nothing was written.
+    """Another writer wrote the key after the caller read it; nothing was written.
 
     Attributes:
-        entry: what stands there now, if that was read on the way (and the error stayed in its process).
+        entry: the stored entry, if the table read it (and the error stayed in its process).
     """
 
     code = "WRITE_CONFLICT"
@@ -261,7 +261,7 @@ class CorruptObject(FormatError):
         key: the object's key.
         size_bytes: the object's size as its metadata or the store gives it, or -1 where it is not known.
         expected: what the format asks for.
-        found: what stands there.
+        found: what the bytes contain.
     """
 
     advice = "do not delete anything; compare the object with its metadata (accel object verify) and restore it"
@@ -284,13 +284,13 @@ def _corrupt_object(key: str, size_bytes: int, expected: str, found: str) -> Cor
 
 
 class FormatLimit(FormatError):
-    """Something larger than the format can express was to be written; nothing was written."""
+    """An object to be written is larger than the format can express; nothing was written."""
 
     advice = "split what is written into more objects"
 
 
 class NameRefused(FormatError, ValueError):
-    """A name that cannot stand in the keys of objects, or would not stay one in a terminal; nothing was written."""
+    """A name that cannot be part of an object's key, or that has unprintable characters; nothing was written."""
 
     advice = "choose a name of printable characters without a slash, of at most 255 UTF-8 bytes"
 

@@ -1,30 +1,30 @@
-"""Loads that are shared: each thing is loaded once, however many ask for it, and kept within a bound of bytes.
+"""Shared loads: many concurrent calls cause one load of a value, and values are kept within a bound of bytes.
 
-    a thing is      a question gets                                     then
-    kept            it                                                  nothing
-    being loaded    the future of that load: waits for it               nothing
-    neither         a future of its own: the asker has to load it       `land` or `fail`, from any thread
+    the value is    a call gets                                         then
+    kept            the value                                           nothing
+    being loaded    the future of that load, and waits for it           nothing
+    neither         a new future: the caller must load the value        `land` or `fail`, from any thread
 
-Least recently used things go. Failures are not kept; the next question loads again. What is forgotten while it is being
-loaded goes to those who wait for it already, but is not kept, and a later question loads anew: what it gets was not
-read before it was asked. A process that is forked begins with nothing kept and nothing under way. No lock is held over
-a load: `get` makes it in the asking thread, `start` in an executor.
+Least recently used values are dropped first. Failures are not kept; the next call loads again. A value may be forgotten
+while it is being loaded. Then the calls that wait already get it, but it is not kept, and a later call loads again: its
+value was not read before the call. A forked process begins with no values and no loads. No lock is held over a load:
+`get` loads in the calling thread, `start` in an executor.
 
-**Chunks.** A reader of all segments of a stream needs most of each object, but asks for it segment by segment:
+**Chunks.** A reader of all segments of a stream needs most of each object, but reads it segment by segment:
 
     object      | seg 0 | seg 1 | seg 2 | seg 3 | seg 4 | ...
-    asked for   |=======|=======|=======|                        three ranges, at about the same time
+    requested   |=======|=======|=======|                        three ranges, at about the same time
     fetched     |======= chunk 0 =======|======= chunk 1 ...     one request
 
-A request costs much the same whatever it brings up to some MiB. So `SharedChunks` cuts ranges out of aligned chunks,
-and keeps them by pages, each of them a shared load. Where ranges are long, as those of streams with some MiB in each
-object, neighbours have no use for the rest of a chunk: only the pages of the range are fetched, and what was read to
-its end is the first to go. Where little of an object is asked for, most of a chunk would be fetched in vain: the share
-of the last objects' chunks that was used is counted, and where it is too small, ranges are fetched as they are asked
-for. Now and then an object is tried with chunks again.
+Up to some MiB, the cost of a request hardly depends on its size. So `SharedChunks` cuts ranges out of aligned chunks,
+and keeps the chunks by pages; each page is a shared load. If ranges are long (streams with some MiB in each object),
+neighbours do not need the rest of a chunk: only the pages of the range are fetched, and pages that were read to their
+end are dropped first. If little of an object is read, most bytes of its chunks are wasted. So `SharedChunks` counts the
+used share of the last objects' chunks; if that share is too small, it fetches exactly the requested ranges. Now and
+then it tries chunks again with one object.
 
-**Ahead.** A reader that will want a range soon says so (`announce`), and its pages are fetched meanwhile. Those that
-were announced and not asked for yet are bounded: a range for which there is no room waits until it is asked for.
+**Ahead.** A reader announces a range that it will soon read (`announce`), and the range's pages are fetched meanwhile.
+The pages that are announced and not yet read are bounded: a range beyond the bound is fetched when it is read.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class Flight(Generic[V]):
-    """A load, as the answer to who asked.
+    """A load that is under way.
 
     Attributes:
-        result: arrives when the load ends; cannot be cancelled.
-        started: whether the asker has to make that load.
-        kept: what is in memory, though it does not suit; None = nothing.
+        result: done when the load ends; cannot be cancelled.
+        started: whether the caller must carry out the load.
+        kept: the value in memory, which does not suit; None = there is none.
     """
 
     result: Future[V]
@@ -67,15 +67,15 @@ class SharedCounts:
     """Counts since the start, and what is kept now.
 
     Args:
-        landed: loads that brought something.
-        failed: loads that did not.
-        joined: questions that waited for the load of another one.
-        hits: questions that memory answered.
-        kept: how many things are kept.
-        kept_bytes: what they take.
-        kept_bytes_max: what they may take.
-        evicted: things that left for want of room.
-        evicted_bytes: what these took.
+        landed: loads that succeeded.
+        failed: loads that failed.
+        joined: calls that waited for the load of another call.
+        hits: calls that were answered from memory.
+        kept: number of kept values.
+        kept_bytes: memory of the kept values.
+        kept_bytes_max: bound on this memory.
+        evicted: values that were dropped because of the bound.
+        evicted_bytes: memory of the dropped values.
     """
 
     landed: int
@@ -97,12 +97,12 @@ def done_future(value: V) -> Future[V]:
 
 
 def any_will_do(_: object) -> bool:
-    """Of things that suit everybody."""
+    """For calls that any kept value suits."""
     return True
 
 
 def nothing_will_do(_: object) -> bool:
-    """Of questions that only a load answers."""
+    """For calls that need a new load."""
     return False
 
 
@@ -120,7 +120,7 @@ class _State(Generic[K, V]):
         return self.flights.get(key) is result
 
     def end(self, key: K, result: Future[V]) -> None:
-        """A load has ended; nobody joins it any more."""
+        """End a load; later calls do not join it."""
         if self.is_current(key, result):
             del self.flights[key]
 
@@ -132,13 +132,13 @@ class _State(Generic[K, V]):
 
 
 class SharedLoads(Generic[K, V]):
-    """Things by key, in memory or on their way. Threads: any.
+    """Values by key, in memory or being loaded. Threads: any.
 
     Args:
-        size_bytes_max: bound on what is kept; a thing larger than that is never kept. 0 = nothing is.
-        size_of: bytes of memory that a thing takes.
-        told_first: a load is joined until all callbacks of its future have run; for owners whose callbacks keep what
-            came themselves, so that a question finds either the load or what it brought.
+        size_bytes_max: bound on the kept bytes; a larger value is never kept. 0 = nothing is kept.
+        size_of: bytes of memory that a value takes.
+        told_first: calls join a load until all callbacks of its future have run. For owners whose callbacks keep the
+            value themselves: a call finds either the load or its value.
     """
 
     def __init__(self, size_bytes_max: int, size_of: Callable[[V], int], *, told_first: bool = False) -> None:
@@ -150,11 +150,11 @@ class SharedLoads(Generic[K, V]):
         self._state: PerProcess[_State[K, V]] = PerProcess("what is kept in memory", lambda: _State(size_bytes_max))
 
     def ask(self, key: K, suits: Callable[[V], bool] = any_will_do) -> V | Flight[V]:
-        """Get what is kept, join the load that is under way, or be told to make it.
+        """Return the kept value, join the load that is under way, or begin one that the caller carries out.
 
         Args:
-            key: of what.
-            suits: whether what is kept will do; quick, since nobody else is served meanwhile.
+            key: of the value.
+            suits: whether the kept value suffices; quick, since all other calls wait meanwhile.
         """
         with (state := self._state()).lock:
             sized = state.kept.get(key)
@@ -167,21 +167,21 @@ class SharedLoads(Generic[K, V]):
                 state.joined += 1
                 return Flight(result, started=False, kept=kept)
             result = state.flights[key] = Future()
-            result.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
+            result.set_running_or_notify_cancel()  # from here on no waiting thread can cancel it
             return Flight(result, started=True, kept=kept)
 
     def join(self, key: K) -> Flight[V]:
-        """Join the load that is under way, or be told to make it, whatever is kept."""
+        """Join the load that is under way, or begin one that the caller carries out; kept values are ignored."""
         asked = self.ask(key, nothing_will_do)
         if not isinstance(asked, Flight):
             raise TypeError(f"expected a load, found {asked!r}")
         return asked
 
     def get(self, key: K, load: Callable[[], V], suits: Callable[[V], bool] = any_will_do) -> V:
-        """Get it: from memory, from the load of another thread, or by making that load here.
+        """Return the value: from memory, from the load of another thread, or from a load in this thread.
 
         Raises:
-            What the load raises, to all who waited for it.
+            The error of the load, in all threads that waited for it.
         """
         asked = self.ask(key, suits)
         if not isinstance(asked, Flight):
@@ -189,7 +189,7 @@ class SharedLoads(Generic[K, V]):
         return self.lead(key, asked.result, load) if asked.started else asked.result.result()
 
     def start(self, key: K, executor: Executor, load: Callable[[], V]) -> tuple[Future[V], bool]:
-        """Get it as a future: of what is kept, of the load that is under way, or of one that begins in the executor.
+        """Return a future: of the kept value, of the load that is under way, or of one that begins in the executor.
 
         Returns:
             The future, which cannot be cancelled, and whether this call began the load. It raises what the load raises.
@@ -202,18 +202,18 @@ class SharedLoads(Generic[K, V]):
         return asked.result, asked.started
 
     def submit(self, executor: Executor, key: K, result: Future[V], load: Callable[[], V]) -> None:
-        """Make a load that was started, in the executor; one that takes no more work ends it with an error."""
+        """Carry out a started load in the executor; if the executor is shut down, the load ends with an error."""
         try:
             executor.submit(self._lead_quietly, key, result, load)
         except (AccelError, RuntimeError) as error:  # the executor is shut down
             self.fail(key, result, error)
 
     def _lead_quietly(self, key: K, result: Future[V], load: Callable[[], V]) -> None:
-        with suppress(BaseException):  # those who wait are told
+        with suppress(BaseException):  # raised in the waiting threads
             self.lead(key, result, load)
 
     def lead(self, key: K, result: Future[V], load: Callable[[], V]) -> V:
-        """Make a load that was started, here, and end it either way. Raises what the load raises."""
+        """Carry out a started load in this thread, and end it in any case. Raises the error of the load."""
         try:
             value = load()
         except BaseException as error:
@@ -223,17 +223,17 @@ class SharedLoads(Generic[K, V]):
         return value
 
     def peek(self, key: K) -> V | None:
-        """What is kept, without a load and without a count."""
+        """The kept value, without a load and without a count."""
         with (state := self._state()).lock:
             sized = state.kept.get(key)
         return None if sized is None else sized.value
 
     def land(self, key: K, result: Future[V], value: V) -> None:
-        """End a load: keep what came, unless it is None or was forgotten meanwhile, and give it to all who wait."""
+        """End a load: keep the value, unless it is None or was forgotten meanwhile; pass it to all waiting calls."""
         try:
             sized = None if value is None else _Sized(value, self._size_of(value))
         except BaseException as error:
-            self.fail(key, result, error)  # or those who wait would do so for ever
+            self.fail(key, result, error)  # otherwise the waiting threads would wait for ever
             raise
         with (state := self._state()).lock:
             state.landed += 1
@@ -247,23 +247,23 @@ class SharedLoads(Generic[K, V]):
                 state.end(key, result)
 
     def fail(self, key: K, result: Future[V], error: BaseException) -> None:
-        """End a load with an error, which goes to all who wait."""
+        """End a load with an error, which is raised in all waiting threads."""
         with (state := self._state()).lock:
             state.failed += 1
             state.end(key, result)
         result.set_exception(error)
 
     def ticket(self) -> int:
-        """To be taken before a thing is made that is kept."""
+        """Return a ticket; the caller takes it before it produces a value to keep."""
         return self._state().forgotten
 
     def keep(self, key: K, value: V, ticket: int | None = None) -> None:
-        """Keep what was loaded or made without asking here: a thing that may change, say, which nobody waits for.
+        """Keep a value that was not loaded through this object: for example one that may change.
 
         Args:
-            key: of what.
-            value: it.
-            ticket: it is not kept if anything was forgotten since this was taken.
+            key: of the value.
+            value: to keep.
+            ticket: the value is not kept if any value was forgotten since this ticket was taken.
         """
         sized = _Sized(value, self._size_of(value))
         with (state := self._state()).lock:
@@ -271,14 +271,14 @@ class SharedLoads(Generic[K, V]):
                 state.keep(key, sized)
 
     def forget(self, key: K) -> None:
-        """Drop what is kept, and whatever a load that is under way would bring."""
+        """Drop the kept value, and the result of a load that is under way."""
         with (state := self._state()).lock:
             state.kept.pop(key, None)
             state.flights.pop(key, None)
             state.forgotten += 1
 
     def forget_all(self, chosen: Callable[[K], bool]) -> None:
-        """Likewise all whose keys are chosen. O(everything that is kept)."""
+        """Likewise for all chosen keys. O(kept values)."""
         with (state := self._state()).lock:
             for key in [each for each in (*state.kept, *state.flights) if chosen(each)]:
                 state.kept.pop(key, None)
@@ -286,18 +286,18 @@ class SharedLoads(Generic[K, V]):
             state.forgotten += 1
 
     def let_go(self, key: K) -> int:
-        """Keep it no more, if it is kept; gives its bytes."""
+        """Drop the value if it is kept; return its bytes."""
         with (state := self._state()).lock:
             sized = state.kept.pop(key, None)
         return 0 if sized is None else sized.size_bytes
 
     def touch(self, key: K) -> None:
-        """Count what is kept as used just now."""
+        """Mark the kept value as used just now."""
         with (state := self._state()).lock:
             state.kept.get(key)
 
     def is_here(self, key: K) -> bool:
-        """Whether something is in memory, or on its way."""
+        """Whether the value is in memory or being loaded."""
         with (state := self._state()).lock:
             return key in state.kept or key in state.flights
 
@@ -317,13 +317,13 @@ class SharedLoads(Generic[K, V]):
             )
 
     def cache_stats(self) -> CacheStats:
-        """What is kept, as a cache tells it: a load is a miss."""
+        """Counts as a cache reports them: a load is a miss."""
         counts = self.counts()
         sizes = counts.kept, counts.kept_bytes, counts.kept_bytes_max
         return CacheStats(*sizes, counts.hits, counts.landed + counts.failed, counts.evicted, counts.evicted_bytes)
 
     def __contains__(self, key: object) -> bool:
-        """Whether something is in memory."""
+        """Whether the value is in memory."""
         with (state := self._state()).lock:
             return key in state.kept
 
@@ -345,13 +345,13 @@ CHUNK_PAGES: Final = 16
 
 
 class ChunkStats(NamedTuple):
-    """How it went.
+    """Counts of `SharedChunks`.
 
     Args:
-        requests: sent to the store.
-        fetched_bytes: by them.
-        used_bytes: that were asked for.
-        is_exact: whether ranges are fetched as they are asked for, for the time being.
+        requests: number of requests to the store.
+        fetched_bytes: bytes that they returned.
+        used_bytes: bytes that callers read.
+        is_exact: whether exactly the requested ranges are fetched at present.
     """
 
     requests: int
@@ -372,18 +372,18 @@ class _Counted:
 
 Page: TypeAlias = tuple[str, int]
 Pages: TypeAlias = list[tuple[Page, Future[bytes]]]
-"""Pages that follow one another, and who waits for them."""
+"""Consecutive pages, and the futures that wait for them."""
 
 
 class SharedChunks:
     """Reads ranges of objects that never change. Threads: any; no lock is held over a request.
 
     Args:
-        store: where the objects lie.
-        chunk_bytes: of one chunk, and the most that one request fetches; rounded up to whole pages, of which it has
-            16. 0 = ranges are always fetched as they are asked for.
-        size_bytes_max: of the pages that are kept.
-        ahead_bytes_max: of the pages that were announced and not asked for yet, on their way or kept; at most half
+        store: contains the objects.
+        chunk_bytes: size of a chunk, and of the largest request; rounded up to 16 whole pages. 0 = exactly the
+            requested ranges are always fetched.
+        size_bytes_max: bound on the pages that are kept.
+        ahead_bytes_max: bound on the pages that are announced and not yet read, being loaded or kept; at most half
             of `size_bytes_max`, which is the default. 0 = nothing is fetched ahead.
         used_least: the share of fetched bytes that must be used for chunks to be worth it.
 
@@ -436,7 +436,7 @@ class SharedChunks:
         return self._range(key, start, end, counted, begun)
 
     def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
-        """The same, if all of it is kept; None = it takes a request. Does not block."""
+        """As `get_range` if all pages are kept; None if a request is needed. Does not block."""
         numbers = self._numbers(start, end)
         pages = [page for number in numbers if (page := self._pages.peek((key, number))) is not None]
         if not pages or len(pages) < len(numbers):
@@ -461,10 +461,10 @@ class SharedChunks:
         return executor.submit(self._range, key, start, end, counted, begun)
 
     def announce(self, key: str, start: int, end: int, executor: Executor) -> None:
-        """Say that a range is to be asked for soon: its pages are fetched, within the bound. Does not block.
+        """Announce a range that will be read soon: its pages are fetched, within the bound. Does not block.
 
-        An error of the store goes to who waits for it by then; who asks later asks the store again. Where ranges are
-        fetched as they are asked for, nothing is fetched ahead.
+        An error of the store is raised in calls that wait by then; a later call sends a new request. While exactly the
+        requested ranges are fetched, nothing is fetched ahead.
         """
         numbers = self._numbers(start, end)
         if len(numbers) > self._ahead_max:
@@ -574,7 +574,7 @@ class SharedChunks:
         return 2 * longest >= CHUNK_PAGES * self._page_bytes
 
     def _start(self, key: str, numbers: range, counted: _Counted, executor: Executor) -> dict[int, Future[bytes]]:
-        """Begin to fetch what is missing of a range; gives what was begun."""
+        """Begin to fetch the missing pages of a range; return their futures."""
         begun: dict[int, Future[bytes]] = {}
         for pages in self._begin(key, numbers):
             begun |= {number: result for (_, number), result in pages}
@@ -586,7 +586,7 @@ class SharedChunks:
         return begun
 
     def _load(self, pages: Pages, counted: _Counted) -> None:
-        """Fetch pages that follow one another, by one request. What is wrong goes to who waits for them."""
+        """Fetch consecutive pages by one request. An error is raised in the threads that wait for them."""
         key, first = pages[0][0]
         size = self._page_bytes
         try:
@@ -599,7 +599,7 @@ class SharedChunks:
             self._pages.land(page, result, body[number * size : (number + 1) * size])
 
     def _make_room(self, size_bytes: int) -> None:
-        """Let go of pages that were read to their ends before those that are waited for."""
+        """Drop pages that were read to their ends before pages that are awaited."""
         counts = self._pages.counts()
         missing_bytes = counts.kept_bytes + size_bytes - counts.kept_bytes_max
         while missing_bytes > 0:

@@ -1,8 +1,8 @@
-"""One conditional write, brought to a certain end where that is possible.
+"""One conditional write, repeated until its outcome is certain, if that is possible.
 
-A PUT with a condition is answered in four ways, and only the first is plain:
+A PUT with a condition has four kinds of answers, and only the first is certain:
 
-    | answer                  | what it says                                                          |
+    | answer                  | meaning                                                               |
     |-------------------------|-----------------------------------------------------------------------|
     | 200                     | written                                                               |
     | 412                     | the condition does not hold; perhaps because an earlier copy of this  |
@@ -11,20 +11,20 @@ A PUT with a condition is answered in four ways, and only the first is plain:
     | none (a lost reply),    | written, or not, or still on its way                                  |
     | 503                     |                                                                       |
 
-So after all but the first the key is read again, and what stands there decides. Each write has a nonce of its own, and
-each stored value names the nonces of the eight versions before it:
+So after each other answer the key is read again, and the stored version decides. Each write has its own nonce, and
+each stored value contains the nonces of the eight versions before it:
 
-    1. The nonce that stands there is mine: written.
-    2. Nothing changed (the old version is there, or still nothing): the *same* bytes are sent again, so that an earlier
+    1. The stored version has the nonce of this write: written.
+    2. The key is unchanged (the old version, or still missing): the *same* bytes are sent again, so that an earlier
        copy and this one are the same write, whichever arrives first.
-    3. A later version stands there, and names the version that has my sequence number: it is mine, so it was written
-       and then written over; or it is another's, so mine was not and can never be: its condition named a version that
-       will not come back.
-    4. It does not name it (that was more than eight writes ago, or the key is gone). If all answers were 412, it was
-       not written. Otherwise nobody can know: the outcome is *ambiguous*.
+    3. A later version is stored, and contains the nonce of the version with this write's sequence number. If that nonce
+       is this write's, the write happened and was overwritten. If not, this write did not happen and never can: its
+       condition names a version that will not return.
+    4. It does not contain that nonce (more than eight writes ago, or the key is missing). If all answers were 412, the
+       write did not happen. Otherwise the outcome cannot be known: it is *ambiguous*.
 
-Never does a write that happened count as failed, nor one that did not as done. An error of the store that leaves here
-means: not written. Where that cannot be said, the outcome is ambiguous.
+A write that happened is never reported as failed, and a write that failed is never reported as done. A StoreError
+that is raised here means: not written. If that is not certain, the outcome is ambiguous.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class Outcome(Enum):
     """How a write ended."""
 
     WRITTEN = auto()
-    LOST = auto()  # another version stands there; not written
+    LOST = auto()  # another version is stored; not written
     AMBIGUOUS = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How a write ended, and what was seen on the way.
+    """The outcome of a write, and the stored version that was seen last.
 
     Args:
-        outcome: how.
-        current: what stands at the key now; None = nothing, or not known. After a write that went well, that write.
-        version: of the write; None unless it happened. Without an ETag if it was written over before that was learned.
-        cause: of an ambiguous outcome.
+        outcome: written, lost or ambiguous.
+        current: the version that is stored now; None = none, or not known. After a successful write, that write.
+        version: of the write; None unless it happened. It has no ETag if the write was overwritten before a read.
+        cause: the error behind an ambiguous outcome.
         is_current_known: whether the last look at the key succeeded.
     """
 
@@ -69,7 +69,7 @@ class Settled:
 
     @property
     def is_gone(self) -> bool:
-        """Whether no live value stands at the key now."""
+        """Whether the key holds no live value now."""
         return self.is_current_known and (self.current is None or self.current.is_tombstone)
 
 
@@ -77,12 +77,12 @@ class ConditionalWriter:
     """Writes and settles. Threads: any.
 
     Args:
-        store: which never repeats a conditional write by itself.
-        nonce: draws 16 bytes, each time others.
-        backoff: how often, and how long in between.
-        root: what every key begins with; the rest of a key is the place that its value is bound to.
+        store: must not repeat a conditional write by itself.
+        nonce: returns 16 random bytes, different each time.
+        backoff: number of attempts, and the pauses between them.
+        root: the beginning of every key; the rest of a key is the place that its value is bound to.
         value_size_bytes_max: longer values are neither written nor read.
-        if_match_quotes: how this endpoint wants If-Match; None = what the store's settings say.
+        if_match_quotes: whether this endpoint wants quotes in If-Match; None = as the store's settings say.
     """
 
     def __init__(
@@ -103,17 +103,17 @@ class ConditionalWriter:
         self._quotes = if_match_quotes
 
     def write(self, store_key: str, value: bytes | None, base: Version | None, *, final: bool = False) -> Settled:
-        """Write a value, or with None a tombstone, over `base`; with None, where nothing is. Usually one request.
+        """Replace `base` (None: a missing key) by a value, or by a tombstone if `value` is None. Usually one request.
 
         Raises:
-            StoreError: not written, and not to be settled by trying again.
-            CorruptObject, FormatTooNew: not written; what stands there cannot be read.
+            StoreError: not written, and another attempt would not help.
+            CorruptObject, FormatTooNew: not written; the stored bytes cannot be read.
             FormatLimit: the value is too long.
         """
         return _Write(self, store_key, self._new(value, base, final=final), base).settle()
 
     def read(self, store_key: str) -> Stored | None:
-        """What stands at a key; None = nothing. One request."""
+        """Return the version at a key; None if the key is missing. One request."""
         try:
             fetched = self.fetch(store_key)
         except KeyMissing:
@@ -121,12 +121,12 @@ class ConditionalWriter:
         return None if fetched is None else self.decode(store_key, fetched)
 
     def fetch(self, store_key: str, known: Version | None = None) -> Fetched | None:
-        """The bytes at a key; None if the known version still stands there, and then no body is sent. One request.
+        """Return the bytes at a key; None, without a body, if `known` is still current. One request.
 
         Raises:
-            KeyMissing: nothing stands there.
-            CorruptObject: something longer than any value; its body was not read.
-            StoreError: the store could not say.
+            KeyMissing: the key is missing.
+            CorruptObject: the object is longer than any value; its body was not read.
+            StoreError: the read failed.
         """
         most = VALUE_START + self.value_size_bytes_max
         if known is None or known.etag == UNKNOWN_ETAG:
@@ -134,7 +134,7 @@ class ConditionalWriter:
         return self._store.get_if_changed(store_key, known.etag, size_bytes_max=most)
 
     def with_limit(self, value_size_bytes_max: int) -> ConditionalWriter:
-        """The same for keys whose values are no longer than this."""
+        """Return this writer with another bound on the size of values."""
         return ConditionalWriter(
             self._store,
             self._nonce,
@@ -145,7 +145,7 @@ class ConditionalWriter:
         )
 
     def decode(self, store_key: str, fetched: Fetched) -> Stored:
-        """What was fetched from a key, if it was written for that key.
+        """Decode bytes that were fetched from a key, and check that they were written for that key.
 
         Raises:
             FormatTooNew, CorruptObject: as `decode_stored`.
@@ -157,7 +157,7 @@ class ConditionalWriter:
         return encode_stored(new, self._place(store_key), self.value_size_bytes_max)
 
     def read_surely(self, store_key: str) -> Stored | None:
-        """The same, patiently: a write waits for it."""
+        """As `read`, with repetition: a write waits for the result."""
         return self.backoff.ask(lambda: self.read(store_key))
 
     def send(self, store_key: str, body: bytes, base: Version | None) -> str:

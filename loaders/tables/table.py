@@ -1,6 +1,6 @@
-"""One versioned table: values by key, written only by who has seen what stands there.
+"""One versioned table: values by key; a write succeeds only if its writer has seen the stored version.
 
-Reading, creating, changing and deleting one key; `keys` goes through many. What each outcome means:
+A table reads, creates, changes and deletes one key; `keys` lists many. The meaning of each outcome:
 
     | error          | what it says                                 | written?  | what to do                       |
     |----------------|----------------------------------------------|-----------|----------------------------------|
@@ -11,11 +11,11 @@ Reading, creating, changing and deleting one key; `keys` goes through many. What
     | AmbiguousWrite | the reply was lost, and later writes hide it | not known | read, decide by meaning          |
     | StoreError     | the store does not answer, or refuses        | no        | see its advice                   |
 
-A read is one request (none for a final value in the cache). A write is one when all goes well, and a read more for
-each doubt; `settle` has the rules.
+A read is one request (none for a final value in the cache). A write is one request if its reply is clear, and one more
+read for each unclear reply; `settle` has the rules.
 
-The marker is what makes a table exist. It is read when a key is missing, before the first create and before the first
-listing, and never again once it was seen: whether somebody else dropped the table since is not asked each time.
+A table exists if its marker exists. The marker is read when a key is missing, before the first create and before the
+first listing. It is never read again once it was seen: a later drop by another process is not noticed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version, Ver
 
 @dataclass(slots=True)
 class TableState:
-    """What is known of a table's existence. Threads: any; each attribute is replaced as a whole.
+    """Whether a table exists, as far as this process knows. Threads: any; each attribute is replaced as a whole.
 
     Attributes:
         marker: the nonce of its marker once that was seen.
-        unseen_id: stands for the marker's nonce in the cache until then, and is like no other.
+        unseen_id: a unique id that replaces the marker's nonce in the cache until then.
     """
 
     marker: bytes | None = None
@@ -56,23 +56,23 @@ class TableState:
 
     @property
     def cache_id(self) -> object:
-        """What tells this table from an earlier one of the same name."""
+        """The id that distinguishes this table from an earlier one of the same name."""
         return self.marker or self.unseen_id
 
     def forget(self) -> None:
-        """Begin anew: the table was made or dropped."""
+        """Reset: the table was created or dropped."""
         self.marker = None
         self.unseen_id = object()
 
 
 @dataclass(frozen=True, slots=True)
 class TableParts:
-    """What the tables of one `Tables` share.
+    """The parts that the tables of one `Tables` share.
 
     Args:
-        store: where they lie.
+        store: contains the tables.
         writer: writes and settles.
-        cache: keeps values; None = nothing does.
+        cache: keeps values; None = none are kept.
     """
 
     store: ObjectStore
@@ -85,9 +85,9 @@ class TableFolder:
 
     Args:
         table: the table's name.
-        prefix: what its keys begin with.
-        parts: what it shares with other tables.
-        state: what is known of its existence.
+        prefix: the beginning of its keys.
+        parts: shared with other tables.
+        state: whether the table exists, as far as known.
     """
 
     def __init__(self, table: str, prefix: str, parts: TableParts, state: TableState) -> None:
@@ -97,7 +97,7 @@ class TableFolder:
         self._prefix = prefix
 
     def store_key(self, key: str) -> str:
-        """Where a key's value lies; ValueError for names that are none."""
+        """The store key of a key's value; ValueError for an invalid name."""
         return value_key(self._prefix, key)
 
     def check_exists(self) -> None:
@@ -112,11 +112,11 @@ class TableFolder:
             self.state.marker = marker.version.nonce
 
     def look(self, key: str, known: Version | None = None) -> Stored | None:
-        """What stands at a key now, tombstones included; None = nothing. At most one request.
+        """Return the current version at a key, tombstones included; None if there is none. At most one request.
 
         Args:
             key: the key.
-            known: a version whose value the caller does not need: if it still stands there, it comes with an empty one.
+            known: a version that the caller has: if it is still current, it is returned with an empty value.
         """
         store_key = self.store_key(key)
         kept = self.kept(key)
@@ -133,13 +133,13 @@ class TableFolder:
         if fetched is None and known is not None:
             return Stored(kept.value if kept is not None else b"", known)
         if fetched is None:
-            raise ValueError("a store said that nothing changed without having been asked")
+            raise ValueError("the store answered 'not modified' to an unconditional request")
         stored = self.parts.writer.decode(store_key, fetched)
         self.keep(key, stored, ticket)
         return stored
 
     def listed(self, prefix: str, after: str) -> Iterator[str]:
-        """Go through the live keys; see `Table.keys`."""
+        """Iterate over the live keys; see `Table.keys`."""
         self.check_exists()
         start_after = self._prefix + encode_prefix(after) if after else ""
         for info in self.parts.store.list(self._prefix + encode_prefix(prefix), start_after):
@@ -150,11 +150,11 @@ class TableFolder:
     # The cache
 
     def kept(self, key: str) -> Entry | None:
-        """What the cache has, which may be out of date unless it is final."""
+        """The entry in the cache, which may be out of date unless it is final."""
         return None if self.parts.cache is None else self.parts.cache.get(self._cache_key(key))
 
     def ticket(self, key: str) -> Ticket | None:
-        """To be taken before a request whose result may be kept."""
+        """Return a ticket; the caller takes it before a request whose result may be kept."""
         return None if self.parts.cache is None else self.parts.cache.ticket(self._cache_key(key))
 
     def keep(self, key: str, stored: Stored | None, ticket: Ticket | None) -> None:
@@ -175,15 +175,15 @@ def _key_of(segment: str) -> str | None:
     try:
         return decode_name(segment)
     except ValueError:
-        return None  # the marker, or something that nobody wrote through a table
+        return None  # the marker, or an object that was not written through a table
 
 
 Change: TypeAlias = Callable[[bytes | None], bytes | None]
-"""Makes a new value of an old one; None stands for "there is none", and as an answer for "leave it as it is"."""
+"""Returns the new value for an old one. As argument, None is a missing value; as result, it changes nothing."""
 
 
 class NewValue(NamedTuple):
-    """What a rule makes of a value."""
+    """The result of a rule."""
 
     value: bytes
     is_final: bool = False
@@ -193,7 +193,7 @@ Rule: TypeAlias = Callable[[Entry | None], NewValue | None]
 """A change of values with their versions."""
 
 FRESH_FROM_ATTEMPT = 6
-"""From here on a change is made on what is read again after the pause."""
+"""From this attempt on, a change is applied to a value that is read again after the pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +202,8 @@ class Unreadable:
 
     Args:
         etag: of the object.
-        sequence: a number above those of all versions that the key had.
-        error: what reading it raises: CorruptObject, or FormatTooNew for what a newer release wrote.
+        sequence: a number above the sequence numbers of all versions that the key had.
+        error: the error of a read: CorruptObject, or FormatTooNew if a newer release wrote the bytes.
     """
 
     etag: str
@@ -212,10 +212,10 @@ class Unreadable:
 
 
 class Table:
-    """A table; `Tables.table` makes it, without a request. Threads: any.
+    """A table; `Tables.table` returns it, without a request. Threads: any.
 
     Args:
-        folder: where it lies, and what is known of it.
+        folder: the table's keys, for reading.
     """
 
     def __init__(self, folder: TableFolder) -> None:
@@ -229,7 +229,7 @@ class Table:
     # Reading one key
 
     def get(self, key: str) -> Entry:
-        """Read a value. One request; none for a final value in the cache, no body for another one that stands still.
+        """Read a value. One request; none for a final value in the cache, no body for an unchanged one.
 
         Raises:
             DataNotFound: it does not exist, or is deleted.
@@ -249,7 +249,7 @@ class Table:
         return stored.entry
 
     def get_if_newer(self, key: str, version: Version) -> Entry | None:
-        """Read a value unless it still is this version: then None, and no body is sent. At most one request.
+        """Read a value; None, without a body, if it still has this version. At most one request.
 
         Raises:
             DataNotFound, TableMissing: as `get`.
@@ -264,13 +264,13 @@ class Table:
         return None if stored.version == version else stored.entry
 
     def exists(self, key: str) -> bool:
-        """Whether there is a live value. Costs as much as reading it."""
+        """Whether there is a live value. Costs as much as a read."""
         return self.find(key) is not None
 
     # Writing one key
 
     def create(self, key: str, value: bytes, *, final: bool = False) -> Version:
-        """Write a value where none is. One request; three over a tombstone.
+        """Write a value where there is none. One request; three over a tombstone.
 
         Args:
             key: its key.
@@ -288,11 +288,11 @@ class Table:
         return self._version(key, settled)
 
     def create_if_absent(self, key: str, value: bytes, *, final: bool = False) -> Entry:
-        """Write a value where none is, and return what stands there afterwards: this one, or another's.
+        """Write a value where there is none, and return the stored entry: this one, or another writer's.
 
         Raises:
             TableMissing: as `create`.
-            AmbiguousWrite: likewise, but only if nothing stands there any more.
+            AmbiguousWrite: likewise, but only if the key is missing afterwards.
         """
         kept = self._folder.kept(key)
         if kept is not None and kept.version.final:
@@ -307,7 +307,7 @@ class Table:
 
         Raises:
             DataNotFound: it does not exist any more, or is deleted.
-            DataConflict: another version stands there; the error's `entry` is that one.
+            DataConflict: another version is stored; the error's `entry` is that version.
             TableMissing, AmbiguousWrite: as `create`.
             ValueError: the version is final.
         """
@@ -320,11 +320,11 @@ class Table:
         """Delete a value by writing a tombstone over it. One request with a version, two without.
 
         Args:
-            key: its key; one that does not exist, or is deleted, is a success.
-            version: what may be deleted; None = whatever stands there.
+            key: its key; a missing or deleted key is a success.
+            version: the version that may be deleted; None = any version.
 
         Raises:
-            DataConflict: another version stands there.
+            DataConflict: another version is stored.
             TableMissing, AmbiguousWrite: as `create`.
             ValueError: the value is final: `erase` it.
         """
@@ -346,9 +346,9 @@ class Table:
         raise self._others_were_faster(key, stored)
 
     def erase(self, key: str) -> None:
-        """Delete a key plainly: for keys that are never written again. One request.
+        """Delete a key without a tombstone: for keys that are never written again. One request.
 
-        Where anybody may write the key later, `delete` it: real servers lose plain deletes that race with conditional
+        If the key may be written later, `delete` it: real servers lose plain deletes that race with conditional
         writes. A missing key is a success.
 
         Raises:
@@ -363,21 +363,21 @@ class Table:
             self._folder.forget(key)
 
     def update_with(self, key: str, change: Change, *, repeatable: bool = False) -> Entry:
-        """Read, change and write, again and again until nobody else wrote in between. Two requests if undisturbed.
+        """Read, change and write; repeat until no other writer interferes. Two requests without interference.
 
         Args:
             key: its key.
-            change: makes the new value of the old one, None standing for "there is none"; may be called many times.
-                Returning None leaves everything as it is. What it raises goes to the caller.
-            repeatable: applied to a value that has it already, the change leaves that alone (returns None). A write
-                whose outcome nobody can tell is then followed by another attempt instead of an error.
+            change: returns the new value for the old one (None: there is none); may be called many times. If it
+                returns None, nothing is written. Its errors are raised to the caller.
+            repeatable: the change returns None for a value that it has already changed. An ambiguous write is then
+                followed by another attempt instead of an error.
 
         Returns:
-            What was written; or what is there, if that was left alone.
+            The written entry; or the stored one, if nothing was written.
 
         Raises:
-            DataConflict: others were faster, `RetrySettings.attempts` times.
-            DataNotFound: nothing is there, and the change made nothing of it.
+            DataConflict: other writers were faster, `RetrySettings.attempts` times.
+            DataNotFound: there is no value, and the change returned None.
             TableMissing, AmbiguousWrite: as `create`.
             ValueError: the value is final.
         """
@@ -391,7 +391,7 @@ class Table:
     # What typed keys use
 
     def look(self, key: str) -> Stored | None:
-        """What stands at a key, tombstones included; None = nothing. At most one request."""
+        """Return the current version at a key, tombstones included; None if there is none. At most one request."""
         return self._folder.look(key)
 
     def rewrite(
@@ -401,14 +401,14 @@ class Table:
 
         Args:
             key: its key.
-            rule: as the change of `update_with`, of values with their versions.
-            start: what stands at the key as far as the caller knows; tried first. The rule gets it as it is.
+            rule: as the change of `update_with`, for values with their versions.
+            start: the last version that the caller knows; tried first. The rule gets it unchanged.
             repeatable: as for `update_with`.
-            is_from_memory: whether `start` was read some time ago: that it is out of date is no race, and no pause
+            is_from_memory: whether `start` was read some time ago: if it is out of date, that is no race, and no pause
                 follows.
 
         Returns:
-            What was written; or what is there, if that was left alone.
+            The written entry; or the stored one, if nothing was written.
 
         Raises:
             AccelError: as `update_with`.
@@ -419,7 +419,7 @@ class Table:
     # Damaged keys
 
     def inspect(self, key: str) -> Entry | Unreadable | None:
-        """What stands at a key, past the cache: a value, bytes that are none, or nothing. One request, rarely two.
+        """Return the content of a key, past the cache: a value, unreadable bytes, or None. One request, rarely two.
 
         Raises:
             TableMissing: the table does not exist.
@@ -430,12 +430,12 @@ class Table:
         except KeyMissing:
             self._folder.check_exists()
             return None
-        except FormatError as error:  # longer than any value: only a listing tells its ETag
+        except FormatError as error:  # longer than any value: only a listing has its ETag
             listed = self._folder.parts.store.list(store_key)
             etag = next((info.etag for info in listed if info.key == store_key), None)
             return None if etag is None else Unreadable(etag, SEQUENCE_JUMP, error)
         if fetched is None:
-            raise ValueError("a store said that nothing changed without having been asked")
+            raise ValueError("the store answered 'not modified' to an unconditional request")
         try:
             return self._writer.decode(store_key, fetched).entry
         except FormatError as error:
@@ -452,20 +452,20 @@ class Table:
     ) -> Version:
         """Write a value, or with None a tombstone, over bytes that cannot be read. Two requests.
 
-        The write is conditional on the ETag of those bytes, since they have no version. Its sequence number lies above
-        all that the key had (`Unreadable.sequence`), so that for readers versions do not go back.
+        The write is conditional on the ETag of those bytes, since they have no version. Its sequence number is above
+        all sequence numbers that the key had (`Unreadable.sequence`), so that versions only ascend for readers.
 
         Args:
             key: its key.
-            value: what to write.
-            etag: of the bytes that were found, as `inspect` gives it.
+            value: the value to write.
+            etag: of the bytes that were found, as `inspect` returns it.
             final: as for `create`.
-            is_sound: whether the bytes of a value are a record; one of which they are not is written over as well,
-                even if it is final. Every value is one by default.
+            is_sound: whether the bytes of a value are a record; a value that is not one is overwritten too, even if it
+                is final. By default every value is sound.
 
         Raises:
-            DataConflict: something else stands there by now, or a sound value; the error's `entry` is that one.
-            DataNotFound: nothing stands there.
+            DataConflict: the key holds a sound value, or has changed; the error's `entry` is the stored value.
+            DataNotFound: the key is missing.
             TableMissing, AmbiguousWrite: as `create`.
         """
         stands = self.inspect(key)
@@ -489,12 +489,12 @@ class Table:
     # Many keys
 
     def keys(self, prefix: str = "", after: str = "") -> Iterator[str]:
-        """Go through the live keys that start with `prefix` and come after `after`, in the order of encoded names.
+        """Iterate over the live keys that start with `prefix` and sort after `after`, in the order of encoded names.
 
         Lazy: one request for 1,000 keys, tombstones included.
 
         Raises:
-            TableMissing: the table does not exist; when the first key is asked for.
+            TableMissing: the table does not exist; raised with the first key.
         """
         return self._folder.listed(prefix, after)
 
@@ -541,7 +541,7 @@ class Table:
                 return self._rewritten(key, new.value, settled, rule if repeatable else None, attempts - attempt)
             if attempt >= pauses_from:
                 self._writer.backoff.pause(attempt)
-            # What was read while settling saves a request, unless so many write that it is out of date after the pause.
+            # A value read while settling saves a request, unless many writers make it out of date during the pause.
             stored = settled.current if attempt < FRESH_FROM_ATTEMPT else self._folder.look(key)
         raise self._others_were_faster(key, stored)
 
@@ -595,7 +595,7 @@ class Table:
         return DataNotFound(self.name, key, "expected a value, found none")
 
     def _ambiguous(self, key: str, settled: Settled) -> AmbiguousWrite:
-        detail = "the reply was lost, and what stands there now does not tell whether it was written"
+        detail = "the reply was lost, and the stored value does not show whether it was written"
         return AmbiguousWrite(self.name, key, f"{detail}: {_described(settled)}")
 
     def _others_were_faster(self, key: str, current: Stored | None) -> DataConflict:

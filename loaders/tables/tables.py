@@ -10,8 +10,8 @@
     version = owners.create("stream-7", b"node 3")
     owners.update("stream-7", b"node 4", version)
 
-A table exists if and only if its marker does. A name that may come again, after the table was dropped, should have a
-unique part: then nothing that is left of the old table, here or in anybody's cache, can be taken for the new one.
+A table exists if and only if its marker does. A name that may be used again after a drop should have a unique part.
+Then no remainder of the old table, in the store or in a cache, can be mistaken for the new one.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _AFTER_FOLDER = chr(ord("/") + 1)
 
 
 class Tables:
-    """All tables under one prefix of a store. Makes no request by itself. Threads: any.
+    """All tables under one prefix of a store. The constructor sends no request. Threads: any.
 
     Args:
-        store: where they lie.
-        nonce: draws 16 random bytes; `accel.system.SYSTEM.nonce` is the real one.
+        store: contains the tables.
+        nonce: returns 16 random bytes; `accel.system.SYSTEM.nonce` is the real one.
         sleep: waits for a number of seconds, between repetitions.
-        jitter: a number in [0, 1), each time another.
-        cache: keeps what was read; may be shared with others. None = nothing is kept.
-        prefix: what all keys begin with; ends with a slash.
+        jitter: returns a number in [0, 1), different each time.
+        cache: keeps values that were read; may be shared. None = nothing is kept.
+        prefix: the beginning of all keys; ends with a slash.
         if_match_quotes: whether this endpoint wants quotes around the ETag of If-Match, as `probe_conditions` finds
-            out and the format record remembers; None = what the store's settings say.
+            out and the format record stores; None = as the store's settings say.
         retry: bounds on repetition.
     """
 
@@ -81,8 +81,8 @@ class Tables:
 
         Args:
             name: its name.
-            value_size_bytes_max: what the purpose of its keys needs: a longer value is refused before it is written,
-                and before its body is read. 64 MiB by default.
+            value_size_bytes_max: a longer value is refused before it is written, and before its body is read. 64 MiB
+                by default.
 
         Raises:
             ValueError: not a name; see `loaders.layout`.
@@ -93,7 +93,7 @@ class Tables:
         return Table(TableFolder(name, table_folder(self._prefix, name), parts, self._state(name)))
 
     def create_table(self, name: str) -> bool:
-        """Make a table; False if it was there. One request, two if it was there.
+        """Create a table; False if it exists already. One request, two if it exists already.
 
         Raises:
             AmbiguousWrite: the reply was lost, and the table is gone again.
@@ -101,14 +101,14 @@ class Tables:
         settled = self._writer.with_limit(0).write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
         self._state(name).forget()
         if settled.outcome is Outcome.AMBIGUOUS and settled.current is None:
-            raise AmbiguousWrite(name, "", "the reply was lost, and it cannot be told whether the table was made")
+            raise AmbiguousWrite(name, "", "the reply was lost, and it is not known whether the table was created")
         return settled.outcome is Outcome.WRITTEN
 
     def restore_table(self, name: str) -> bool:
-        """Make a table, also where its marker cannot be read; False if a sound one is there. At most four requests.
+        """Create a table, or replace its unreadable marker; False if its marker is sound. At most four requests.
 
         Raises:
-            AmbiguousWrite, StoreError: it may have been made; to be repeated.
+            AmbiguousWrite, StoreError: the table may have been created; call again.
         """
         with suppress(CorruptObject):
             return self.create_table(name)
@@ -125,10 +125,10 @@ class Tables:
     def drop_table(self, name: str) -> None:
         """Delete a table with all its keys, the marker first; a missing one is a success.
 
-        What a drop left behind that was cut short, another one deletes. Requests: 2, and 2 more for every 1,000 keys.
+        A second call deletes the keys that an interrupted one left. Requests: 2, and 2 more for every 1,000 keys.
 
         Raises:
-            StoreUnavailable: some keys are still there; the table is not. Drop it again.
+            StoreUnavailable: the table no longer exists, but some of its keys do. Drop it again.
         """
         folder = table_folder(self._prefix, name)
         state = self._state(name)
@@ -141,14 +141,14 @@ class Tables:
             state.forget()
 
     def table_exists(self, name: str) -> bool:
-        """Whether there is a table of this name, asked anew. One request."""
+        """Whether there is a table of this name now. One request."""
         return self._writer.with_limit(0).read(marker_key(table_folder(self._prefix, name))) is not None
 
     def table_names(self, prefix: str = "") -> Iterator[str]:
-        """Go through the tables whose names start with `prefix`, in the order of their folders.
+        """Iterate over the tables whose names start with `prefix`, in the order of their folders.
 
-        That is the order of the encoded names with a slash behind: "a-b" comes before "a". Lazy. At most one request a
-        table, and fewer where tables are small: 1,000 keys come with each.
+        That is the order of the encoded names with a slash appended: "a-b" is before "a". Lazy. At most one request a
+        table, and fewer if tables are small: each request returns 1,000 keys.
         """
         listed_prefix = self._prefix + encode_prefix(prefix)
         start_after = ""
@@ -167,7 +167,7 @@ class Tables:
         """The ETag of each key of some tables, tombstones among them, as a listing shows it: (table, key) -> ETag.
 
         One request for 1,000 keys between the first of these folders and the last one, so the tables should be
-        neighbours. Not all servers show a write in their listings at once: what a listing shows may be of the past.
+        neighbours. Some servers show a write in their listings late, so an ETag may be out of date.
         """
         folders = {table_folder(self._prefix, name): name for name in names}
         first, last = min(folders), max(folders)
@@ -198,7 +198,7 @@ class Tables:
 
 
 class _TableStates:
-    """What one process knows of the existence of tables."""
+    """Which tables exist, as far as one process knows."""
 
     def __init__(self) -> None:
         self.lock = Lock()

@@ -4,44 +4,44 @@
     number.create_if_absent(0)
     after = number.change(lambda now: now + 10).value      # again and again until no other writer came between
 
-Tables keep bytes; a typed key joins table, key and codec. What it gives is a *versioned value*: the record, and which
-version of its key it was. Of three kinds of keys there are two kinds of writes:
+Tables store bytes; a typed key joins table, key and codec. It returns a *versioned value*: the record, and the version
+of the key that held it. There are three kinds of keys and two kinds of writes:
 
-    | kind      | written by                              | who comes second                                         |
+    | kind      | written by                              | the second of two concurrent writers                     |
     |-----------|-----------------------------------------|----------------------------------------------------------|
-    | immutable | `create_if_absent`                      | gets what stands there: it follows from other keys       |
-    | versioned | `change`, `write`                       | decides again on what stands there, or is refused        |
+    | immutable | `create_if_absent`                      | gets the stored record: it follows from other keys       |
+    | versioned | `change`, `write`                       | decides again on the stored record, or is refused        |
     | deletable | `create_if_absent` or `change`, `delete`| likewise                                                 |
 
-A versioned record may become immutable by growing full (a chunk of history): `is_final` tells so.
+A versioned record may become immutable when it is full (a chunk of history): `is_final` decides that.
 
-**Changing.** There is one loop for all changes, `Table.rewrite`, with one set of rules. A conflict is followed by
-another attempt on what stands there by then, after a pause and within `RetrySettings.attempts`; what was read while the
-write was settled saves a request. A lost reply is no failure: where the key tells what became of the write, that is the
-result; where nobody can tell, the change is asked again and recognises its own work. If that attempt fails too, the
-error is AmbiguousWrite and says that the write may have happened.
+**Changing.** One loop makes all changes, `Table.rewrite`, with one set of rules. After a conflict it pauses, and tries
+again on the value that is stored by then, at most `RetrySettings.attempts` times. A value that was read while the write
+was settled saves a request. A lost reply is no failure. If the key shows the outcome of the write, that outcome is the
+result. If it does not, the loop calls the change again, and the change recognises its own work. If that attempt fails
+too, the error is AmbiguousWrite and says that the write may have happened.
 
-**Keeping.** With a `RecordCache`, records are decoded once, however many ask, and kept within one bound of bytes:
+**Keeping.** With a `RecordCache`, records are decoded once for all readers, and kept within one bound of bytes:
 
-    | record                                       | asked again                                                    |
+    | record                                       | read again                                                     |
     |----------------------------------------------|----------------------------------------------------------------|
     | final: an epoch, a full chunk, a leaf, ...   | never                                                          |
-    | growing: a chunk that is not full            | unless it tells enough already; on condition that it changed:  |
-    |                                              | no body comes and nothing is decoded if not                    |
+    | growing: a chunk that is not full            | unless the kept one is enough; on condition that it changed:   |
+    |                                              | if not, no body is sent and nothing is decoded                 |
     | changing: `is_final` is `never`              | each time, on that condition                                   |
 
-What this process writes is kept as well. Who asks for a final or growing record that is being read waits for that read.
-It may have begun before the question, so that what it did not find, or not far enough, may stand there by now: then the
-one who waited asks once more. Errors go to all who wait, and are not kept; but a reader that is killed takes nobody
-along. Some final records are erased: `erase` and `forget_table` drop them, and what a read or a write brings that began
-before. Erased by another process, a record may still be given out here. Records are known by table and key: a table
-that may be made anew has a unique id in its name.
+The cache also keeps records that this process writes. If a final or growing record is being read, a second reader waits
+for that read. The read may have begun before the second reader's call; if it found no record, or not enough of one, the
+second reader reads once more. Errors are raised in all waiting readers, and are not kept; the death of a reading thread
+does not fail the others. `erase` and `forget_table` drop final records, and also the results of reads and writes that
+began earlier. If another process erases a record, this cache may still return it. Records are identified by table and
+key: a table that may be created again has a unique id in its name.
 
-**Counters** are keys that hold the next id that nobody has. A process that needs ids raises a counter by a whole block
-and gives them out from memory (`IdBlocks`); when it dies the rest of its block is lost, which costs nothing: ids are
-63 bits long. A process that is forked has no ids until it takes a block of its own: those in memory are its parent's.
-A counter is made once and never anew: one that is not there was deleted, and one that is not above an id in use was put
-back from an older version. Both are errors, because the ids that they would give belong to somebody (`check_counter`).
+**Counters** are keys that hold the next free id. A process that needs ids raises a counter by a whole block and
+allocates ids from memory (`IdBlocks`). When the process dies, the rest of its block is lost, which costs nothing: ids
+are 63 bits long. A forked process has no ids until it takes its own block: those in memory belong to its parent.
+A counter is created once and never again. A missing counter was deleted; a counter that is not above an id in use was
+restored from an older version. Both are errors, because their next ids are already in use (`check_counter`).
 """
 
 from __future__ import annotations
@@ -70,28 +70,28 @@ VersionId: TypeAlias = tuple[int, bytes]
 """Sequence number and nonce."""
 
 WentBack: TypeAlias = Callable[[str, VersionId, VersionId | None], AccelError]
-"""Makes an error of a key, the version that was seen there, and the one that stands there now."""
+"""Returns an error for a key, the version that was seen there, and the version that is there now."""
 
 RECORD_OVERHEAD_BYTES: Final = 1_100
-"""What a kept record takes besides itself: its version, its place, its rows in the maps. Measured, rounded up."""
+"""Memory of a kept record besides itself: its version, its place, its rows in the maps. Measured, rounded up."""
 
 
 def always(_: object) -> bool:
-    """Of records that are never written again."""
+    """For records that are never written again."""
     return True
 
 
 def never(_: object) -> bool:
-    """Of records that may change, and of questions that only the newest version answers."""
+    """For records that may change, and for reads that need the newest version."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class Inspected(Generic[T]):
-    """What stands at a key, whether it can be read or not.
+    """The content of a key, whether it can be read or not.
 
     Args:
-        etag: of the bytes; empty = nothing stands there.
+        etag: of the bytes; empty = the key is missing.
         seen: the record, if it can be read.
         error: why it cannot.
     """
@@ -102,17 +102,17 @@ class Inspected(Generic[T]):
 
     @property
     def value(self) -> T | None:
-        """The record; None if there is none that can be read."""
+        """The record; None if the key holds no readable record."""
         return None if self.seen is None else self.seen.value
 
     @property
     def is_missing(self) -> bool:
-        """Whether nothing stands there."""
+        """Whether the key is missing."""
         return not self.etag
 
     @property
     def is_newer(self) -> bool:
-        """Whether a newer release wrote it, as far as its bytes tell."""
+        """Whether a newer release wrote it, as far as its bytes show."""
         return isinstance(self.error, FormatTooNew)
 
 
@@ -125,8 +125,8 @@ class TypedKey(Generic[T]):
         codec: turns records into bytes and back.
         is_final: whether a record is never written again, so that it may be kept for ever.
         cache: keeps records decoded; None = they are read and decoded each time.
-        went_back: makes the error for a key that holds an earlier version than one that was seen, or one of another
-            history, or none; None = that is not checked.
+        went_back: returns the error for a key that holds no version, one of another history, or one that is earlier
+            than a version already seen; None = that is not checked.
     """
 
     def __init__(
@@ -158,10 +158,10 @@ class TypedKey(Generic[T]):
     # Reading
 
     def read(self, enough: Callable[[T], bool] = never) -> Versioned[T] | None:
-        """What stands there; None if nothing does. One request, none for a final record in the cache.
+        """Return the record; None if there is none. One request, none for a final record in the cache.
 
         Args:
-            enough: whether a record that may still grow tells what is asked for: then a kept one is given as it is.
+            enough: whether a record that may still grow is sufficient: then a kept record is returned without a read.
 
         Raises:
             TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
@@ -171,10 +171,10 @@ class TypedKey(Generic[T]):
         return self._cache.read_changing(self) if self._is_final is never else self._cache.read(self, enough)
 
     def get(self) -> Versioned[T]:
-        """The same where something must stand.
+        """Return the record, which must exist.
 
         Raises:
-            DataNotFound: nothing does; and as `read`.
+            DataNotFound: it does not; and as `read`.
         """
         seen = self.read()
         if seen is None:
@@ -182,10 +182,11 @@ class TypedKey(Generic[T]):
         return seen
 
     def read_newer(self, seen: Versioned[T]) -> Versioned[T]:
-        """What stands there now; the same object if nothing changed, and then no body was sent. One request.
+        """Return the record of now; `seen` itself if it did not change, and then no body is sent. One request.
 
         Raises:
-            DataNotFound: nothing; or what `went_back` makes, for this and for an earlier version. And as `read`.
+            DataNotFound: there is none. `went_back`, if given, returns the error for this and for an earlier version.
+            And as `read`.
         """
         try:
             entry = self._table.get_if_newer(self.key, seen.version)
@@ -195,11 +196,11 @@ class TypedKey(Generic[T]):
         return seen if entry is None else self._decoded(entry, seen)
 
     def has(self, enough: Callable[[T], bool] = never) -> bool:
-        """Whether reading it needs neither a request nor decoding."""
+        """Whether a read needs neither a request nor decoding."""
         return self._cache is not None and self._cache.has(self, enough)
 
     def fetch(self, known: Versioned[T] | None) -> Versioned[T] | None:
-        """Read past the cache; None if nothing stands there. One request at most; no body if `known` still stands."""
+        """Read past the cache; None if the key is missing. At most one request; no body if `known` is still current."""
         if known is None:
             entry = self._table.find(self.key)
             return None if entry is None else self._decoded(entry)
@@ -214,7 +215,7 @@ class TypedKey(Generic[T]):
     # Writing
 
     def create_if_absent(self, value: T) -> Versioned[T]:
-        """Write a record where there is none; gives what stands there afterwards, this one or another's. One request.
+        """Write a record where there is none; return the stored record, this one or another writer's. One request.
 
         Raises:
             TableMissing, AmbiguousWrite, StoreError: as their classes say.
@@ -232,30 +233,30 @@ class TypedKey(Generic[T]):
         """Write a record over the one that was seen. One request.
 
         Raises:
-            DataConflict: another one stands there by now.
+            DataConflict: another record is stored by now.
             DataNotFound: it was deleted.
-            AmbiguousWrite: the reply was lost, and what stands there does not tell.
+            AmbiguousWrite: the reply was lost, and the stored record does not show the outcome.
         """
         data, ticket = self._codec.encode(value), self._ticket()
         version = self._table.update(self.key, data, seen.version, final=self._is_final(value))
         return self._keep(Versioned(value, version), ticket)
 
     def change(self, change: Callable[[T | None], T | None], *, seen: Versioned[T] | None = None) -> Versioned[T]:
-        """Write what follows from what stands there, again until no other writer comes between. Two requests.
+        """Replace the stored record by its successor; repeat until no other writer interferes. Two requests.
 
         Args:
-            change: gives the successor of a record (None: there is none), or None where nothing is to be done. May be
-                called many times, so it must recognise its own work. What it raises goes to the caller.
-            seen: what the caller saw last; tried first, so that nothing is read if it still stands.
+            change: returns the successor of a record (None: there is none), or None if nothing is to be done. It may
+                be called many times, so it must recognise its own work. Its errors are raised to the caller.
+            seen: the version that the caller saw last; tried first, so that nothing is read if it is still current.
 
         Returns:
-            What stands there now: `seen` itself if nothing was to be done about it.
+            The stored record of now: `seen` itself if nothing was to be done.
 
         Raises:
-            DataNotFound: nothing is there, and nothing came of it.
+            DataNotFound: there is no record, and `change` returned None.
             DataConflict: too many lost races.
             AmbiguousWrite: it may have been written; the module has the rule.
-            What `went_back` makes: a version earlier than `seen` stands there; nothing was written.
+            The error of `went_back`: the stored version is earlier than `seen`; nothing was written.
         """
         now = seen if seen is not None or self._cache is None else self.read()
         if seen is None and self._cache is None:
@@ -281,13 +282,13 @@ class TypedKey(Generic[T]):
         return self._keep(Versioned(changed, written.version), ticket)
 
     def delete(self, seen: Versioned[T] | None = None) -> None:
-        """Delete what stands there, by a tombstone; not for final records. Nothing there counts as deleted.
+        """Delete the record by a tombstone; not for final records. A missing key counts as deleted.
 
         Args:
-            seen: what may be deleted; None = whatever stands there.
+            seen: the version that may be deleted; None = any version.
 
         Raises:
-            DataConflict: another record stands there.
+            DataConflict: another record is stored.
         """
         try:
             self._table.delete(self.key, None if seen is None else seen.version)
@@ -304,7 +305,7 @@ class TypedKey(Generic[T]):
     # Damaged keys
 
     def inspect(self) -> Inspected[T]:
-        """What stands there, past all caches, damaged or not. One request.
+        """Return the content of the key, past all caches, damaged or not. One request.
 
         Raises:
             TableMissing, StoreError: as their classes say.
@@ -324,10 +325,10 @@ class TypedKey(Generic[T]):
 
         Args:
             value: the record; None = a tombstone.
-            found: what is replaced, and nothing else is.
+            found: the content that may be replaced.
 
         Raises:
-            DataExists, DataConflict, DataNotFound: something else stands there by now.
+            DataExists, DataConflict, DataNotFound: the key holds something else by now.
             AmbiguousWrite, StoreError: as their classes say.
         """
         data = None if value is None else self._codec.encode(value)
@@ -378,13 +379,13 @@ class RecordStats:
     """Counts since the start, and what is kept now.
 
     Args:
-        loads: reads of a table that this process made, those that failed included.
-        failed: those.
-        waits: questions that waited for a read that was under way.
-        hits: questions that were answered from memory, without a request and without decoding.
-        kept_records: how many records are kept.
-        kept_bytes: what they take.
-        kept_bytes_max: what they may take.
+        loads: reads of tables by this process, failed reads included.
+        failed: failed reads.
+        waits: calls that waited for a read that was under way.
+        hits: calls that were answered from memory, without a request and without decoding.
+        kept_records: number of records that are kept.
+        kept_bytes: memory of these records.
+        kept_bytes_max: bound on this memory.
     """
 
     loads: int
@@ -400,7 +401,7 @@ class RecordCache:
     """Records of typed keys, decoded. Threads: any. No lock is held over a request.
 
     Args:
-        size_bytes_max: bound on what is kept; least recently used records go. 0 = nothing is kept.
+        size_bytes_max: bound on the kept bytes; least recently used records are dropped. 0 = nothing is kept.
         size_of: bytes of memory that a record takes.
     """
 
@@ -410,14 +411,14 @@ class RecordCache:
         )
 
     def read(self, source: TypedKey[T], enough: Callable[[T], bool] = never) -> Versioned[T] | None:
-        """A record that is final, or grows until it is; None if there is none.
+        """Return a record that is final, or grows until it is; None if there is none.
 
-        One request at most, and one more of another thread's that is waited for; none if it is kept and final, or
+        At most one request, and one wait for a request of another thread; none if the record is kept and is final or
         enough.
 
         Args:
             source: its key.
-            enough: whether a record that may grow further tells what is asked for. Quick.
+            enough: whether a record that may grow further is sufficient. Quick.
 
         Raises:
             TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
@@ -438,11 +439,11 @@ class RecordCache:
             is_late = True
 
     def cache_stats(self) -> CacheStats:
-        """What is kept, and how it fared."""
+        """Counts of the cache: kept records, hits and misses."""
         return self._loads.cache_stats()
 
     def read_changing(self, source: TypedKey[T]) -> Versioned[T] | None:
-        """A record that may be written over; None if there is none. One request, without a body if it stands still.
+        """Return a record that may be overwritten; None if there is none. One request, no body if it is unchanged.
 
         Raises:
             TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
@@ -460,23 +461,23 @@ class RecordCache:
         return _suiting(enough)(self._loads.peek(_place(source)))
 
     def final(self, source: TypedKey[T]) -> Versioned[T] | None:
-        """A record that is kept and final, if there is one."""
+        """The record if it is kept and final; otherwise None."""
         return cast("Versioned[T] | None", self._loads.peek(_place(source))) if self.has(source) else None
 
     def ticket(self) -> int:
-        """To be taken before a write whose record is kept."""
+        """Return a ticket; a writer takes it before a write whose record is kept."""
         return self._loads.ticket()
 
     def keep(self, source: TypedKey[T], written: Versioned[T], ticket: int) -> None:
-        """Keep what was written, unless something was forgotten since the ticket was taken."""
+        """Keep a written record, unless a record was dropped since the ticket was taken."""
         self._loads.keep(_place(source), cast("Versioned[object]", written), ticket)
 
     def forget(self, table: str, key: str) -> None:
-        """Drop a record: after it was erased, before anybody is told so."""
+        """Drop a record: after it was erased, before `erase` returns."""
         self._loads.forget((table, key))
 
     def forget_table(self, table: str) -> None:
-        """Drop all records of a table: likewise. O(everything that is kept)."""
+        """Drop all records of a table, likewise. O(all kept records)."""
         self._loads.forget_all(lambda place: place[0] == table)
 
     def stats(self) -> RecordStats:
@@ -509,9 +510,9 @@ def _suiting(enough: Callable[[T], bool]) -> Callable[[Versioned[object] | None]
 
 
 def _concerns_all(error: BaseException, *, is_late: bool) -> bool:
-    """Whether the error of a read is one for those as well who joined it; otherwise they read for themselves.
+    """Whether the error of a read is raised in the waiting threads too; otherwise they read for themselves.
 
-    It is not if only the reading thread was killed or cancelled; nor if it found nothing, at a time before they asked.
+    It is not if only the reading thread was killed or cancelled, nor if the key was missing before they called.
     """
     if not isinstance(error, Exception) or isinstance(error, CancelledError):
         return False
@@ -524,16 +525,16 @@ IDS_AT_ONCE_MAX: Final = 1 << 20
 
 
 def check_counter(now: int | None, highest_id: int, where: str, damaged: Callable[[str], AccelError]) -> int:
-    """The next id that nobody has, by a counter that was read after the ids in use.
+    """The next free id, by a counter that was read after the ids in use.
 
     Args:
-        now: what the counter says; None = it is not there.
+        now: the counter's number; None = the counter is missing.
         highest_id: the highest id in use that was seen; -1 = none was.
         where: the counter, for errors.
-        damaged: makes the error.
+        damaged: returns the error.
 
     Raises:
-        What `damaged` makes: there is no counter, or it is not above an id in use.
+        The error of `damaged`: there is no counter, or it is not above an id in use.
     """
     if now is None:
         raise damaged(f"expected a counter in {where}, found none: it was deleted")
@@ -544,7 +545,7 @@ def check_counter(now: int | None, highest_id: int, where: str, damaged: Callabl
 
 
 class _Free:
-    """What one process knows: the ids that it has taken and not given out, and the highest in use that it has seen."""
+    """The ids that one process has taken and not yet allocated, and the highest id in use that it has seen."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -557,8 +558,8 @@ class IdBlocks:
 
     Args:
         counter: the counter.
-        block: how many ids one write takes at least.
-        damaged: makes the error for a counter that is gone, or is not above the ids in use.
+        block: smallest number of ids that one write takes.
+        damaged: returns the error for a counter that is missing, or is not above the ids in use.
     """
 
     def __init__(self, counter: TypedKey[int], block: int, damaged: Callable[[str], AccelError]) -> None:
@@ -568,15 +569,15 @@ class IdBlocks:
         self._free = PerProcess("ids", _Free)
 
     def note(self, highest_id: int) -> None:
-        """Take notice of an id in use: a counter that is not above it is refused from now on."""
+        """Record an id in use: a counter that is not above it is refused from now on."""
         with (free := self._free()).lock:
             free.highest_id = max(free.highest_id, highest_id)
 
     def refuse_lost(self) -> None:
-        """Look whether the counter is there, and above the ids in use that were seen. One request.
+        """Check that the counter exists and is above the ids in use that were seen. One request.
 
         Raises:
-            What `damaged` makes: it is not.
+            The error of `damaged`: it is not.
             StoreError, TableError, CorruptObject, FormatTooNew: it cannot be read.
         """
         highest_id = self._highest_id()
@@ -584,11 +585,11 @@ class IdBlocks:
         check_counter(None if seen is None else seen.value, highest_id, self._counter.where, self._damaged)
 
     def take(self, count: int = 1) -> list[int]:
-        """A number of new ids, ascending. No request while the block lasts, else two.
+        """Return `count` new ids, ascending. No request while the block lasts, else two.
 
         Raises:
             ValueError: a count below 1, or above 1,048,576.
-            What `damaged` makes: the counter was deleted, or is not above the ids in use that were seen.
+            The error of `damaged`: the counter was deleted, or is not above the ids in use that were seen.
             StoreError, TableError: the counter could not be raised.
         """
         if not 1 <= count <= IDS_AT_ONCE_MAX:
@@ -602,7 +603,7 @@ class IdBlocks:
                 free.blocks.append(block)
 
     def free_now(self) -> int:
-        """How many ids can be given out without a request."""
+        """Number of ids that can be allocated without a request."""
         with (free := self._free()).lock:
             return max((len(block) for block in free.blocks), default=0)
 
@@ -621,7 +622,7 @@ class IdBlocks:
     def _allocate(self, count: int) -> range:
         highest_id = self._highest_id()
 
-        # Asked again after a lost reply it takes another block: the first one is burnt, which is fine.
+        # Called again after a lost reply, it takes another block: the first block is lost, which costs nothing.
         def raised(now: int | None) -> int:
             return check_counter(now, highest_id, self._counter.where, self._damaged) + count
 
