@@ -1,24 +1,24 @@
-"""Where objects lie in a bucket: the one module that knows how their keys are made.
+"""The keys of all objects in a bucket; no other module builds or parses keys.
 
     <prefix>/<reversed hex id>/<namespace>/<id>         a2000000/_kafka_rZdE0DjZSrqy96PXrMUZVw/42
 
-The hexadecimal digits of the id (at least eight of them) are reversed, so that ids given out one after another differ
-in the first characters of the key: a store that divides its keys by prefix then spreads the load. The namespace keeps
-the objects of two clusters in one bucket apart; the prefix is ours, for buckets that hold other things besides.
+The hexadecimal digits of the id (at least eight of them) are reversed, so that consecutive ids differ in the first
+characters of the key: a store that divides its keys by prefix then spreads the load. The namespace separates the
+objects of two clusters in one bucket. The prefix is an addition of Accel, for buckets that also hold other data.
 
-What is not an object lies below ``<prefix>/accel/``; the prefix itself is put in front where the store is opened
-(`PrefixedStore`), so that the constants below are whole keys:
+All other keys are below ``<prefix>/accel/``; `PrefixedStore` adds the prefix when the store is opened, so the constants
+below are whole keys:
 
     accel/format                      what the bucket is: the format record
     accel/tables/<table>/<key>        versioned tables; table and key percent-encoded, as below
     accel/tables/<table>/!table       a table's marker: without it there is no table
-    accel/probe/<nonce>               what finds out how the endpoint treats conditional writes; gone at once
-    accel/journal/...                 what the collector deleted, and why
+    accel/probe/<nonce>               the probe of the endpoint's conditional writes; deleted at once
+    accel/journal/...                 the collector's deletions and their reasons
     accel/time/<stream id>/<record>   part of a segment's time index; number of its first record as 20 decimal digits
     accel/transactions/<stream's unique id>/<transaction id>     data of a transaction that is to be committed
-    accel/transactions/node-<n>/<session's epoch>         what the node is merging right now; the epoch as 20 digits
+    accel/transactions/node-<n>/<session's epoch>         transactions that the node merges now; epoch as 20 digits
     accel/hints/<kind>/node-<n>/root                      the root of a node's filter packs or index snapshots
-    accel/hints/<kind>/node-<n>/<generation>/<name>       what roots name; the generation as 20 decimal digits
+    accel/hints/<kind>/node-<n>/<generation>/<name>       files that roots name; the generation as 20 decimal digits
     accel/hints/<kind>/node-<n>/<generation>/root         a copy of the root of that generation
 
 Hints (docs/reference/hints.md) may be deleted at any time; their kinds are "packs" and "snapshots".
@@ -30,14 +30,14 @@ The names of a table and of a key in it become one segment of an S3 key each:
     table "größe", key "a.b"  accel/tables/gr%C3%B6%C3%9Fe/a%2Eb
 
 Every UTF-8 byte but the ASCII letters, the digits, "-", "_" and "~" becomes "%" and two upper-case hexadecimal digits.
-What follows from that:
+Consequences:
 
-- two pairs of names never meet in one key, since an encoded name has no slash;
-- "." and ".." do not come up, which clients and file systems bend into other paths (the dot is encoded like the rest);
+- two pairs of names never have the same key, since an encoded name has no slash;
+- no segment is "." or "..", which clients and file systems resolve to other paths (the dot is encoded too);
 - a prefix of a name is encoded to a prefix of the encoded name, so listing by prefix works on either;
-- "!" never comes up, which leaves "!table" for the marker of the table itself.
+- no encoded name contains "!", so "!table" is free for the marker of the table itself.
 
-A listing goes by encoded names: letters and digits in ASCII order among themselves, everything encoded before them.
+A listing is in the order of encoded names: letters and digits in ASCII order, and every encoded byte before them.
 Numbers in names sort only if they are padded with zeros.
 """
 
@@ -54,31 +54,31 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 ACCEL_PREFIX = "accel/"
-"""What all keys begin with but those of objects."""
+"""The beginning of all keys but the keys of objects."""
 
 FORMAT_KEY = "accel/format"
-"""Where the format record lies."""
+"""The key of the format record."""
 
 TABLES_PREFIX = "accel/tables/"
-"""What the keys of all tables begin with."""
+"""The beginning of the keys of all tables."""
 
 TABLE_MARKER = "!table"
 """Last segment of a marker's key. No encoded name has a "!", and it sorts before all of them."""
 
 PROBE_PREFIX = "accel/probe/"
-"""Where conditional writes are tried out."""
+"""The beginning of the keys for probes of conditional writes."""
 
 JOURNAL_PREFIX = "accel/journal/"
-"""Where it is written down what was deleted."""
+"""The beginning of the keys of the collector's journal."""
 
 TIMES_PREFIX = "accel/time/"
-"""What the keys of all parts of time indexes begin with."""
+"""The beginning of the keys of all parts of time indexes."""
 
 TRANSACTIONS_PREFIX = "accel/transactions/"
-"""What the keys of transactions' data begin with."""
+"""The beginning of the keys of transactions' data."""
 
 HINTS_PREFIX = "accel/hints/"
-"""What the keys of all hints begin with."""
+"""The beginning of the keys of all hints."""
 
 HINT_ROOT_NAME = "root"
 """Last segment of the keys of roots."""
@@ -99,7 +99,7 @@ _DIGITS = 20
 
 
 def check_namespace(namespace: str) -> None:
-    """Do nothing for a name that can stand in every object's key, and be shown as it is.
+    """Refuse a name that cannot be part of an object's key, or has unprintable characters.
 
     Raises:
         NameRefused: no path element: empty, with a slash, "." or ".."; more than 255 UTF-8 bytes; or characters that
@@ -149,7 +149,7 @@ def decode_name(encoded: str) -> str:
     'stream/42.a'
 
     Raises:
-        ValueError: not what `encode_name` makes of any name.
+        ValueError: no name is encoded to this segment.
     """
     if len(encoded) > KEY_SIZE_BYTES_MAX or not _ENCODED.fullmatch(encoded):
         raise ValueError(f"expected an encoded name, found {shortened(encoded)!r}")
@@ -160,17 +160,17 @@ def decode_name(encoded: str) -> str:
 
 
 def table_folder(prefix: str, table: str) -> str:
-    """What all keys of a table begin with."""
+    """The beginning of all keys of a table."""
     return f"{prefix}{encode_name(table)}/"
 
 
 def marker_key(folder: str) -> str:
-    """Where the marker of a table lies."""
+    """The key of a table's marker."""
     return checked_key(folder + TABLE_MARKER)
 
 
 def value_key(folder: str, key: str) -> str:
-    """Where the value of a key lies.
+    """The store key of a table key's value.
 
     Raises:
         ValueError: as for `encode_name`, or more than 1,024 bytes in all.
@@ -179,7 +179,7 @@ def value_key(folder: str, key: str) -> str:
 
 
 def place_of(store_key: str, root: str) -> str:
-    """What a value's checksum binds it to: its key without what all keys of the bucket's tables begin with.
+    """The place that a value's checksum contains: its key without the beginning that all tables' keys share.
 
     >>> place_of("accel/tables/owners/stream%2F7", "accel/tables/")
     'owners/stream%2F7'
@@ -201,21 +201,21 @@ def checked_key(store_key: str) -> str:
 
 
 class HintKind(StrEnum):
-    """What a hint is; the text is a segment of its keys."""
+    """The kind of a hint; the text is a segment of its keys."""
 
     PACKS = "packs"
     SNAPSHOTS = "snapshots"
 
 
 class HintFile(NamedTuple):
-    """What the key of an object below a node's hints says."""
+    """The parts of a key of a node's hints."""
 
     generation: int
     name: str
 
 
 def hint_node_prefix(kind: HintKind, node_id: int) -> str:
-    """What the keys of a node's hints of one kind begin with.
+    """The beginning of the keys of a node's hints of one kind.
 
     >>> hint_node_prefix(HintKind.PACKS, 7)
     'accel/hints/packs/node-7/'
@@ -228,7 +228,7 @@ def hint_node_prefix(kind: HintKind, node_id: int) -> str:
 
 
 def hint_root_key(kind: HintKind, node_id: int) -> str:
-    """Where the root of a node's hints lies.
+    """The key of the root of a node's hints.
 
     >>> hint_root_key(HintKind.SNAPSHOTS, 7)
     'accel/hints/snapshots/node-7/root'
@@ -237,7 +237,7 @@ def hint_root_key(kind: HintKind, node_id: int) -> str:
 
 
 def hint_file_key(kind: HintKind, node_id: int, generation: int, name: str) -> str:
-    """Where an object of one generation of a node's hints lies.
+    """The key of an object of one generation of a node's hints.
 
     >>> hint_file_key(HintKind.PACKS, 7, 1700000000000, "filters-0-00000")
     'accel/hints/packs/node-7/00000001700000000000/filters-0-00000'
@@ -253,7 +253,7 @@ def hint_file_key(kind: HintKind, node_id: int, generation: int, name: str) -> s
 
 
 def parse_hint_file_key(kind: HintKind, node_id: int, key: str) -> HintFile | None:
-    """Generation and name of what lies at this key, or None for a key that ``hint_file_key`` does not make.
+    """Generation and name of the object at this key, or None for a key that ``hint_file_key`` never returns.
 
     >>> parse_hint_file_key(HintKind.PACKS, 7, "accel/hints/packs/node-7/00000000000000000012/root")
     HintFile(generation=12, name='root')
@@ -266,7 +266,7 @@ def parse_hint_file_key(kind: HintKind, node_id: int, key: str) -> HintFile | No
 
 
 def time_part_prefix(stream_id: int) -> str:
-    """What the keys of the parts of a segment's time index begin with; the segment is kept as that stream.
+    """The beginning of the keys of a segment's time index; the stream holds the segment's data.
 
     >>> time_part_prefix(7)
     'accel/time/7/'
@@ -279,7 +279,7 @@ def time_part_prefix(stream_id: int) -> str:
 
 
 def time_part_key(stream_id: int, first_record: int) -> str:
-    """Where the part of a time index lies that begins with a record; listed in the order of the records.
+    """The key of the part of a time index that begins with a record; keys are in the order of the records.
 
     >>> time_part_key(7, 65536)
     'accel/time/7/00000000000000065536'
@@ -294,7 +294,7 @@ def time_part_key(stream_id: int, first_record: int) -> str:
 
 
 def parse_time_part_key(stream_id: int, key: str) -> int | None:
-    """The first record of the part at this key, or None for a key that ``time_part_key`` does not make.
+    """The first record of the part at this key, or None for a key that ``time_part_key`` never returns.
 
     >>> parse_time_part_key(7, "accel/time/7/00000000000000065536")
     65536
@@ -304,7 +304,7 @@ def parse_time_part_key(stream_id: int, key: str) -> int | None:
 
 
 def number_table_key(stream_id: int, end: int) -> str:
-    """Where the table of writers' numbers lies that a segment had at an offset; beside the parts of its time index.
+    """The key of a segment's table of writers' numbers at an offset; beside the parts of its time index.
 
     >>> number_table_key(7, 100)
     'accel/time/7/writers-00000000000000000100'
@@ -319,7 +319,7 @@ def number_table_key(stream_id: int, end: int) -> str:
 
 
 def number_tables_prefix(stream_id: int) -> str:
-    """What the keys of the tables of a segment begin with; listed in the order of the offsets.
+    """The beginning of the keys of a segment's tables of numbers; keys are in the order of the offsets.
 
     >>> number_tables_prefix(7)
     'accel/time/7/writers-'
@@ -331,7 +331,7 @@ def number_tables_prefix(stream_id: int) -> str:
 
 
 def transaction_key(stream_unique_id: UUID, transaction_id: UUID) -> str:
-    """Where the data of a transaction lies that is to be committed.
+    """The key of the data of a transaction that is to be committed.
 
     >>> from uuid import UUID
     >>> transaction_key(UUID(int=7), UUID(int=1))
@@ -343,7 +343,7 @@ def transaction_key(stream_unique_id: UUID, transaction_id: UUID) -> str:
 
 
 def merging_prefix(node_id: int) -> str:
-    """What the keys begin with that tell what sessions of a node are, or were, merging.
+    """The beginning of the keys of the transactions that sessions of a node merge, or merged.
 
     >>> merging_prefix(4)
     'accel/transactions/node-4/'
@@ -356,7 +356,7 @@ def merging_prefix(node_id: int) -> str:
 
 
 def merging_key(node_id: int, epoch: int) -> str:
-    """Where it stands which transactions a session of a node is merging; at most one at a time.
+    """The key of the record of transactions that a session of a node merges; at most one at a time.
 
     >>> merging_key(4, 2)
     'accel/transactions/node-4/00000000000000000002'
@@ -375,7 +375,7 @@ class ObjectLayout:
     """Object ids to keys and back. Threads: immutable.
 
     Args:
-        prefix: what all keys begin with, without a slash at either end; empty for none.
+        prefix: the beginning of all keys, without a slash at either end; empty for none.
         namespace: the cluster's name in the bucket, one path element; brokers use ``_kafka_`` and the cluster id.
 
     Raises:
@@ -406,13 +406,13 @@ class ObjectLayout:
         return f"{self._start}{_scattered(object_id)}/{self.namespace}/{object_id}"
 
     def is_immutable(self, key: str) -> bool:
-        """Whether what lies there never changes: an object, or a file of a hint (their roots are replaced)."""
+        """Whether the content of a key never changes: an object, or a file of a hint (their roots are replaced)."""
         if key.startswith(HINTS_PREFIX):
             return not key.endswith(f"/{HINT_ROOT_NAME}")
         return self.parse_object_key(key) is not None
 
     def parse_object_key(self, key: str) -> int | None:
-        """The id of the object at this key, or None for a key that ``object_key`` does not make.
+        """The id of the object at this key, or None for a key that ``object_key`` never returns.
 
         >>> ObjectLayout().parse_object_key("a2000000/DEFAULT/42")
         42
@@ -435,7 +435,7 @@ def _check_number(what: str, number: int) -> None:
 
 
 def _number(digits: str) -> int | None:
-    """The number that digits say, however many zeros lead it; None if they are none, or say more than 64 bits."""
+    """The number of these digits, with any number of leading zeros; None if invalid, or larger than 64 bits."""
     if not 0 < len(digits) <= _DIGITS or not (digits.isascii() and digits.isdigit()):
         return None
     number = int(digits)

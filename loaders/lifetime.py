@@ -1,19 +1,19 @@
-"""How long things may be used, and in which process: what a fork leaves behind, and what closing ends.
+"""Lifetimes of objects: in which process an object may be used, and until when; the effects of fork and close.
 
-A fork copies the memory of a process, and of its threads only the one that forks. In the child a lock that another
-thread held is never released, a pool has no threads, a load that was under way never ends, and connections are those
-of the parent. Ids and sessions exist twice. So
+A fork copies the memory of a process, but only the forking thread. In the child a lock that another thread held is
+never released, a pool has no threads, a load that was under way never ends, and connections belong to the parent. Ids
+and sessions exist twice. So
 
-| what                                                | in another process                           | by             |
+| objects                                             | in another process                           | by             |
 |-----------------------------------------------------|----------------------------------------------|----------------|
-| clients, caches, pools, loads under way, free ids   | is made anew when it is first used there     | `PerProcess`   |
-| numbers and dicts that one statement changes        | goes on as a copy, behind a lock of its own  | `ProcessLock`  |
-| sessions, writers, uploads, readers with a position | refuses with `WrongProcess`                  | `Lifetime`     |
+| clients, caches, pools, loads under way, free ids   | are created again at their first use         | `PerProcess`   |
+| numbers and dicts that one statement changes        | continue as a copy, behind a separate lock   | `ProcessLock`  |
+| sessions, writers, uploads, readers with a position | refuse with `WrongProcess`                   | `Lifetime`     |
 
-The process id is looked at before a lock is taken. It tells processes of one machine apart: a machine that is cloned
-while it runs has the same one, and there only conditional writes decide (docs/operations/operations.md, "Processes").
+The process id is read before a lock is taken. It distinguishes processes of one machine. A machine that is cloned while
+it runs has the same id; there only conditional writes decide (docs/operations/operations.md, "Processes").
 
-What was made for the parent is kept in the child, unused: to let go of it would run destructors over its sockets.
+The child keeps the parent's objects, unused: to release them would run destructors over their sockets.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ ProcessId = Callable[[], int]
 
 
 class PerProcess(Generic[T]):
-    """A value of which each process makes its own. Threads: any; it takes no lock.
+    """A value that each process creates for itself. Threads: any; it takes no lock.
 
     Args:
-        what: it belongs to, for errors.
-        make: makes it: now, and in another process when it is first asked for there. Two threads that ask at the same
-            time may both make one; all get the same.
-        process_id: of the process that asks.
+        what: the owner of the value, for errors.
+        make: creates the value: now, and in another process at its first use there. Two concurrent threads may both
+            create a value; all threads get the same one.
+        process_id: of the calling process.
     """
 
     def __init__(self, what: str, make: Callable[[], T], process_id: ProcessId = os.getpid) -> None:
@@ -53,7 +53,7 @@ class PerProcess(Generic[T]):
         self._made: dict[int, T] = {process_id(): make()}
 
     def __call__(self) -> T:
-        """That of this process."""
+        """The value of this process."""
         process_id = self._process_id()
         try:
             return self._made[process_id]
@@ -61,7 +61,7 @@ class PerProcess(Generic[T]):
             return self._made.setdefault(process_id, self._make())
 
     def here(self) -> T | None:
-        """That of this process if it was made."""
+        """The value of this process; None if it was not created yet."""
         return self._made.get(self._process_id())
 
     def __reduce__(self) -> NoReturn:
@@ -75,11 +75,11 @@ class ProcessLock:
         self._lock = PerProcess("a lock", Lock)
 
     def acquire(self, *, blocking: bool = True) -> bool:
-        """As that of a lock; says whether it has it."""
+        """As `threading.Lock.acquire`; returns whether the lock was acquired."""
         return self._lock().acquire(blocking)
 
     def release(self) -> None:
-        """As that of a lock."""
+        """As `threading.Lock.release`."""
         self._lock().release()
 
     def __enter__(self) -> None:
@@ -93,11 +93,11 @@ class ProcessLock:
 
 
 class Lifetime:
-    """Whether something may be used still: in the process that opened it, until it is closed. Threads: any; no lock.
+    """Whether an object may still be used: in the process that opened it, until it is closed. Threads: any; no lock.
 
     Args:
-        what: is used, for errors.
-        process_id: of the process that asks.
+        what: the object, for errors.
+        process_id: of the calling process.
     """
 
     def __init__(self, what: str, process_id: ProcessId = os.getpid) -> None:
@@ -112,7 +112,7 @@ class Lifetime:
         return self._process_id() == self._opened_in
 
     def check(self) -> None:
-        """That it may be used, here and now.
+        """Check that the object may be used in this process now.
 
         Raises:
             WrongProcess: another process opened it.
@@ -123,7 +123,7 @@ class Lifetime:
             raise Closed(f"expected {self.what} that is open, found it closed")
 
     def check_process(self) -> None:
-        """That it was opened in this process; for what may be done when it is closed, too.
+        """Check that the object was opened in this process; for calls that are also allowed after `close`.
 
         Raises:
             WrongProcess: another process opened it.
@@ -135,7 +135,7 @@ class Lifetime:
             )
 
     def close(self) -> None:
-        """From now on `check` refuses."""
+        """Close the object: from now on `check` raises."""
         self.is_closed = True
 
     def __reduce__(self) -> NoReturn:
@@ -143,10 +143,10 @@ class Lifetime:
 
 
 class Lazy(Generic[T]):
-    """A method whose answer becomes an attribute of its object when it is first asked for. Threads: any; no lock.
+    """A method whose result becomes an attribute of its object at the first access. Threads: any; no lock.
 
     As `functools.cached_property`, which before Python 3.12 holds a lock that all objects of the class share, and that
-    a process which is forked at that moment would inherit. Two threads may both make an answer; all get the same.
+    a process forked at that moment would inherit. Two threads may both compute a result; all get the same.
     """
 
     def __init__(self, make: Callable[[Any], T]) -> None:
@@ -168,15 +168,15 @@ class Lazy(Generic[T]):
 
 
 class Threads(ThreadPoolExecutor):
-    """A pool of threads that says with an error of ours that it takes no more, and no hang in another process.
+    """A pool of threads that raises `Closed` after shutdown, and `WrongProcess` in another process.
 
-    Work runs in the context (`contextvars`) of the one who submits it.
+    Work runs in the context (`contextvars`) of the caller that submits it.
 
     Args:
-        threads_max: how many there are at most.
-        name: what names of its threads begin with.
-        lifetime: of what the pool belongs to; None = one of its own. It is closed with the pool.
-        process_id: of the process that asks.
+        threads_max: largest number of threads.
+        name: prefix of the names of its threads.
+        lifetime: of the pool's owner; None = a new one. It is closed with the pool.
+        process_id: of the calling process.
     """
 
     def __init__(
@@ -187,11 +187,11 @@ class Threads(ThreadPoolExecutor):
         self._under_way: set[Future[Any]] = set()
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
-        """As that of an executor.
+        """As `Executor.submit`.
 
         Raises:
-            WrongProcess: another process made it; its threads are there.
-            Closed: it was shut down, or the program ends.
+            WrongProcess: another process created the pool and has its threads.
+            Closed: the pool was shut down, or the program ends.
         """
         self._lifetime.check()
         try:
@@ -205,11 +205,11 @@ class Threads(ThreadPoolExecutor):
         return result
 
     def wait_idle(self) -> None:
-        """Wait until all work that was submitted up to now has ended, however it ended."""
+        """Wait until all work that was submitted before this call has ended, also with an error."""
         wait(self._under_way.copy())
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As that of an executor; nothing in another process, where it has no threads to end."""
+        """As `Executor.shutdown`; does nothing in another process, where the pool has no threads."""
         self._lifetime.close()
         if self._lifetime.is_here:
             super().shutdown(wait=wait, cancel_futures=cancel_futures)
@@ -219,13 +219,13 @@ class Threads(ThreadPoolExecutor):
 
 
 class DaemonThreads:
-    """Does work beside the caller, in threads that do not keep the process alive: nobody waits for them at its end.
+    """Runs work beside the caller, in daemon threads: the process does not wait for them at its end.
 
-    A thread that has nothing to do is given the next work, so that handing it over costs some microseconds; it ends
-    when there was none for a while. There are as many as works that are under way at once.
+    An idle thread gets the next work, so a call costs some microseconds; after a time without work the thread ends.
+    There is one thread for each work that is under way.
 
     Args:
-        idle_seconds: so long a thread waits for more work.
+        idle_seconds: time for which an idle thread waits for more work.
 
     Threads: any; no lock. A process that is forked has threads of its own.
     """
@@ -235,7 +235,7 @@ class DaemonThreads:
         self._idle: PerProcess[deque[SimpleQueue[tuple[Callable[[], object], str]]]] = PerProcess("threads", deque)
 
     def __call__(self, work: Callable[[], object], name: str) -> None:
-        """Do this in a thread of that name, in the caller's context. What it raises goes to `threading.excepthook`.
+        """Run work in a thread of this name, in the caller's context. Errors are passed to `threading.excepthook`.
 
         Raises:
             RuntimeError: no thread could be started.
@@ -260,19 +260,19 @@ class DaemonThreads:
                 try:
                     idle.remove(inbox)
                 except ValueError:
-                    continue  # somebody has just taken it, to put work there
+                    continue  # a caller has just taken this thread, to give it work
                 return
             current_thread().name = name
             work()
-            del work  # or it would live until the next one comes
+            del work  # otherwise it would stay in memory until the next work
             idle.append(inbox)
 
 
 class InlineElsewhere(Executor):
-    """An executor that was handed in; in another process, where it has no threads, who submits work does it.
+    """The caller's executor; in another process, where it has no threads, `submit` runs the work itself.
 
     Args:
-        executor: of the process that makes this.
+        executor: of the process that creates this object.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -280,13 +280,13 @@ class InlineElsewhere(Executor):
         self._lifetime = Lifetime("an executor")
 
     def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
-        """As that of an executor."""
+        """As `Executor.submit`."""
         if self._lifetime.is_here:
             return self._executor.submit(partial(copy_context().run, work), *args, **options)
         done: Future[T] = Future()
         try:
             done.set_result(work(*args, **options))
-        except Exception as error:  # noqa: BLE001 - goes to the one who asks for the result
+        except Exception as error:  # noqa: BLE001 - raised by `Future.result`
             done.set_exception(error)
         return done
 
@@ -296,7 +296,7 @@ def _not_sent(what: str) -> WrongProcess:
 
 
 def unpickled(what: str) -> Callable[[Any], NoReturn]:
-    """A `__reduce__` for classes that no other process may get a copy of."""
+    """A `__reduce__` for classes whose objects must not be copied to another process."""
 
     def refuse(_: Any) -> NoReturn:
         raise _not_sent(what)

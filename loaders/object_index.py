@@ -80,7 +80,7 @@ class Load:
     Args:
         ref: the object.
         result: arrives once it is open; cannot be cancelled.
-        started: whether this very call caused requests; false for a cached one or one that somebody else waits for.
+        started: whether this call caused requests; false for a cached index, or one that another call loads.
     """
 
     ref: ObjectRef
@@ -226,7 +226,7 @@ class ObjectIndexLoader:
         self._open_seconds = Histogram(SECONDS_BOUNDS)
 
     def open(self, group: int, ref: ObjectRef) -> Load:
-        """Start to open an object, or join who is opening it.
+        """Start to open an object, or join the call that is opening it.
 
         Args:
             group: objects of one group (a node) are alike; what one teaches about index sizes helps the others.

@@ -19,7 +19,7 @@ class Proof:
 
     Args:
         key: where it was written.
-        store: into which store; None = nobody knows.
+        store: the store of the object; None = not known.
     """
 
     key: str

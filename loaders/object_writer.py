@@ -1,34 +1,34 @@
-"""Writes objects, each of them once: while it is being encoded, and never over another one.
+"""Writes objects, each of them once: an object is sent while it is encoded, and never replaces another one.
 
     with ObjectWriter(store, ObjectLayout(), object_id=42) as writer:
         writer.write(233, batches)          # stream ids do not decrease
         writer.write(234, more)
-    writer.ref, writer.ranges               # what to commit
+    writer.ref, writer.ranges               # to be committed
 
-**Parts.** An object of up to one part (16 MiB by default) is one put. A larger one goes out by multipart as it grows
-(`StreamedObject`, also for bytes that are no object of streams), so that no more than one part, and what a single call
-of ``write`` adds to it, is ever in memory:
+**Parts.** An object of up to one part (16 MiB by default) is one PUT. A larger object is sent by multipart upload as it
+grows (`StreamedObject`, also for other bytes than objects of streams). So memory holds at most one part and the bytes
+of one call of ``write``:
 
     written   |=== part 1 ===|=== part 2 ===|=== pending ...      index rows, 36 bytes each, wait in the encoder
               sent           sent
 
-An object appears whole or not at all: what fails inside the ``with`` block aborts the upload, and nothing is left of
-it. A lost answer to the very last request is settled by reading.
+An object appears whole or not at all: an error inside the ``with`` block aborts the upload, and leaves no object. If
+the reply to the last request is lost, the writer reads the key to find the outcome.
 
-**Creation.** Ids are given out once, so nothing should lie where an object is written. If the counter of ids went back,
-something does: a live object, perhaps. A plain PUT would replace it without a word. So an object that goes out in one
-request is a PUT with If-None-Match:*, and what the store says of it decides:
+**Creation.** Ids are allocated once, so there should be no object at the key. If the counter of ids went back, there
+may be one, perhaps a live one. A plain PUT would replace it silently. So an object that is sent in one request is a PUT
+with If-None-Match:*, and the store's answer decides:
 
-    | answer                              | what follows                                                          |
+    | answer                              | consequence                                                           |
     |-------------------------------------|-----------------------------------------------------------------------|
     | 200                                 | written                                                               |
-    | 412                                 | the key is read: these very bytes are mine (an earlier copy of this   |
-    |                                     | request came through), other bytes are `ObjectExists`                 |
-    | 409, 500, 503, none (a lost reply)  | the same; if nothing lies there, the same bytes are sent again        |
+    | 412                                 | the key is read: the same bytes mean written (by an earlier copy of   |
+    |                                     | this request), other bytes are `ObjectExists`                         |
+    | 409, 500, 503, none (a lost reply)  | likewise; if the key is missing, the same bytes are sent again        |
 
-A multipart upload cannot be made so: servers in real use ignore conditions on its completion. There the key is looked
-at just before it is completed. That narrows the time in which another object may appear, and proves nothing: such
-objects rest on the counter of ids, and on the preparation of the id.
+A multipart upload cannot have this condition: servers in real use ignore conditions on its completion. Instead the key
+is read just before the completion. That shortens the time in which another object may appear, but proves nothing: such
+objects depend on the counter of ids, and on the preparation of the id.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class ObjectWriter:
     """Writes one object; a context manager that is used once.
 
     Args:
-        store: where to.
-        layout: where in it.
-        object_id: the object's id, never used before; another object that lies there already is left alone.
+        store: receives the object.
+        layout: of the store's keys.
+        object_id: the object's id, never used before; an object that exists at its key is not changed.
         part_size_bytes: size of the parts of a large object, at least 1; S3 refuses parts below 5 MiB.
         block_threshold_bytes: payload bytes that close a block, see `ObjectEncoder`.
         backoff: pauses before a put without a clear answer is sent again; None = none.
 
-    The end of the block raises ObjectExists if another object lies at the key, and StoreError if it cannot be written.
+    The end of the block raises ObjectExists if another object is at the key, and StoreError if it cannot be written.
 
     Threads: one at a time.
     """
@@ -110,7 +110,7 @@ class ObjectWriter:
             return
         self._abort(failure)
         if error is None:
-            raise failure  # swallowed inside the block: the object is not whole, and must not pass for written
+            raise failure  # suppressed inside the block: the object is not whole, and must not count as written
 
     @property
     def ref(self) -> ObjectRef:
@@ -125,7 +125,7 @@ class ObjectWriter:
 
     @property
     def ranges(self) -> ObjectRanges:
-        """What the object holds, once it is written; as a reader would find it.
+        """The ranges in the object, once it is written; as a reader would find them.
 
         Raises:
             ValueError: it is not written yet, or was aborted.
@@ -135,17 +135,17 @@ class ObjectWriter:
         return self._ranges
 
     def write(self, stream_id: int, batches: Iterable[RecordBatch]) -> None:
-        """Append batches of one stream; ends with the end of a block.
+        """Append batches of one stream; the call ends with the end of a block.
 
         Complexity: O(batches), and a request for each part that they fill.
 
         Args:
-            stream_id: at least that of the call before.
+            stream_id: at least the stream id of the call before.
             batches: of this stream, in order of offsets.
 
         Raises:
             FormatError, FormatLimit: see `ObjectEncoder.write`; nothing was added and the writer goes on.
-            StoreError: a part could not be sent; nothing helps but to leave the block.
+            StoreError: a part could not be sent; the caller must leave the block.
             ValueError: the object is written or aborted already.
         """
         if self._failure is not None:
@@ -178,7 +178,7 @@ class ObjectWriter:
 
     @contextmanager
     def _remembered(self) -> Iterator[None]:
-        """A part that was not sent is missing for good, even if the caller carries on."""
+        """Record the error: a part that was not sent stays missing, even if the caller continues."""
         try:
             yield
         except BaseException as error:
@@ -187,13 +187,13 @@ class ObjectWriter:
 
 
 class StreamedObject:
-    """An object in the making.
+    """An object that is being written.
 
     Args:
-        store: where to.
-        key: what lies there already is replaced when this one is finished, unless it is written once.
+        store: receives the object.
+        key: `finish` replaces an object that exists there, unless the key is written once.
         part_size_bytes: of a multipart upload; S3 refuses less than 5 MiB.
-        is_written_once: the key is created and never written over.
+        is_written_once: the key is created and never overwritten.
         backoff: pauses before a put of such a key is sent again; None = none.
 
     Threads: one at a time, in the process that began it; elsewhere it raises WrongProcess.
@@ -255,13 +255,13 @@ class StreamedObject:
         self._pending.clear()
 
     def abort(self, failure: BaseException) -> None:
-        """Drop what was sent; if that fails too, the first failure is told so."""
+        """Drop the parts that were sent; if that fails too, the first failure gets a note."""
         self._pending.clear()
         if self._upload is None or not self._lifetime.is_here:
             return  # nothing was sent, or it goes on in the process that began it
         try:
             self._upload.abort()
-        except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told
+        except Exception as error:  # noqa: BLE001 - the first failure is the one to report
             failure.add_note(f"and its upload could not be aborted, so parts of it may remain: {error}")
 
     def _complete(self, upload: MultipartUpload) -> None:
@@ -276,7 +276,7 @@ class StreamedObject:
                 raise
 
     def _is_complete(self) -> bool:
-        # Nothing lay there a moment ago: what has this size and ends with my last part is mine.
+        # The key was missing a moment ago: an object of this size that ends with my last part is mine.
         try:
             return ends_with(self._store, self.key, self.size_bytes, self._pending)
         except StoreError:
@@ -293,21 +293,21 @@ class StreamedObject:
 
 
 ATTEMPTS_MAX = 4
-"""How often the same bytes are sent while the store neither has them nor says no."""
+"""Number of times that the same bytes are sent while the store neither has nor refuses them."""
 
 
 def create_object(store: ObjectStore, key: str, body: Body, backoff: Backoff | None = None) -> None:
-    """Write an object where none is; the same bytes there already count as written. One request as a rule.
+    """Write an object at a missing key; an object with the same bytes counts as written. Usually one request.
 
     Args:
-        store: where to.
+        store: receives the object.
         key: of an object that is written once.
         body: at least one byte.
         backoff: pauses before it is sent again; None = none.
 
     Raises:
-        ObjectExists: an object with other bytes lies there; it was left alone.
-        StoreUnavailable, WriteConflict: it may be there or not; writing the same bytes again is safe.
+        ObjectExists: the key has an object with other bytes, which was not changed.
+        StoreUnavailable, WriteConflict: the outcome is not known; writing the same bytes again is safe.
         StoreError: not written.
     """
     for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -325,11 +325,11 @@ def create_object(store: ObjectStore, key: str, body: Body, backoff: Backoff | N
 
 
 def refuse_existing(store: ObjectStore, key: str) -> None:
-    """Look whether a key is free; see the module for what that is worth. One request.
+    """Check that a key is free; the module describes how far that check helps. One request.
 
     Raises:
-        ObjectExists: it is not.
-        StoreError: the store could not say.
+        ObjectExists: it is not free.
+        StoreError: the request failed.
     """
     size_bytes = stored_size_bytes(store, key)
     if size_bytes is not None:
@@ -337,7 +337,7 @@ def refuse_existing(store: ObjectStore, key: str) -> None:
 
 
 def stored_size_bytes(store: ObjectStore, key: str) -> int | None:
-    """The size of an object; None if there is none, or if the store does not say so much. One request, one byte.
+    """The size of an object; None if it is missing, or if the store does not report it. One request, one byte.
 
     Without the permission to list, S3 answers 403 for a missing key: that counts as missing.
     """
@@ -350,7 +350,7 @@ def stored_size_bytes(store: ObjectStore, key: str) -> int | None:
 
 
 def ends_with(store: ObjectStore, key: str, size_bytes: int, ending: Body) -> bool:
-    """Whether an object of this size and with these last bytes lies at a key. One request."""
+    """Whether a key has an object of this size with these last bytes. One request."""
     try:
         tail = store.get_tail(key, len(ending))
     except (KeyMissing, AccessDenied):
@@ -359,7 +359,7 @@ def ends_with(store: ObjectStore, key: str, size_bytes: int, ending: Body) -> bo
 
 
 def _is_written(store: ObjectStore, key: str, body: Body, error: StoreError) -> bool:
-    """Whether these bytes lie at the key; False if nothing does."""
+    """Whether the object at the key has these bytes; False if there is no object."""
     try:
         start = store.get_range(key, 0, len(body))
     except (KeyMissing, AccessDenied):

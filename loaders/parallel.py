@@ -1,13 +1,13 @@
 """A few calls at a time, on an executor that others may use too.
 
-    | function      | gives                    | bound                | left early                                    |
+    | function      | returns                  | bound                | closed early                                  |
     |---------------|--------------------------|----------------------|-----------------------------------------------|
     | `map_bounded` | a list, in order         | calls under way      | after an error it waits for what runs         |
     | `run_bounded` | futures, lazily, in      | calls that were      | cancels what did not begin, waits for nothing |
     |               | order or as they end     | begun and not given  |                                               |
     | `read_ahead`  | records, lazily, in      | records and bytes    | the same                                      |
     |               | order                    |                      |                                               |
-    | `Arrivals`    | names of calls, as these | none: its user's     | calls go on; nobody is told                   |
+    | `Arrivals`    | names of calls, as these | none: its user's     | calls continue; no signal is sent             |
     |               | end                      |                      |                                               |
 
 A generator may be closed by the garbage collector, at any time and in any thread. A thread that waits there for a pool
@@ -115,11 +115,11 @@ def end_all(futures: Iterable[Future[V]]) -> None:
 
 
 class Arrivals(Generic[K]):
-    """Names of calls that have ended, for one who waits for any of many, by threads or by asyncio.
+    """Names of calls that have ended, for a caller that waits for any of many calls, by threads or by asyncio.
 
-    Each call is watched once, however often somebody waits; to wait costs O(1).
+    Each call is watched once, for any number of waits; a wait costs O(1).
 
-    Threads: calls end in any; one at a time asks.
+    Threads: calls end in any thread; one thread at a time calls the methods.
     """
 
     def __init__(self) -> None:
@@ -128,17 +128,17 @@ class Arrivals(Generic[K]):
         self._signal: Future[None] | None = None
 
     def expect(self, name: K, call: Future[V]) -> None:
-        """Tell of this call under this name when it has ended; at once if it has."""
+        """Report this call under this name when it has ended; at once if it has ended already."""
         call.add_done_callback(lambda _: self._note(name))
 
     def take(self) -> list[K]:
-        """The calls that have ended since this was asked last, in the order in which they did."""
+        """The names of the calls that have ended since the last `take`, in the order of their ends."""
         with self._lock:
             ended, self._ended = self._ended, []
         return ended
 
     def signal(self) -> Future[None]:
-        """Done as soon as `take` has something to give; cannot be cancelled."""
+        """A future that is done as soon as `take` would return a name; cannot be cancelled."""
         signal: Future[None] = Future()
         signal.set_running_or_notify_cancel()
         with self._lock:

@@ -1,8 +1,8 @@
 """Which objects to open next: policies over plain positions and brackets. Pure: no I/O, no ids, no clock.
 
-A lookup wants the object of one node's list that holds an offset. It knows some objects of the list already: those that
-hold the stream end before the offset or start after it, and so they bracket the place where the answer must lie. What
-lies between and is not known yet are the candidates:
+A lookup searches one node's list for the object that holds an offset. Some objects of the list are known already. The
+known objects that hold the stream end before the offset or start after it, and so they bracket the answer. The unknown
+objects in the bracket are the candidates:
 
     position     0 1 2 3 4 5 6 7 8 9
     known        . < . . . - . . > .        <  holds the stream, ends at or before the offset   (low)
@@ -16,12 +16,12 @@ lies between and is not known yet are the candidates:
 | window+preload | the next 5 in order, and 5 spread over the rest, or the last at a tail | what this began as   |
 | spread         | up to 8, so placed that the bracket shrinks ninefold a round           | few GETs, few rounds |
 
-Where in the bracket the offset is expected is told by `expected_place`: next to a known holder that ends right before
-it, or at the head or tail of what the node owns. How far that goes is known of a closed range, and of a live one from
-what commits tell; where nobody tells, both ends get a part of each round and the middle gets the rest.
+`expected_place` returns the part of the bracket in which the offset is expected: next to a known holder that ends right
+before it, or at the head or tail of the node's ownership range. The end of that range is known if the range is closed,
+or, for a live range, from commits. If it is not known, both ends get a part of each round and the middle gets the rest.
 
-A policy sees only positions, never ids, bytes or times; so every policy can be tried on every list. All of them get the
-same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/operations/benchmarks.md has the figures
+A policy sees only positions, never ids, bytes or times; so every policy can be tried on every list. All policies return
+the same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/operations/benchmarks.md has the figures
 behind the default.
 """
 

@@ -1,15 +1,16 @@
-"""Spans of what takes time, for an application that records any; nothing at all for one that does not.
+"""Spans of lookups, loads and requests, for an application that records spans; without effect for other applications.
 
-    lookup "accel.lookup"                  a lookup that has something to load; what memory answers makes no span
-      round "accel.round"                  from asking for objects until the lookup goes on
+    lookup "accel.lookup"                  a lookup that loads objects; a lookup answered from memory has no span
+      round "accel.round"                  from the request for objects until the lookup continues
         load "accel.load"                  an object index is opened, in a loading thread
           request "accel.store GET ..."    one request to the store
 
 Only the API package of OpenTelemetry is used (the extra `metrics`), and it is not imported here: an application that
-records spans has imported it to set its provider up. Where nobody has, no span can be recorded, and none is made.
+records spans has imported it to set its provider up. If it is not imported, no span can be recorded, and none is
+created.
 
-The context of a caller goes with work that is handed to other threads (`loaders.lifetime`), so that spans of loads find
-the round that they are part of.
+Work that is passed to other threads runs in the caller's context (`loaders.lifetime`), so that the span of a load gets
+its round as parent.
 """
 
 from __future__ import annotations

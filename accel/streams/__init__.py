@@ -20,7 +20,7 @@ out of order data may come, and the times are of arrival, not of events.
     rules/          pure: the order of arrival, the reader's decisions, groups, routing, and the bytes of events
 
 `range_index.segment_times` has the bytes of a time index, and how an offset is found in it.
-docs/explanation/reading.md is the page for users.
+docs/explanation/order.md is the page for users.
 
 Source: PDP-28, "Cross Routing Key Ordering".
 """

@@ -175,7 +175,7 @@ class ReaderGroup:
 
     @classmethod
     def open(cls, stream: Stream, name: str, from_cut: Cut | None = None) -> ReaderGroup:
-        """Open a group; a new one is made if there is none. 1 call; 3 more for a new one, and those of `from_cut`.
+        """Open a group; a new one is made if there is none. 1 call; for a new one at most 5 more, and those of the cut.
 
         Args:
             stream: what it reads.
@@ -215,7 +215,7 @@ class ReaderGroup:
     # What a reader does
 
     def join(self, reader: str, lease: Lease = NO_LEASE) -> None:
-        """Come into the group. A reader of this name that is in it hands over what it has, where it told of it last.
+        """Come into the group. A reader of this name hands over what it has, where it told last. 2 calls.
 
         Args:
             reader: letters, digits, dots, dashes and underscores, as of scopes.

@@ -43,7 +43,7 @@ _LAYOUT = struct.Struct(">qi28xQ")
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """Where the block index of one object lies. Threads: immutable."""
+    """The position of the block index in one object. Threads: immutable."""
 
     index_position: int
     index_size_bytes: int

@@ -1,4 +1,4 @@
-"""What can be wrong with a hint, and reads of its bytes that tell.
+"""The problems that a hint can have, and reads of its bytes that report them.
 
 A hint saves requests, and no answer depends on it. So whatever is wrong with one has the same consequence: the lookup
 goes on without it. A problem is counted and never reaches a caller of lookups. The kinds exist for the counters that a
@@ -6,7 +6,7 @@ person looks at, since the remedies differ:
 
     | kind    | what is so                                                       | what helps                      |
     |---------|------------------------------------------------------------------|---------------------------------|
-    | missing | no root: nobody has built hints for this node                    | build them                      |
+    | missing | no root: no hints were built for this node                       | build them                      |
     | corrupt | bytes contradict the format, a checksum, or themselves           | build them again                |
     | foreign | another cluster's, another node's, or of a newer release         | look at prefixes; upgrade       |
     | unreadable | an older release wrote it, and pyarrow is not installed       | build them again                |
@@ -39,7 +39,7 @@ class HintProblem(Exception):
 
     Args:
         kind: what is wrong.
-        key: where the hint lies.
+        key: of the hint.
         detail: what was expected, and what was found.
     """
 

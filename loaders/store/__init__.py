@@ -1,4 +1,4 @@
-"""The store seam: S3 and what stands in for it, behind one small protocol.
+"""The interface to stores: S3 and its substitutes, behind one small protocol.
 
 `base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `FileStore` (a folder), `S3Store`
 (boto3), `ObstoreStore` (S3 by obstore) and `CloudStore` (Google and Azure by obstore) hold objects; `PrefixedStore` and

@@ -90,7 +90,7 @@ class Always:
 
 @dataclass(frozen=True, slots=True)
 class CreateOnly:
-    """Write only if no object lies at the key."""
+    """Write only if there is no object at the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class ObjectStore(Protocol):
         """Read bytes `[start, end)`; an end past the object is clamped. One request.
 
         Raises:
-            RangeInvalid: `start` lies at or past the end of the object; of an empty object nothing can be asked.
+            RangeInvalid: `start` is at or past the end of the object; an empty object has no valid range.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The bytes around every stored value, which tell the versions of its key apart.
+"""The bytes around every stored value, which distinguish the versions of its key.
 
     | at  | bytes | field          | meaning                                                           |
     |-----|-------|----------------|-------------------------------------------------------------------|
@@ -15,15 +15,14 @@
 
 All integers are big endian.
 
-The *place* is table and key as they stand in the S3 key, ``<table>/<key>``, in ASCII (``format`` of the format record).
-It is not stored: a reader knows which place it reads, and adds it. So a value, a tombstone or a marker that lies under
-another key than the one it was written for is as corrupt as one with a damaged byte; a prefix with all that lies below
-it may be copied or moved.
+The *place* is table and key as in the S3 key, ``<table>/<key>``, in ASCII (``format`` of the format record). It is not
+stored: a reader knows the place, and adds it. So a value, a tombstone or a marker at another key than the one it was
+written for is as corrupt as one with a damaged byte. A prefix with all keys below it may be copied or moved.
 
-A tombstone is what a versioned delete leaves: 164 bytes, which no live value can have, so a listing tells the two
-apart by size. The nonce makes every write's bytes, and with them its ETag, unlike any other's: a value that comes back
-does not look unchanged to a writer who read it long ago. The nonces of earlier versions settle what became of a write
-whose reply was lost, even after others have written over it.
+A versioned delete writes a tombstone: 164 bytes, which no live value can have, so a listing distinguishes both by size.
+The nonce makes the bytes of every write unique, and with them its ETag: a value that is written again does not look
+unchanged to a writer that read it long ago. The nonces of earlier versions show the outcome of a write whose reply was
+lost, even after other writers have overwritten it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The format record: what holds for a whole bucket, and which release may touch it.
+"""The format record: settings of a whole bucket, and the releases that may use it.
 
-It lies at ``accel/format``, in the envelope and the form of table values, though in no table: it is what is read first.
-Readers and writers alike take from it how old an image may be, how long deleted objects stay, how many buckets the
-streams are spread over, and how the endpoint wants If-Match, which only a writer could find out.
+It is at ``accel/format``, in the envelope and the form of table values, but in no table: it is read first. Readers and
+writers find in it the largest age of an image, the time for which deleted objects stay, the number of buckets that the
+streams are spread over, and whether the endpoint wants quotes in If-Match, which only a writer could find out.
 
-**The probe** finds out how an endpoint treats conditional writes, by trying them on a key of its own. Everything in
-tables rests on two conditional verbs. An endpoint that takes the header and ignores it would lose changes without a
-word, so a catalog is opened for writing only after the endpoint has shown that it does not. It also shows whether it
+**The probe** finds out how an endpoint treats conditional writes; it tries them on a separate key. All tables depend on
+two conditional verbs. An endpoint that accepts the header and ignores it would lose changes silently. So a catalog is
+opened for writing only after the probe has shown that the endpoint does not. The probe also shows whether the endpoint
 wants the ETag of If-Match in quotes: S3 and the standard do, Ceph compares without.
 
     | step | request                               | must be                            |
@@ -80,7 +80,7 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
             milliseconds since 1970, `-`, and 32 hexadecimal digits.
 
     Raises:
-        NameRefused: a namespace that cannot stand in keys; see `loaders.layout.check_namespace`.
+        NameRefused: a namespace that cannot be part of keys; see `loaders.layout.check_namespace`.
         ValueError: a number that makes no sense, or a generation that is none.
     """
 
@@ -130,7 +130,7 @@ FORMAT_FORM = RecordForm("format", 1, FormatRecord)
 
 
 def check_generation(generation: str) -> None:
-    """Check what tells one life of a catalog from another.
+    """Check the values that distinguish one life of a catalog from another.
 
     Raises:
         ValueError: not empty, and not 14 digits of milliseconds since 1970, a hyphen, and 32 hexadecimal digits.
@@ -161,7 +161,7 @@ def renew_format(
     sleep: Callable[[float], object] = lambda _: None,
     jitter: Callable[[], float] = lambda: 0.0,
 ) -> FormatRecord:
-    """Give the format record that stands there a new generation, above its own. Two requests.
+    """Write a new generation into the format record, above the stored one. Two requests.
 
     Args:
         store: where.
@@ -170,9 +170,9 @@ def renew_format(
 
     Raises:
         KeyMissing: there is none.
-        ValueError: a generation that is not above the one that stands there.
-        DataConflict: somebody else changed it meanwhile.
-        AmbiguousWrite: the reply was lost, and somebody else changed it.
+        ValueError: a generation that is not above the stored one.
+        DataConflict: another writer changed it meanwhile.
+        AmbiguousWrite: the reply was lost, and another writer changed it.
         FormatTooNew, CorruptObject: as `read_format`.
     """
     stored = _read(store)
@@ -197,7 +197,7 @@ def create_format(
     sleep: Callable[[float], object] = lambda _: None,
     jitter: Callable[[], float] = lambda: 0.0,
 ) -> FormatRecord:
-    """Write the format record where there is none, and return what stands there: this one, or another's.
+    """Write the format record where there is none, and return the stored one: this one, or another writer's.
 
     Args:
         store: where.
@@ -235,7 +235,7 @@ def _writer(
 
 
 def _ambiguous() -> AmbiguousWrite:
-    detail = "the reply was lost, and it cannot be told whether the format record was written"
+    detail = "the reply was lost, and it is not known whether the format record was written"
     return AmbiguousWrite("", FORMAT_KEY, detail)
 
 

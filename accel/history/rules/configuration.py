@@ -51,7 +51,7 @@ class ScalingPolicy:
     """When a stream's segments are split and merged.
 
     Args:
-        kind: what is measured; FIXED = they stay as they are, unless somebody scales by hand.
+        kind: what is measured; FIXED = segments do not change, unless a person scales the stream.
         target_rate: wanted load of one segment, in the kind's unit; 0 for FIXED.
         scale_factor: into how many a hot segment is split; 1 for FIXED.
 
@@ -158,7 +158,7 @@ PIECE_MAX: Final = 1_000_000
 
 @unique
 class ShardBy(Enum):
-    """What decides in which shard the size of a segment lies."""
+    """The property of a segment that decides on the shard of its size."""
 
     EPOCH = "creation epoch"
     NUMBER = "segment number"

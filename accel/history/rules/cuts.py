@@ -1,17 +1,17 @@
-"""Stream cuts: positions in a stream, and which of two comes first.
+"""Stream cuts: positions in a stream, and the order of two of them.
 
-A cut names segments and an offset in each; together they say how far somebody has read. An offset of -1 marks a
-*future* segment: nothing of it was read, because some segment that it continues is still being read:
+A cut names segments and an offset in each; together they are the position of a reader. An offset of -1 marks a
+*future* segment: nothing of it was read, because a segment that it continues is still being read:
 
     epoch 0     0@0 [0, 0.5)      1@0 [0.5, 1)
     epoch 1     2@1 [0, 1)                             {0@0: 10, 2@1: -1}: all of 1@0 was read, and 10 of 0@0
 
-Where a segment that is being read and a future one overlap, the position is in the former: future segments say where
-one stands only at keys that no other segment of the cut holds. Without this rule such a cut would come both before and
+If a segment that is being read and a future one overlap, the position is in the former: future segments determine the
+position only at keys that no other segment of the cut holds. Without this rule such a cut would be both before and
 after itself.
 
-Of two segments that overlap, the one with the higher id is later. So two cuts are compared key by key: the ids, and
-where both name the same segment the offsets.
+If two segments overlap, the one with the higher id is later. So two cuts are compared key by key: first the ids, and
+then, if both name the same segment, the offsets.
 
 Complexity: O(n log n) in the segments of both cuts.
 
@@ -77,7 +77,7 @@ NO_SPAN: Final = CutSpan()
 
 @unique
 class CutOrder(Enum):
-    """How a cut lies to another one."""
+    """The order of a cut and another one."""
 
     BEFORE = "Before"
     EQUAL_OR_AFTER = "EqualOrAfter"
@@ -140,7 +140,7 @@ NO_CUT: Final = PlacedCut()
 
 
 def compare(one: PlacedCut, other: PlacedCut) -> CutOrder:
-    """How a cut lies to another one.
+    """The order of a cut and another one.
 
     >>> halves = Segments.make([0, 1], 0, [0.0, 0.5], [0.5, 1.0])
     >>> def cut(first: int, second: int) -> PlacedCut:
@@ -168,7 +168,7 @@ def is_equal_or_after(one: PlacedCut, other: PlacedCut) -> bool:
 
 
 def is_valid(cut: PlacedCut, segments: Iterable[Segments]) -> bool:
-    """Whether somebody who reads the stream can stand at a cut.
+    """Whether a cut is a possible position of a reader.
 
     - No two live segments overlap, and no future one is older than a live one that it overlaps.
     - Keys that no live segment holds (gaps) are held by future ones.
@@ -196,7 +196,7 @@ def is_valid(cut: PlacedCut, segments: Iterable[Segments]) -> bool:
 
 
 def refuse_unordered(start: PlacedCut | None, end: PlacedCut | None) -> None:
-    """What lies between two cuts can be asked only if the end is not before the start.
+    """Refuse a query between two cuts if the end is before the start.
 
     Args:
         start: None = the stream's beginning.
@@ -210,10 +210,10 @@ def refuse_unordered(start: PlacedCut | None, end: PlacedCut | None) -> None:
 
 
 def between(segments: Iterable[Segments], start: PlacedCut | None, end: PlacedCut | None) -> Iterator[Segments]:
-    """The segments that lie between two cuts, both cuts' own included; in the parts in which they are given.
+    """The segments between two cuts, both cuts' own included; in the parts in which they are given.
 
-    A segment lies between them if at each of its keys the start is not in a later one and the end not in an earlier
-    one. Nothing is asked about the order of the cuts: `refuse_unordered` does that.
+    A segment is between them if at each of its keys the start is not in a later one and the end not in an earlier
+    one. The order of the cuts is not checked: `refuse_unordered` does that.
 
     Args:
         segments: those of the epochs from the lowest of the start's span to the highest of the end's, in parts.

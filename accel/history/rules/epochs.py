@@ -5,8 +5,8 @@ An *epoch* is a time during which a stream's segments did not change; its segmen
 segments, and then those that were active, as two epochs of their own, with the old numbers under new ids.
 
     EpochRecord         the segments of one epoch                                     written once
-    EpochTransition     a scale that was asked for and is not finished
-    HistoryDelta        what one epoch sealed and created
+    EpochTransition     a scale that was requested and is not finished
+    HistoryDelta        the segments that one epoch sealed and created
     HistoryChunk        the same of up to 1,000 epochs in a row, as columns
 
 Epochs are written before the stream moves to them: first the record of the new epoch, then what changed in the chunk of
@@ -18,7 +18,7 @@ epoch, and all segments an epoch; a chunk is one read, and holds only what chang
 
     first              the record of the epoch to begin with                           1 read
     chunks             what changed in the epochs after it, in order                   1 read a chunk
-    epochs(number)     the record of a duplicate epoch, whose changes no chunk tells   1 read each
+    epochs(number)     the record of a duplicate epoch, whose changes no chunk has     1 read each
 
 A walk holds one chunk and the segments of one epoch at a time, so its memory does not grow with the number of epochs.
 Chunks may begin before the walk does and end after it. They are taken one by one: the caller may read ahead.
@@ -109,7 +109,7 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class EpochTransition:
-    """A scale that was asked for and is not finished: which segments are replaced by what.
+    """A scale that was requested and is not finished: the segments to seal, and the ranges that replace them.
 
     The new segments are numbered from `first_number` on, in the order of their ranges, and belong to the epoch after
     the active one.
@@ -315,10 +315,10 @@ class HistoryChunk:
         )
 
     def with_delta(self, delta: HistoryDelta) -> HistoryChunk | None:
-        """The chunk with one more entry; None if it stands there already.
+        """The chunk with one more entry; None if it has the entry already.
 
         Raises:
-            ValueError: it is not the next one, or another one stands in its place.
+            ValueError: it is not the next entry, or the chunk has another one in its place.
         """
         known = self.delta(delta.epoch)
         if known is not None and known == delta:
@@ -439,7 +439,7 @@ def next_counts(before: EpochRecord, old: KeyRanges, new: KeyRanges) -> tuple[in
 
 
 def delta_of(record: EpochRecord, before: EpochRecord | None) -> HistoryDelta:
-    """What changed in an epoch, as the history tells it.
+    """The changes of an epoch, as the history records them.
 
     Args:
         record: the epoch.
@@ -585,7 +585,7 @@ Epochs: TypeAlias = Callable[[int], EpochRecord]
 
 
 def chunk_numbers(low: int, high: int, chunk_size: int) -> range:
-    """Which chunks tell what changed after one epoch, up to and including another."""
+    """The chunks with the changes after one epoch, up to and including another."""
     return range((low + 1) // chunk_size, high // chunk_size + 1) if high > low else range(0)
 
 

@@ -1,4 +1,4 @@
-"""What a workflow of a stream is to do: its request, written before the workflow takes the stream.
+"""The request of a workflow: the plan of the workflow, written before the workflow takes the stream.
 
 A request is a key of its own. It holds the whole plan of the workflow, computed and validated while nothing of the
 stream has changed, and it does not change once the workflow has the stream. So every process that finds the workflow in
@@ -6,14 +6,14 @@ the stream's status carries out the same plan, whichever process drew it up.
 
     | status  | meaning                                                                    | follows         |
     |---------|----------------------------------------------------------------------------|-----------------|
-    | WAITING | asked for by a process without a host; nobody has planned it               | CLAIMED         |
+    | WAITING | written by a process without a host; not planned yet                       | CLAIMED         |
     | CLAIMED | planned on one version of the stream's status, `base`                      | DONE, or itself |
     | DONE    | carried out                                                                |                 |
     | REFUSED | not carried out, and never will be; nothing of the stream changed          |                 |
 
 A claimed request has the stream, or will take it, only while the status is named after it or still has version `base`;
-a status that moved on leaves the request without effect. Requests of processes with a host are erased at their end;
-those that were asked for from afar (`is_kept`) keep their last status, so that the caller can ask for it.
+once the status has changed, the request has no effect. Requests of processes with a host are erased at their end.
+Requests of processes without a host (`is_kept`) keep their last status, so that the caller can read it.
 
 Threads: all values are immutable.
 
@@ -34,7 +34,7 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import CommittingTransactions
 
 REQUESTS_KEPT_MAX: Final = 100
-"""Requests of one stream that have ended and still tell how; `recover` erases the oldest beyond that."""
+"""Number of ended requests of one stream that are kept; `recover` erases the oldest beyond that."""
 
 REASON_SIZE_MAX: Final = 1_000
 """Characters of the reason of a refusal."""
@@ -95,7 +95,7 @@ class TruncationPlan:
         base_id: what the record names that it replaces.
 
     Raises:
-        ValueError: a record that nobody carries out, or one in its own place.
+        ValueError: a record that no workflow carries out, or one in its own place.
     """
 
     record: TruncationRecord
@@ -134,7 +134,7 @@ WORKFLOWS: Final[dict[type[Plan], StreamState]] = {
 
 @unique
 class RequestStatus(Enum):
-    """Where a request stands; see the head of this module."""
+    """The status of a request; see the head of this module."""
 
     WAITING = "waiting"
     CLAIMED = "claimed"
@@ -149,7 +149,7 @@ class WorkflowRequest:
     Args:
         workflow_id: drawn for it alone; names its key.
         plan: what is to be done.
-        status: where it stands.
+        status: of the request.
         base: the nonce of the version of the stream's status that the plan was drawn up on; empty while it waits.
         is_kept: whether its last status stays, to be asked for.
         reason: why it was refused.

@@ -1,28 +1,28 @@
-"""Which part of a stream is kept: recorded cuts, truncation to one of them, and the sizes that both count.
+"""Retention of a stream: recorded cuts, truncation to one of them, and the sizes that both use.
 
     RetentionSet          when cuts were recorded, and the size before each
     StreamCutRecord       one of these cuts                                             written once
-    TruncationRecord      where the stream begins now, and what is being deleted
+    TruncationRecord      the cut at which the stream begins now, and the data that is being deleted
 
-**Retention.** Cuts are recorded as time goes by, and the stream is truncated to the one that keeps what shall be kept:
+**Retention.** Cuts are recorded from time to time, and the stream is truncated to one of them, by its limits:
 
     recorded cuts      0 ......... 100 ......... 200 ......... 300 .... now = 330
     minimum 150 ms                 ^ the newest that keeps 150 ms: the stream may be truncated here, and no further
     maximum 250 ms                 ^ the oldest that keeps no more than 250 ms
 
-Without readers to wait for, a stream is truncated to its minimum. With them, to what all have read, but not beyond the
-minimum; and not less than its maximum asks for, whatever they have read. Where cuts are so far apart that both limits
-contradict each other, the minimum wins: nothing is deleted that was promised to be kept.
+If no readers must be waited for, a stream is truncated to its minimum. Otherwise it is truncated to the position that
+all readers have reached, but not beyond the minimum, and at least to the maximum, even past readers. If cuts are so far
+apart that both limits contradict each other, the minimum decides: data that must be kept is never deleted.
 
-**Truncation.** The stream begins at a cut from now on, and what lies before is deleted. A truncation is begun with the
-record of the cut, carried out, and completed. What is to be deleted lies between the cut that the stream began with and
-the new one; what is gone lies before the former. Questions about older times see through it: what was deleted is
-replaced by what the stream begins with now at those keys.
+**Truncation.** The stream begins at a cut from now on, and the data before it is deleted. A truncation is begun with
+the record of the cut, carried out, and completed. The data to be deleted is between the cut at which the stream began
+and the new one; the data before the former is already deleted. Queries about older times see the truncation: deleted
+segments are replaced by the segments at which the stream begins now at those keys.
 
-**Sizes.** The sizes of sealed segments are written into shards (an `IdMap` each) of many segments, so that adding up
-takes a read a shard and not a read a segment. Shards go by the epoch of a segment's creation; or by its number, as the
-first draft has it, but then all duplicates of a segment meet in one shard, which may grow without bound. All sizes
-count in the stream's offset unit.
+**Sizes.** The sizes of sealed segments are written into shards (an `IdMap` each) of many segments, so that a sum takes
+one read for each shard and not one for each segment. A segment's shard is chosen by the epoch of its creation; or by
+its number, as in the first draft, but then all duplicates of a segment are in one shard, which may grow without bound.
+All sizes are in the stream's offset unit.
 
 Threads: all records are immutable, any thread may read them.
 
@@ -67,7 +67,7 @@ class TruncationRecord:
         workflow_id: the truncation that wrote this record last; None = none has.
 
     Raises:
-        ValueError: a span of other segments, a number below 0, or something to delete that nobody deletes.
+        ValueError: a span of other segments, a number below 0, or data to delete while no truncation is under way.
     """
 
     cut: IdMap = NOTHING
@@ -297,10 +297,10 @@ def refuse_truncation(now: TruncationRecord, cut: PlacedCut, state: StreamState,
     """A truncation can begin if none is under way, at a valid cut that is not before the last one.
 
     Args:
-        now: the record as it stands.
+        now: the current record.
         cut: where the stream is to begin.
-        state: where the stream stands.
-        is_valid: whether one can stand at this cut (`cuts.is_valid`).
+        state: of the stream.
+        is_valid: whether this cut is a valid position (`cuts.is_valid`).
 
     Raises:
         InvalidArgument: one of that is not so.
@@ -322,10 +322,10 @@ def with_truncation(
     """The record of a truncation that begins.
 
     Args:
-        now: the record as it stands, not updating.
+        now: the current record, not updating.
         cut: where the stream is to begin.
-        to_delete_count: how many segments end before that (`ending_before`).
-        size: how much lies between the last cut (or the stream's beginning) and this one, in its offset unit.
+        to_delete_count: number of segments that end before that cut (`ending_before`).
+        size: of the data between the last cut (or the stream's beginning) and this one, in its offset unit.
         workflow_id: of this truncation.
     """
     return TruncationRecord(
@@ -347,7 +347,7 @@ def with_planned_truncation(
     """The record of a truncation that begins; None if it has begun already, or another one came after it.
 
     Args:
-        now: the record as it stands.
+        now: the current record.
         wanted: the record to write.
         base_id: what the record named when the truncation was planned: no other one is replaced.
     """
@@ -431,7 +431,7 @@ UNKNOWN_SIZE: Final = -1
 
 
 def shard_numbers(ids: Integers, shard_size: int, shard_by: ShardBy = ShardBy.EPOCH) -> Integers:
-    """In which shard the size of each segment lies."""
+    """The shard that contains the size of each segment."""
     values = ids >> NUMBER_BITS if shard_by is ShardBy.EPOCH else ids & NUMBER_MASK
     return values // shard_size
 
@@ -459,12 +459,12 @@ def with_sizes(shard: IdMap, sizes: IdMap) -> IdMap | None:
 
 
 def unsized(segments: Segments, end: IdMap) -> Integers:
-    """Ids of segments whose sealed sizes are needed to add up what lies before a cut: those that it does not name."""
+    """Ids of segments whose sealed sizes are needed for the size before a cut: those that the cut does not name."""
     return segments.ids[end.positions_of(segments.ids) < 0]
 
 
 def size_of(segments: Segments, start: IdMap, end: IdMap, sizes: IdMap) -> int:
-    """How much of some segments lies between two cuts.
+    """The size of some segments between two cuts.
 
     | named by   | counts                        |
     |------------|-------------------------------|
@@ -490,7 +490,7 @@ def size_of(segments: Segments, start: IdMap, end: IdMap, sizes: IdMap) -> int:
 def size_between(
     parts: Iterable[Segments], start: IdMap, end: IdMap, read_sizes: Callable[[Integers], Mapping[int, int]]
 ) -> int:
-    """How much of a stream lies between two cuts.
+    """The size of a stream between two cuts.
 
     Args:
         parts: the segments between them, in parts (`cuts.between`).
@@ -506,7 +506,7 @@ def size_between(
 
 
 def size_till(between: int, recorded_size: int) -> int:
-    """How much lies before a cut: what lies between it and an earlier one, and what lies before that.
+    """The size before a cut: the size between it and an earlier cut, and the size before the earlier cut.
 
     Raises:
         InvalidArgument: a recorded size below 0.

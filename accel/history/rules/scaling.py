@@ -1,7 +1,7 @@
 """Scaling a stream: some of its segments are sealed, and others take over their key ranges.
 
-A scale is asked for (`with_request`), which stores a transition, and carried out in steps that can each be repeated, by
-the same process or another one:
+A request (`with_request`) stores a transition. The scale is then carried out in steps that can each be repeated, by the
+same process or another one:
 
     | step                        | decided here                                                     |
     |-----------------------------|------------------------------------------------------------------|
@@ -14,20 +14,20 @@ the same process or another one:
     | 7 transition empty          | `epochs.NO_TRANSITION`                                           |
     | 8 state ACTIVE              | `states.next_state`                                              |
 
-Between asking and step 2 a commit of older transactions may have replaced all segments by duplicates of theirs. A scale
-that a person asked for goes on with the duplicates; one that was asked for by measured load is dropped, as the load may
-be another one now.
+Between the request and step 2, a commit of older transactions may have replaced all segments by duplicates. A scale
+that a person requested continues with the duplicates; a scale because of measured load is dropped, as the load may
+have changed.
 
 **Chunk capacity.** A chunk of the history holds the changes of its epochs in columns of at most 1,048,576 rows. A scale
-that did not fit would stand still between its steps for ever, so it is refused before anything of it is written:
+that did not fit could never finish its steps, so it is refused before anything of it is written:
 
     | rows                    | of one chunk                                                                   |
     |-------------------------|--------------------------------------------------------------------------------|
     | an epoch's              | the segments that it seals, and those that it creates                          |
     | share of an epoch       | rows / 4 / epochs of a chunk: 262 of 1,000; a scale of no more always fits     |
-    | left for larger ones    | all but the shares of the epochs that are still to come                        |
+    | left for larger scales  | all but the shares of the epochs that are still to come                        |
 
-So the chunk is not read for a scale of the usual size. Duplicates take no rows.
+So a scale of the usual size does not read the chunk. Duplicates take no rows.
 
 Source: PDP-32 and the upstream system.
 """
@@ -63,7 +63,7 @@ from accel.history.rules.values import (
 
 @dataclass(frozen=True, slots=True)
 class ScaleRequest:
-    """What somebody asks for.
+    """A requested scale.
 
     Args:
         seal: ids of the segments to seal, as they were given.
@@ -133,7 +133,7 @@ def with_request(
 
     Args:
         request: what is asked for.
-        state: where the stream stands.
+        state: of the stream.
         stored: the transition that is under way, or the empty one.
         current: the current epoch.
         min_segments: how many segments the stream must keep.

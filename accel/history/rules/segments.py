@@ -1,12 +1,12 @@
-"""Segments as columns, the arithmetic of their key ranges, and what lies at each key.
+"""Segments as columns, the arithmetic of their key ranges, and the segments at each key.
 
     SegmentRecord     one segment
     Segments          segments as rows of one array; reads as a sequence of `SegmentRecord`s
     KeyRanges         key ranges [start, end) alone
     KeyProfile        of segments that may overlap: the lowest and the highest of their numbers, key by key
 
-A stream may have tens of thousands of segments, and a chunk of its history may tell of a hundred thousand. As columns
-they take 32 bytes each, and compare, sort and search as arrays. They are checked once, when they are made.
+A stream may have tens of thousands of segments, and a chunk of its history may contain a hundred thousand. As columns
+they take 32 bytes each, and are compared, sorted and searched as arrays. They are checked once, at construction.
 
 Keys are 64-bit floats, and bounds are compared exactly: two ranges touch if the end of one *is* the start of the other,
 digit by digit. So the last part of a divided range must have the stored end, not a sum that comes close to it: a range
@@ -63,7 +63,7 @@ class SegmentRecord:
     """One segment: a part of the key space [0, 1), from its creation until it is sealed.
 
     Args:
-        id: its id; tells the epoch of its creation and its number.
+        id: its id; contains the epoch of its creation and its number.
         creation_time_ms: milliseconds since 1970; that of its epoch.
         key_start: its lowest key.
         key_end: one past its highest key.
@@ -152,7 +152,7 @@ class Segments(Sequence[SegmentRecord]):
     """Segments as rows of one array; as a sequence they read as `SegmentRecord`s.
 
     Args:
-        rows: of type SEGMENT; taken over and made read-only. Its order is kept, an id may stand in it twice.
+        rows: of type SEGMENT; not copied, and made read-only. The order is kept; an id may occur twice.
 
     Raises:
         ValueError: another type, a row that is no segment (see `SegmentRecord`).
@@ -171,7 +171,7 @@ class Segments(Sequence[SegmentRecord]):
 
     @classmethod
     def make(cls, ids: ArrayLike, creation_times_ms: ArrayLike, key_starts: ArrayLike, key_ends: ArrayLike) -> Segments:
-        """From columns; a single value stands for a whole column."""
+        """From columns; a single value is the value of every row."""
         columns = np.broadcast_arrays(ids, creation_times_ms, key_starts, key_ends)
         rows = np.empty(columns[0].shape, dtype=SEGMENT)
         for name, column in zip(SEGMENT.names or (), columns, strict=True):
@@ -239,7 +239,7 @@ class Segments(Sequence[SegmentRecord]):
         return self.where(first)
 
     def positions_of(self, ids: ArrayLike) -> Integers:
-        """Where in this sequence ids stand, -1 for those that do not; for ids that ascend. O(m log n)."""
+        """The positions of ids in this sequence, -1 for missing ids; for ids that ascend. O(m log n)."""
         return positions_in(self.ids, np.asarray(ids, dtype=np.int64))
 
     def find(self, segment_id: int) -> SegmentRecord | None:
@@ -396,15 +396,15 @@ class KeyProfile:
 
     @property
     def is_empty(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Which intervals nothing lies in."""
+        """The intervals without a segment."""
         return np.asarray(self.highest == NONE_HIGHEST)
 
     def lowest_over(self, ranges: KeyRanges) -> Integers:
-        """The lowest number at any key of each range; `NONE_LOWEST` if nothing lies there."""
+        """The lowest number at any key of each range; `NONE_LOWEST` if there is none."""
         return -_highest_within(-self.lowest, *self._intervals(ranges))
 
     def highest_over(self, ranges: KeyRanges) -> Integers:
-        """The highest number at any key of each range; `NONE_HIGHEST` if nothing lies there."""
+        """The highest number at any key of each range; `NONE_HIGHEST` if there is none."""
         return _highest_within(self.highest, *self._intervals(ranges))
 
     def _intervals(self, ranges: KeyRanges) -> tuple[Integers, Integers]:

@@ -1,6 +1,6 @@
-"""The life of a stream: how it comes to be and goes, and which steps lead from one state to another.
+"""The life of a stream: its creation and deletion, and the allowed steps from one state to another.
 
-**Names.** Which scope, or which stream, has a name is one record a name:
+**Names.** Each name has one record, which contains the scope or stream of that name:
 
     stream    (none) or FREE ---> CREATING ---> LIVE ---> DELETING ---> FREE
                                       |                      ^
@@ -10,19 +10,19 @@
                               |                      ^
                               +----------------------+
 
-Every arrow is one compare-and-set on the one key of the name. So of two processes that decide differently one loses,
-and reads again. What follows from a phase can be done by any process, and twice:
+Every arrow is one compare-and-set on the one key of the name. So if two processes decide differently, one loses and
+reads again. The work of a phase can be done by any process, and twice:
 
-    CREATING   all that the creation needs stands in the entry, so that all who help do the same
+    CREATING   the entry contains all data for the creation, so that all processes that help do the same
     LIVE       the creation is acknowledged
-    CLOSING    of a scope: it is deleted if it has no streams, and opened again if it has
-    DELETING   it goes, for good
-    FREE       of a stream: it is gone. Its entry keeps the highest number that a segment had
+    CLOSING    of a scope: it is deleted if it has no streams, and set to LIVE again otherwise
+    DELETING   it is being deleted, for good
+    FREE       of a stream: it is deleted. Its entry keeps the highest number that a segment had
 
-A stream is made of many keys. Each is created if absent, so that another process can go on after a crash; the first
-one decided on the time of creation, which is read back before anything else is derived from it. A stream that is
-created again under the same name gets tables of its own, and its segments go on where the numbers of the last one
-ended: nothing that lingers of the old ones can be taken for a new one.
+A stream consists of many keys. Each is created if absent, so that another process can continue after a crash. The first
+process decides on the time of creation, which is read back before anything else is derived from it. A stream that is
+created again under the same name gets new tables, and its segment numbers continue after those of the old stream: no
+remainder of the old stream can be mistaken for the new one.
 
 **States.**
 
@@ -30,13 +30,13 @@ ended: nothing that lingers of the old ones can be taken for a new one.
                               |
                               +---> SEALING -> SEALED
 
-The state keeps workflows from running into each other: each takes the stream from ACTIVE to its own state and back.
-The workflow that has the stream is named beside the state (`StreamStatus`), so that a process which comes late cannot
-end the workflow of another one. A stream that is being sealed stays SEALING while it commits transactions: each of
-these commits is named there, one after the other.
+The state separates workflows: each takes the stream from ACTIVE to its own state and back. `StreamStatus` contains the
+state and the id of the workflow that has the stream, so that a late process cannot end the workflow of another one. A
+stream that is being sealed stays SEALING while it commits transactions; the status names each of these commits, one
+after the other.
 
-A state without a name belongs to a workflow that its caller carries out step by step. To stay where one is is always
-allowed then.
+A state without a workflow's id belongs to a workflow that its caller carries out step by step. Then a step to the same
+state is always allowed.
 
 Threads: the records are immutable.
 
@@ -62,7 +62,7 @@ from accel.history.rules.values import NUMBER_MAX, checked_integer, checked_time
 
 @unique
 class StreamState(Enum):
-    """Where a stream stands."""
+    """The state of a stream."""
 
     UNKNOWN = "UNKNOWN"
     CREATING = "CREATING"
@@ -114,10 +114,10 @@ WORKFLOW_STATES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """Where a stream stands, and which workflow has it.
+    """The state of a stream, and the workflow that has it.
 
     Args:
-        state: where it stands.
+        state: of the stream.
         workflow_id: the workflow that has the stream; None = none, or one that its caller carries out step by step.
 
     Raises:
@@ -141,7 +141,7 @@ def may_become(now: StreamState, wanted: StreamState) -> bool:
 
 
 def next_state(now: StreamState, wanted: StreamState) -> StreamState | None:
-    """The state to write; None if the stream stands there already.
+    """The state to write; None if the stream has it already.
 
     Raises:
         OperationNotAllowed: the step is not allowed; another workflow is under way, or the stream is sealed.
@@ -152,7 +152,7 @@ def next_state(now: StreamState, wanted: StreamState) -> StreamState | None:
 
 
 def after_step_by_hand(now: StreamStatus, wanted: StreamState) -> StreamStatus | None:
-    """The status to write for a caller who carries a workflow out step by step; None if the stream stands there.
+    """The status to write for a caller that carries a workflow out step by step; None if the stream has it already.
 
     Raises:
         OperationNotAllowed: the step is not allowed, or a workflow has the stream that only its own id ends.
@@ -208,7 +208,7 @@ def after_seal_end(now: StreamStatus | None) -> StreamStatus | None:
 
 
 def refuse_uncreated(now: StreamState) -> None:
-    """Questions about active segments make sense once the stream is created.
+    """Refuse queries about active segments before the stream is created.
 
     Raises:
         IllegalState: it is not.
@@ -255,7 +255,7 @@ class CreationOutcome(Enum):
     """It is this attempt's, though others may have begun it."""
 
     EXISTS_CREATING = "exists, being created"
-    """Somebody else is creating it, with the configuration that is stored."""
+    """Another process creates the stream, with the stored configuration."""
 
     EXISTS_ACTIVE = "exists"
     """It was created before."""
@@ -283,7 +283,7 @@ def creation_outcome(state: StreamState, stored_time_ms: int, time_ms: int) -> C
     """What an attempt came to.
 
     Args:
-        state: where the stream stands.
+        state: of the stream.
         stored_time_ms: the time of creation that is stored.
         time_ms: that of this attempt.
     """
@@ -308,7 +308,7 @@ def start_number(recorded: int | None) -> int:
 
 @unique
 class NamePhase(Enum):
-    """Where a scope or a stream stands in its life, as its name tells."""
+    """The phase of a scope or a stream, as the entry of its name records it."""
 
     CREATING = "being created"
     LIVE = "there"
@@ -322,8 +322,8 @@ class ScopeEntry:
     """Which scope has a name.
 
     Args:
-        unique_id: tells it from earlier ones of its name.
-        phase: where it stands.
+        unique_id: distinguishes it from earlier ones of its name.
+        phase: of its life.
     """
 
     unique_id: UUID
@@ -339,8 +339,8 @@ class StreamEntry:
     """Which stream has a name, and how it was, or is to be, created.
 
     Args:
-        unique_id: tells it from earlier ones of its name.
-        phase: where it stands.
+        unique_id: distinguishes it from earlier ones of its name.
+        phase: of its life.
         wanted: what its owner wanted when it was created.
         time_ms: when that was, milliseconds since 1970.
         first_number: number of its first segment.

@@ -1,37 +1,37 @@
-"""Transactions of a stream: their records, what may become of them, and in which order they are committed.
+"""Transactions of a stream: their records, their possible ends, and the order of their commits.
 
     OPEN -> COMMITTING -> COMMITTED
       |
       +---> ABORTING ---> ABORTED
 
-    ActiveTransaction         one that is not finished
-    CompletedTransaction      how one ended                                                  written once
-    CommitOrder               in which order transactions that shall be committed came
-    CommittingTransactions    those that are being committed
+    ActiveTransaction         a transaction that is not finished
+    CompletedTransaction      the end of a transaction                                       written once
+    CommitOrder               the order in which commits were requested
+    CommittingTransactions    the transactions that are being committed
 
 **Life.** A transaction is sealed by one write, and ends when its entry among the completed ones is written; only then
-its active entry is removed. So at any time one of both is there, and a request that comes twice gets the same answer
-twice:
+its active entry is removed. So at any time at least one of both entries exists, and a repeated request gets the same
+answer:
 
-    | asked for    | OPEN                              | COMMITTING | COMMITTED | ABORTING | ABORTED |
+    | request      | OPEN                              | COMMITTING | COMMITTED | ABORTING | ABORTED |
     |--------------|-----------------------------------|------------|-----------|----------|---------|
     | commit       | enters the order, then COMMITTING | as it is   | as it is  | refused  | refused |
     | abort        | ABORTING                          | refused    | refused   | as it is | as it is|
 
-**Order.** Committed next are all of the oldest epoch that has any, in the order in which they came:
+**Order.** The next commit takes all transactions of the oldest epoch that has any, in the order of their positions:
 
     commit order        0: a (epoch 0)   1: a   2: b (epoch 0)   3: c (epoch 0)   4: d (epoch 1)
     a is COMMITTING at position 0, b ABORTING, c still OPEN, d COMMITTING at position 4
     committed next      a
-    purged              1 (a came before), 2 (b is not committed any more)
-    kept                3: c has its place, and is marked COMMITTING in a moment; 4: epoch 0 comes first
+    purged              1 (a has position 0 already), 2 (b will not be committed)
+    kept                3: c has its position, and is marked COMMITTING in a moment; 4: epoch 0 is first
 
 A transaction enters the order before it is marked COMMITTING with its position. A process that crashes in between
 enters it once more later, so only the position that the transaction itself names counts.
 
-**Rolling commits.** A transaction's data lies in segments of its own, shaped like those of the epoch in which it began.
+**Rolling commits.** A transaction's data is in separate segments, with the key ranges of the epoch in which it began.
 If the stream has other segments by now, the data cannot simply be merged into them. So two epochs follow the active
-one, A:
+epoch, A:
 
     | epoch          | segments                  | reference           | begins                     |
     |----------------|---------------------------|---------------------|----------------------------|
@@ -115,7 +115,7 @@ NO_COMMIT: Final = CommittingTransactions()
 
 @unique
 class TransactionStatus(Enum):
-    """Where a transaction stands."""
+    """The status of a transaction."""
 
     UNKNOWN = "UNKNOWN"
     OPEN = "OPEN"
@@ -131,10 +131,10 @@ class ActiveTransaction:
 
     Args:
         created_ms: when it began.
-        lease_expiry_ms: it is aborted if nobody asks for more time until then.
+        lease_expiry_ms: it is aborted at this time, unless its lease is extended before.
         max_execution_expiry_ms: it is aborted then in any case.
-        status: where it stands.
-        writer_id: who writes it, if they said so.
+        status: of the transaction.
+        writer_id: of its writer, if known.
         commit_time_ms: the time that its writer gave with the commit.
         commit_position: its place in the commit order; other places that name it do not count.
         commit_offsets: where it was merged, by segment id.
@@ -233,9 +233,9 @@ def opened(now_ms: int, lease_ms: int, longest_ms: int, writer_id: str | None = 
 
     Args:
         now_ms: milliseconds since 1970.
-        lease_ms: how long it lives unless somebody asks for more.
+        lease_ms: time until it is aborted, unless its lease is extended.
         longest_ms: how long it lives at most.
-        writer_id: who writes it.
+        writer_id: of its writer.
 
     Raises:
         InvalidArgument: no time at all.
@@ -262,7 +262,7 @@ def is_sealed(status: TransactionStatus, *, commit: bool) -> bool:
     """Whether a transaction was sealed so already; False if it is open.
 
     Args:
-        status: where it stands.
+        status: of the transaction.
         commit: whether it shall be committed; aborted otherwise.
 
     Raises:
@@ -324,7 +324,7 @@ def refuse_other_end(known: CompletedTransaction | None, *, commit: bool) -> Tra
         commit: whether it was to be committed; aborted otherwise.
 
     Raises:
-        NotInHistory: nobody knows it any more.
+        NotInHistory: it is not recorded any more.
         IllegalState: it ended the other way.
     """
     if known is None:
@@ -395,7 +395,7 @@ def next_commit(order: CommitOrder, read: ReadTransactions, limit: int = COMMITT
     """Choose what is committed next.
 
     Args:
-        order: as it stands.
+        order: of now.
         read: called once an epoch, from the oldest on, until one has something to commit.
         limit: the maximum number of transactions.
 

@@ -182,7 +182,7 @@ class IdMap(Mapping[int, int]):
         return np.where(positions >= 0, self.values_array[positions], default)
 
     def positions_of(self, ids: ArrayLike) -> Integers:
-        """Where ids stand, -1 for those that do not."""
+        """The positions of ids, -1 for missing ids."""
         return positions_in(self.ids, np.asarray(ids, dtype=np.int64))
 
     def __getitem__(self, segment_id: int) -> int:
@@ -252,7 +252,7 @@ class IdSet(Collection[int]):
 
 
 def positions_in(ascending: Integers, wanted: Integers) -> Integers:
-    """Where ids stand among ascending ones, -1 for those that do not. O(m log n)."""
+    """The positions of ids among ascending ids, -1 for missing ids. O(m log n)."""
     if not len(ascending):
         return np.full(len(wanted), -1, dtype=np.int64)
     positions = np.searchsorted(ascending, wanted)

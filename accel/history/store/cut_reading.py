@@ -1,8 +1,8 @@
-"""Questions about stream cuts: what they name, how they lie to each other, what lies between them.
+"""Queries about stream cuts: their segments, their order, and the segments between two cuts.
 
     calls                  1 for the first epoch, 1 for each chunk of history touched, 1 for each duplicate epoch;
                            sizes: 1 for each shard besides
-    memory                 one chunk and the segments of the answer at a time, however many epochs lie between
+    memory                 one chunk and the segments of the answer at a time, for any number of epochs in between
 
 Source: PDP-32.
 """

@@ -1,15 +1,15 @@
-"""The epochs of a stream in its tables: questions about epochs and segments, the walk through them, and their writing.
+"""The epochs of a stream in its tables: queries about epochs and segments, the walk through epochs, and writing.
 
-Calls of the questions, with nothing cached; immutable records are kept decoded and cost nothing the second time:
+Calls of the queries, with nothing cached; immutable records are kept decoded and cost nothing the second time:
 
-    | question                        | calls                                                                       |
+    | query                           | calls                                                                       |
     |---------------------------------|-----------------------------------------------------------------------------|
     | current epoch, active segments  | 1                                                                           |
-    | epoch, segment                  | 1: a segment's id tells the epoch of its creation                           |
+    | epoch, segment                  | 1: a segment's id contains the epoch of its creation                        |
     | successors                      | 3: which epoch sealed it, that epoch, the one before                        |
     | predecessors                    | 2: the epoch of its creation, the one before                                |
-    | epoch at a time                 | 2: root and a block of the index of times; 1 if the root can tell           |
-    | segments at a time              | 4: these, the epoch, the truncation                                         |
+    | epoch at a time                 | 2: root and a block of the index of times; 1 if the root suffices           |
+    | segments at a time              | 4: these two, the epoch, the truncation                                     |
     | head                            | 1: the truncation; 2 if there was none: epoch 0                             |
     | epochs between two times        | 3, each 1,000 epochs one more, each duplicate one more                      |
 
@@ -25,8 +25,8 @@ An epoch is written, and the stream moved to it, in this order:
     7. the current epoch                                          versioned; only moves forward
     8. the index of times shows it                                versioned
 
-Each step asks first whether it is done. So the whole can be repeated, and two processes may do it at once: no reader
-ever sees a current epoch without its records, nor the time of an epoch that is not current yet.
+Each step first checks whether it is done. So the sequence can be repeated, and two processes may do it at once. No
+reader ever sees a current epoch without its records, nor the time of an epoch that is not current yet.
 
 Source: PDP-32.
 """

@@ -1,10 +1,10 @@
-"""Who holds the segments themselves: a host is given in, as brokers differ.
+"""The host holds the segments themselves; the caller passes it in, as brokers differ.
 
-A history says which segments there are; a host creates, seals, truncates and deletes them, and merges transactions into
-them. Every step of a workflow may be repeated, by another process too, so a host must take each order twice: what is
-created, sealed or merged already stays as it is.
+A history records which segments exist; a host creates, seals, truncates and deletes them, and merges transactions into
+them. Every step of a workflow may be repeated, by another process too. So a host must accept each order twice: a
+segment that is already created, sealed or merged remains unchanged.
 
-Threads: a host must be as safe as those who share it need; both in here may be used by any thread.
+Threads: a host must be as safe as its users need; any thread may use both hosts of this module.
 """
 
 from __future__ import annotations

@@ -15,15 +15,15 @@
     | <scope>/<stream>/readerGroups.#.<stream id>            | group                 | where its readers stand    |
     | <scope>/<stream>/transactionsInEpoch-<e>.#.<stream id> | transaction id        | the transaction            |
 
-A scope or stream that is deleted and made again gets another unique id, so that nothing left of the first can be taken
-for the second. Keys with numbers are not padded: they are read one by one, and never listed in order.
+A scope or stream that is deleted and created again gets another unique id, so that no remainder of the first can be
+mistaken for the second. Numbers in keys are not padded: these keys are read one by one, and never listed in order.
 
-An entry is written again when its name comes again, so it is deleted by a tombstone, and entries are never listed. A
-listed key has the unique id in its name: it is written once, and erased plainly.
+An entry is written again when its name is used again, so it is deleted by a tombstone, and entries are never listed. A
+listed key has the unique id in its name: it is written once, and erased without a tombstone.
 
-**Counters** give out ids (`loaders.tables.IdBlocks`). They are made together with the tables that all streams share
-(`make_system_tables`), and never anew. `pass_over_ids` mends one that is gone or went back, if the caller says that the
-store was put back.
+**Counters** allocate ids (`loaders.tables.IdBlocks`). They are created together with the tables that all streams share
+(`make_system_tables`), and never again. `pass_over_ids` repairs a counter that is missing or went back, if the caller
+says that the store was restored.
 
 Source: PDP-35.
 """

@@ -24,9 +24,9 @@
                the key that it is listed by
                the stream's entry: FREE
 
-All of it can be repeated, by any process, after a crash: keys are created if absent, the rest follows from them, and
-what is missing already is tolerated by deletion. The entry is written by `names`. A late repeat is harmless: ids of
-segments do not come again, as numbers go on, and no other stream has tables with this unique id in their names.
+Every step can be repeated, by any process, after a crash: keys are created if absent, the rest follows from them, and
+deletion tolerates missing keys. `names` writes the entry. A late repeat is harmless: ids of segments are not used
+again, as numbers ascend, and no other stream has tables with this unique id in their names.
 
 Source: PDP-35 and the upstream system; docs/explanation/history.md, "Creation, sealing and deletion".
 """

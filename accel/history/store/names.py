@@ -1,4 +1,4 @@
-"""Names of scopes and streams, which scope or stream has each, and tables that no name leads to any more.
+"""Names of scopes and streams, the scope or stream with each name, and tables without a name.
 
 A name has one entry (`accel.history.rules.states`), written by compare-and-set, and the scope or stream that has the
 name is listed under a key of its own, with the unique id in it:
@@ -6,10 +6,10 @@ name is listed under a key of its own, with the unique id in it:
     entry/<name>         which one has the name, and its phase         written again and again, never listed
     listed/<name>/<id>   nothing                                       written once, erased plainly
 
-The entry comes first and goes last. So a key that is listed, and whose id the entry does not give *afterwards*, is of a
-scope or stream that is gone: an id enters an entry once, before it is listed. Any process that meets such a key erases
-it. An entry of a stream stays when the stream is gone, and remembers its numbers; that of a scope is deleted by a
-tombstone, as the name may come again. Neither is ever in a listing.
+The entry is written first and deleted last. So a listed key whose id is not in the entry *afterwards* belongs to a
+deleted scope or stream: an id enters an entry once, before it is listed. Any process that finds such a key erases it.
+The entry of a deleted stream remains and contains its numbers. The entry of a deleted scope is replaced by a tombstone,
+as the name may be used again. Neither is ever in a listing.
 
 **Deleting a scope against creating a stream in it.** Two keys are involved, so the order decides:
 
@@ -17,18 +17,18 @@ tombstone, as the name may come again. Neither is ever in a listing.
                                                                          some: LIVE again, over that version
     create C   1 its own entry, and its key    2 reads the scope's entry: goes on only if it is LIVE
 
-If C reads LIVE after its key is written, then any CLOSING that leads to DELETING was written later, or was taken back;
-so the list that belongs to it has C's key, and D opens the scope again. If C does not read LIVE, it finishes what D
-began, and finds its own key, or the scope gone. A deleter who is late writes over a version that does not stand there
-any more.
+If C reads LIVE after its key is written, then any CLOSING that leads to DELETING was written later, or was reverted;
+so the list that follows it has C's key, and D sets the scope to LIVE again. If C does not read LIVE, it finishes the
+deletion of D, and finds its own key, or the scope deleted. A late deleter fails: its write is conditional on a version
+that is no longer current.
 
-**Orphaned tables** are left by creations that were overtaken. A creator enters its unique id under the name first, and
-makes tables with that id in their names then. If another process finds the entry without tables meanwhile, the name
-gets another id, and the first creator drops what it made; if it dies before that, its tables stay. They are in nobody's
-way, as no id comes again, but only recovery deletes them (`OrphanedTables`). An id is named before any table of it is
-made, and never again after another one took its place. So a table that was listed, and whose id its name does not give
-*afterwards*, is of no use, now or later. A process that is still at work on it finds it gone, as it would if the other
-one had dropped it.
+**Orphaned tables** are left by creations that were overtaken. A creator first writes its unique id into the entry, and
+then creates tables with that id in their names. If another process finds the entry without tables meanwhile, the name
+gets another id, and the first creator drops its tables; if it dies before that, its tables remain. They do no harm, as
+no id is used again, but only recovery deletes them (`OrphanedTables`). An id is in the entry before any of its tables
+is created, and never again after another id replaced it. So a listed table whose id is not in the entry *afterwards* is
+of no use, now or later. A process that still works on the table finds it missing, as if the other process had dropped
+it.
 
 Source: PDP-35.
 """

@@ -1,4 +1,4 @@
-"""Whose workflow it is: a workflow takes a stream, and gives back what is its own.
+"""Ownership of a stream by a workflow: a workflow takes the stream, and releases it at its end.
 
 S3 makes a write conditional on the version of its own key, and on nothing else. So the key of the stream's state
 decides which workflow has the stream: it holds the state and the workflow's id.
@@ -10,15 +10,15 @@ decides which workflow has the stream: it holds the state and the workflow's id.
     end     state := ACTIVE                                    compare-and-set on a version that holds the id
     erase   the request
 
-What follows from it:
+Consequences:
 
-- The plan is right when it is carried out. Every workflow changes the state's version; if version v still stands when
-  the state is taken, none has run since the plan was drawn up.
-- What is refused has changed nothing. Until the state is taken, only the request was written, which nobody looks for.
+- The plan is valid when it is carried out. Every workflow changes the state's version; if version v is still current
+  when the state is taken, no workflow has run since the plan was drawn up.
+- A refused workflow has changed nothing. Until the state is taken, only the request is written, which has no effect.
 - A process that finds the stream taken helps, or leaves it. `recover` reads the id, reads the request, and carries the
   plan out, perhaps beside the process that began.
-- A process that is late by an hour ends nobody's workflow but its own: the state holds another id, or none. Its steps
-  do nothing any more, since each is one of these (tests/accel/history/store/writes.md):
+- A process that is an hour late can end only its own workflow: the state holds another id, or none. Its steps have no
+  effect, since each is one of these (tests/accel/history/store/writes.md):
   created if absent, with content that follows from the plan and from records that never change;
   monotonic (the current epoch, the chunk of history, the index of times);
   a compare-and-set on a record that names its last workflow (truncation, configuration);

@@ -1,12 +1,12 @@
-"""Notes that processors leave with a stream: cold markers of its segments, and who waits for the stream.
+"""Notes that processors store with a stream: cold markers of its segments, and the processor that waits for the stream.
 
 A cold marker says until when a segment has so little load that it may be merged with its neighbours. Markers belong to
-active segments, and go when their segment is sealed: by the scale, the rolling commit or the sealing that does so. A
-marker that is written at that very moment would come too late, so its writer looks afterwards whether the segment was
-sealed, and takes the marker away again.
+active segments, and are removed by the scale, rolling commit or sealing that seals the segment. A marker that is
+written at the same moment would remain, so its writer checks afterwards whether the segment was sealed, and removes the
+marker again.
 
-A processor that waits for a stream to be free of other workflows leaves its name, so that others let it go first;
-nobody else takes the name away.
+A processor that waits for a stream to be free of other workflows stores its name, so that others let it go first; no
+other processor removes the name.
 
 Source: PDP-35.
 """

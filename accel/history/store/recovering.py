@@ -1,6 +1,6 @@
-"""Finishing what other processes began and did not end, or asked for.
+"""Finishing workflows that other processes began and did not end, or requested.
 
-`Recovering` is for processes that died in the middle of a workflow:
+`Recovering` is for workflows of processes that died:
 
     | there is                                       | then                                                          |
     |------------------------------------------------|---------------------------------------------------------------|
@@ -13,11 +13,11 @@
     | a request that waits, and a host               | it is carried out                                             |
     | a request that can have no effect any more     | erased                                                        |
 
-Everything is in the tables: no process has to remember what another one did. Recovery may run at any time, beside
-processes that work, since every step of every workflow may be done twice, and late. Without a host it reads, and raises
-HostMissing where something is to be carried out.
+All plans are in the tables: no process needs the memory of another one. Recovery may run at any time, beside working
+processes, since every step of every workflow may be done twice, and late. Without a host it reads, and raises
+HostMissing if a workflow must be carried out.
 
-`Requested` is for the process that holds a stream's segments, which looks from time to time what others ask of it:
+`Requested` is for the process that holds a stream's segments; the process looks for requests from time to time:
 
     | there is                                    | then                                                              |
     |---------------------------------------------|-------------------------------------------------------------------|
@@ -27,8 +27,8 @@ HostMissing where something is to be carried out.
     | a stream that is being sealed               | likewise                                                          |
     | transactions that shall be committed        | committed                                                         |
 
-Every workflow but sealing has a request, so one listing of requests tells of all of them. Those that ended are listed
-as long as they are kept, and read once.
+Every workflow but sealing has a request, so one listing of requests finds all of them. Ended requests are listed as
+long as they are kept, and read once.
 """
 
 from __future__ import annotations

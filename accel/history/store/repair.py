@@ -1,8 +1,8 @@
 """Repair of one stream: records that cannot be read, are missing, or contradict others are rebuilt from others.
 
     1  the state, and which version of it
-    2  all records, read past every cache; what is wrong becomes a finding, and what follows from others a new record
-    3  the state once more: another version means that a workflow began or ended, and 1 to 3 are done again
+    2  all records, read past every cache; each wrong record becomes a finding, with a new record if others determine it
+    3  the state once more: another version means that a workflow began or ended, and 1 to 3 are repeated
     4  with `apply`, the new records are written, in the order in which they follow from each other
 
 A run without `apply` ends before step 4, and writes nothing.
@@ -10,18 +10,18 @@ A run without `apply` ends before step 4, and writes nothing.
 It may run beside workflows, and beside other repairs:
 
 - A record that can be read and contradicts nothing is never written.
-- Each write replaces only what was read in step 2: nothing (create only), or these very bytes (a compare-and-set on
-  their ETag). A workflow that wrote meanwhile makes the repair lose, and the finding says so.
-- What is written follows from epochs up to the current one. These are complete, and no workflow changes them; it
-  repeats a step that finds them there as if it had done that step itself.
-- The current epoch is only moved to where it was, or ahead of bytes that nobody can read.
-- What a workflow alone knows is left to it: the records that it holds are judged only while no workflow has the stream
-  in step 1 and step 3. Then none had it in between, since each changes the version of the state. A workflow that begins
-  after step 3 finds the record damaged still, and fails, or finds it rebuilt.
-- The state itself is written over only if its bytes cannot be read, and no request could have the stream.
+- Each write replaces only what was read in step 2: a missing key (create only), or the same bytes (a compare-and-set
+  on their ETag). If a workflow wrote meanwhile, the repair's write is refused, and the finding says so.
+- New records follow from epochs up to the current one. These are complete, and no workflow changes them; a workflow
+  that finds such a record treats its step as done.
+- The current epoch is only rewritten with the number that it had, or ahead of that number over unreadable bytes.
+- Records that only a workflow determines are checked only if no workflow has the stream in step 1 and step 3. Then none
+  had it in between, since each workflow changes the version of the state. A workflow that begins after step 3 finds the
+  record still damaged, and fails, or finds it rebuilt.
+- The state itself is replaced only if its bytes cannot be read, and no request could have the stream.
 
-So a workflow that has the stream and stopped at a damaged record does not keep the repair from rebuilding that record;
-`recover` carries the workflow out afterwards.
+So if a workflow stopped at a damaged record, the repair can still rebuild that record; `recover` carries the workflow
+out afterwards.
 
 Source: docs/operations/repair.md, "A record of a stream".
 """
@@ -64,7 +64,7 @@ ROUNDS_MAX: Final = 4
 """Times that the records are read, if workflows begin and end meanwhile."""
 
 POSITIONS_LEFT_OUT: Final = 1 << 20
-"""Positions that the rebuilt order of commits leaves out: transactions may have got some, and not tell so yet."""
+"""Positions that the rebuilt order of commits skips: transactions may have got some that they do not record yet."""
 
 _COPY: Final = "restore the key from a version or a copy of the bucket"
 
@@ -141,7 +141,7 @@ class Repairing:
         epochs = EpochsRepair(self._parts, findings, truncation.value, self._sizes)
         epochs.run(state)
         if truncation.value is None:
-            findings.lose(self._keys.truncation(), truncation, f"{_COPY}: where the stream begins stands nowhere else")
+            findings.lose(self._keys.truncation(), truncation, f"{_COPY}: no other record has the stream's start")
         self._check_creation(findings)
         self._check_retention(findings)
         self._check_transactions(findings, is_at_rest=state in AT_REST)
@@ -153,7 +153,7 @@ class Repairing:
     def _check_layout(self, findings: Findings) -> bool:
         stands = self._keys.layout().inspect()
         if stands.value is None:
-            findings.lose(self._keys.layout(), stands, f"{_COPY}, and repair again: nothing else was looked at")
+            findings.lose(self._keys.layout(), stands, f"{_COPY}, and repair again: nothing else was checked")
             return False
         self._parts = StreamParts(self._store, self._stream, stands.value, NoHost())
         self._keys = self._parts.keys
@@ -167,7 +167,7 @@ class Repairing:
             findings.lose(self._keys.creation_time(), time, f"repair again once {keys.epoch_key(0)} is there")
         wanted = self._keys.configuration().inspect()
         if wanted.value is None:
-            advice = f"{_COPY}; the stream's entry in its scope tells only how it was configured when it was created"
+            advice = f"{_COPY}; the stream's entry in its scope has only the configuration of its creation"
             findings.lose(self._keys.configuration(), wanted, advice)
 
     def _expect(self, key: TypedKey[T], stands: Inspected[T], value: T, source: str, findings: Findings) -> None:
@@ -254,7 +254,7 @@ class Repairing:
         if value is not None and value.status is TransactionStatus.COMMITTING and value.commit_position is not None:
             committing[value.commit_position] = transaction_id
         elif stands.error is not None:
-            advice = f"{_COPY}: whether it is to be committed stands nowhere else, and nothing is committed on a guess"
+            advice = f"{_COPY}: no other record says whether to commit it, and nothing is committed on a guess"
             findings.lose(key, stands, advice)
 
     # Workflows
@@ -270,11 +270,11 @@ class Repairing:
         if stands.value is not None:
             return
         if state in AT_REST:
-            source = f"state {state.value}: no workflow has the stream; what was stored to begin one is asked for again"
+            source = f"state {state.value}: no workflow has the stream; a stored plan must be requested again"
             findings.rebuild(key, stands, empty, source)
         else:
             held = "a state that cannot be read" if state is None else f"state {state.value}"
-            findings.lose(key, stands, f"{_COPY}; with {held} it may tell what is to be done")
+            findings.lose(key, stands, f"{_COPY}; with {held} it may contain the plan of a workflow")
 
     def _check_requests(self, findings: Findings, status: Inspected[StreamStatus]) -> str:
         """Look at the requests; gives why one of them may have the stream, empty if none can."""

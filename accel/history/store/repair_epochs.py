@@ -8,25 +8,25 @@
     | sealed epoch          | two epoch records in a row                                                    |
     | index of times        | the times in the epoch records                                                |
     | current epoch         | the epoch record of that number                                               |
-    | shard of sealed sizes | sizes that the caller tells                                                   |
+    | shard of sealed sizes | sizes from the caller                                                         |
     | segment's stream      | nothing                                                                       |
 
-The walk (`EpochsRepair`) goes up to the highest epoch that anything names. The rules of every stream hold for its
+The walk (`EpochsRepair`) ends at the highest epoch that any record names. The rules of every stream hold for its
 *settled* epochs, up to the current one: they were complete before the current epoch moved to them, and never change.
-Records that a workflow has written beyond them are compared as far as they are there, and never missed. So the walk
-tells nothing wrong while a workflow is under way. It holds in memory the records of one chunk's changes, a batch of
+Existing records beyond them, which a workflow has written, are compared; missing ones are no error. So the walk reports
+no false finding while a workflow is under way. It holds in memory the records of one chunk's changes, a batch of
 epochs, one leaf of times, and the ids of damaged shards.
 
-The index of times (`TimesRepair`) is compared with the times in the epoch records as they come; one leaf's times are
-held, and the first time of each part: 8 bytes for 1,000 epochs. The sizes of its blocks stand in its root alone. Of a
-root that cannot be read they follow from the blocks that are there; without any, a new root is cut as this process cuts
-those of new streams.
+The index of times (`TimesRepair`) is compared with the times in the epoch records during the walk. One leaf's times are
+held, and the first time of each part: 8 bytes for 1,000 epochs. Only the root has the sizes of its blocks. If it cannot
+be read, they follow from the existing blocks; without any block, the new root has the sizes that this process uses for
+new streams.
 
-A finding (`Findings`) is made while records are read, and written afterwards, once it is known that no workflow began
-or ended meanwhile (`repair`). Until then the new record is held in memory, so findings are bounded by count and bytes:
-a stream with more damage is repaired in several runs. Each write replaces exactly what was read: nothing (create only),
-bytes (a compare-and-set on their ETag), or another record (likewise). If something else stands there by then, that is
-left, and the finding says so.
+Findings (`Findings`) are collected during the walk, and written afterwards, once it is certain that no workflow began
+or ended meanwhile (`repair`). Until then the new records are held in memory, so findings are bounded by count and
+bytes: a stream with more damage is repaired in several runs. Each write replaces exactly what was read: a missing key
+(create only), bytes (a compare-and-set on their ETag), or another record (likewise). If the key has changed by then, it
+is left unchanged, and the finding says so.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ HELD_BYTES_MAX: Final = 64 << 20
 """Memory for the records that one run is to write."""
 
 MISSING: Final = "there is no record"
-NOTHING: Final = "nothing: from now on no record stands there"
+NOTHING: Final = "nothing: from now on there is no record"
 
 
 @unique
@@ -111,14 +111,14 @@ class Findings:
     _held_bytes: int = 0
 
     def rebuild(self, key: TypedKey[T], stands: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
-        """A record that follows from others; None as its value: it is to be deleted.
+        """Add a record that follows from others; None as its value: it is to be deleted.
 
         Args:
-            key: where it lies.
-            stands: what stands there.
-            value: what is to stand there.
-            source: what that follows from.
-            problem: what is wrong with a record that can be read.
+            key: of the record.
+            stands: the stored content.
+            value: the new record.
+            source: of the new record.
+            problem: the error in a record that can be read.
         """
         if stands.is_newer:
             self.lose(
@@ -130,7 +130,7 @@ class Findings:
         self._add(_Draft(finding, lambda: key.restore(value, stands)))
 
     def lose(self, key: TypedKey[T], stands: Inspected[T], advice: str, problem: str = "") -> None:
-        """A record that follows from nothing that is known."""
+        """Add a record that does not follow from any other."""
         self._add(_Draft(Finding(key.table_name, key.key, problem or _problem(stands), advice, RepairOutcome.LOST)))
 
     def mend(self, finding: Finding, write: Callable[[], object]) -> None:

@@ -1,17 +1,17 @@
 """Retention: recorded cuts of a stream, where it may be truncated because of them, and runs over many streams.
 
-A run records a cut at the stream's end, finds the recorded cut that keeps what shall be kept, and truncates the stream
-there. The cuts before that one are stale, and are purged afterwards:
+A run records a cut at the stream's end, finds the recorded cut that the limits allow, and truncates the stream there.
+The cuts before that one are stale, and are purged afterwards:
 
     purge       the records of the first stale cuts are erased, and then the set is written without them
-    with an executor        a slice of it at a time, each handed over when the last one is done; the run does not wait
-    without one             at the end of the run
+    with an executor        in slices, each submitted when the last one is done; the run does not wait
+    without an executor     at the end of the run
 
-No run fails for its purge, and none depends on it: what is left is purged by a later one, or by `purge`. A stale cut
-changes no answer, as the stream begins behind it already. A cut whose record is erased, but which still stands in the
-set because a purge was cut short, counts as a cut that everything left of the stream lies behind.
+A run does not fail if its purge fails: a later run, or `purge`, purges the rest. A stale cut changes no answer, as the
+stream begins after it already. If a purge was interrupted, the set may contain a cut whose record is erased. Such a cut
+counts as a cut before all remaining data of the stream.
 
-In a run over many streams (`retain`) one stream does not hold up the others; `Retained` says what became of each.
+In a run over many streams (`retain`) one stream does not stop the others; `Retained` is the outcome of each.
 
 Source: PDP-32; the rule that chooses the cut: `accel.history.rules.retention`.
 """

@@ -1,4 +1,4 @@
-"""One stream: its questions in five parts, its workflows by their names; each tells if the stream was deleted."""
+"""One stream: queries in five parts, and workflows by name; each call reports if the stream was deleted."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ TELL_NOTHING: Final = frozenset({"abort", "end_turn", "seal", "status"})
 
 
 class _ToldIfDeleted:
-    """A part of a stream whose calls raise StreamDeleted in place of errors, and of empty answers, that come of that.
+    """A part of a stream; if the stream was deleted, its calls raise StreamDeleted, not other errors or empty results.
 
     Args:
-        part: answers.
+        part: carries out the calls.
         parts: of the stream.
     """
 
@@ -73,7 +73,7 @@ def _asked(method: Callable[Concatenate[Stream, Asked], Answer]) -> Callable[Con
 def _answer(
     parts: StreamParts, tells: bool, call: Callable[Asked, Answer], /, *args: Asked.args, **kwargs: Asked.kwargs
 ) -> Answer:
-    """What a call gives; `tells` = that it gives anything means that the stream is there."""
+    """The result of a call; `tells` = any result means that the stream exists."""
     with _refused_if_deleted(parts):
         answer = call(*args, **kwargs)
     if isinstance(answer, Iterator):
@@ -105,36 +105,36 @@ def _refused_if_deleted(parts: StreamParts) -> Iterator[None]:
 
 
 def _refuse_deleted(parts: StreamParts, error: Exception | None = None) -> None:
-    """The table of everything but transactions goes last, and never comes again. 1 request for its marker."""
+    """The table of everything but transactions is dropped last, and never created again. 1 request for its marker."""
     stream = parts.stream
     if not parts.store.tables.table_exists(stream.metadata_table):
         raise StreamDeleted(str(stream), str(stream.unique_id)) from error
 
 
 class Stream:
-    """A stream that is there; `StreamStore.stream` opens it. Threads: any.
+    """An existing stream; `StreamStore.stream` opens it. Threads: any.
 
-    Every call asks the tables anew, except for what never changes. Cuts are offsets by segment id, in the stream's
-    offset unit; times are milliseconds since 1970, 0 <= ms < 10^14.
+    Every call reads the tables again, except for data that never changes. Cuts are offsets by segment id, in the
+    stream's offset unit; times are milliseconds since 1970, 0 <= ms < 10^14.
 
     Numbers and texts are checked before anything is written (`accel.history.rules.values`): InvalidArgument. When the
-    stream was deleted, every method raises StreamDeleted, also when there is another one of its name. What never
-    changes and was read before (an epoch, a segment, its predecessors, `creation_time_ms`, where cuts lie) is still
-    answered from memory: it says what was, and stays true.
+    stream was deleted, every method raises StreamDeleted, also if there is a new stream of its name. Data that never
+    changes and was read before is still answered from memory: an epoch, a segment, its predecessors,
+    `creation_time_ms`, positions of cuts.
 
     Args:
         parts: of the stream.
-        is_new: whether it was created by the call that gave it.
+        is_new: whether the call that returned it created it.
 
     Attributes:
-        is_new: likewise: `StreamStore.create_stream` tells it.
-        parts: for other parts of this library, as groups of readers.
-        workflows: single steps of the workflows, which do not tell that the stream was deleted.
-        epochs: questions about epochs and segments.
-        cuts: questions about stream cuts.
+        is_new: likewise; set by `StreamStore.create_stream`.
+        parts: for other parts of this library, such as groups of readers.
+        workflows: single steps of the workflows, which do not report that the stream was deleted.
+        epochs: queries about epochs and segments.
+        cuts: queries about stream cuts.
         retention: recorded cuts, and runs of retention.
         transactions: its transactions.
-        notes: notes of processors: which segments are cold, and who waits for the stream.
+        notes: notes of processors: cold segments, and processors that wait for the stream.
     """
 
     def __init__(self, parts: StreamParts, *, is_new: bool = False) -> None:
@@ -151,7 +151,7 @@ class Stream:
     def __repr__(self) -> str:
         return f"Stream({str(self.parts.stream)!r})"
 
-    # Where it stands
+    # State
 
     @property
     def name(self) -> str:
@@ -160,17 +160,17 @@ class Stream:
 
     @property
     def unique_id(self) -> UUID:
-        """What tells it from earlier streams of its name."""
+        """The id that distinguishes it from earlier streams of its name."""
         return self.parts.stream.unique_id
 
     @_asked
     def state(self) -> StreamState:
-        """Where it stands. 1 call."""
+        """The state of the stream. 1 call."""
         return self.parts.state()
 
     @_asked
     def set_state(self, wanted: StreamState) -> None:
-        """Move the stream to a state, for a caller who carries a workflow out step by step. 2 calls.
+        """Move the stream to a state, for a caller that carries a workflow out step by step. 2 calls.
 
         Raises:
             OperationNotAllowed: the step is not allowed, or a workflow has the stream that only its own id ends.
@@ -181,7 +181,7 @@ class Stream:
 
     @_asked
     def configuration(self) -> StreamConfiguration:
-        """What its owner wants. 1 call."""
+        """The configuration of the stream. 1 call."""
         return self.workflows.updating.read().configuration
 
     @_asked
@@ -191,7 +191,7 @@ class Stream:
 
     @_asked
     def segment_stream(self, segment_id: SegmentId) -> int:
-        """Which stream of the object layer holds a segment's data; NotInHistory if there is no such segment. 1 call."""
+        """The stream of the object layer with a segment's data; NotInHistory if there is no such segment. 1 call."""
         segment_id = read_id(segment_id)
         versioned = self.parts.keys.segment_stream(segment_id).read()
         if versioned is None:
@@ -201,7 +201,7 @@ class Stream:
 
     @_asked
     def segment_streams(self, segment_ids: Iterable[SegmentId]) -> list[int | None]:
-        """Which streams of the object layer hold each of some segments; None for one that is not there. 1 call each."""
+        """The streams of the object layer with the segments' data; None for a missing segment. 1 call each."""
 
         def read(segment_id: int) -> int | None:
             versioned = self.parts.keys.segment_stream(segment_id).read()
@@ -221,24 +221,24 @@ class Stream:
 
     @_asked
     def segments_at(self, time_ms: int) -> IdMap:
-        """The segments at a time as far as they are still there, each with the offset it begins with. 4 calls."""
+        """The segments at a time that still exist, each with its first offset. 4 calls."""
         return self.workflows.epochs.segments_at(time_ms)
 
     @_asked
     def head(self) -> IdMap:
-        """The cut that the stream begins with. 1 call, 2 if it was never truncated."""
+        """The cut at which the stream begins. 1 call, 2 if it was never truncated."""
         return self.workflows.epochs.head()
 
     @_asked
     def truncation(self) -> TruncationRecord:
-        """Where the stream begins, and whether something before it is still being deleted. 1 call."""
+        """The cut at which the stream begins, and whether data before it is still being deleted. 1 call."""
         return self.workflows.epochs.truncation()
 
     # Workflows; each is to be repeated as it is after a crash, by any process, or finished by `recover`
 
     @_asked
     def configure(self, wanted: StreamConfiguration) -> None:
-        """Change what the owner wants; OperationNotAllowed while another workflow has the stream."""
+        """Change the configuration; OperationNotAllowed while another workflow has the stream."""
         if not isinstance(wanted, StreamConfiguration):
             raise InvalidArgument(f"expected a StreamConfiguration, found {type(wanted).__name__}")
         self.workflows.updating.run(wanted)
@@ -252,20 +252,20 @@ class Stream:
         *,
         is_manual: bool = True,
     ) -> EpochRecord:
-        """Seal some segments and create others in their place; gives the epoch that follows.
+        """Seal some segments and create others in their place; return the next epoch.
 
         Args:
             seal: active segments, by id or text ("3@1").
-            new_ranges: pairs of start and end that replace theirs exactly, in the order in which they are numbered.
+            new_ranges: pairs of start and end that replace their key ranges exactly, in the order of the new numbers.
             time_ms: None = now.
-            is_manual: whether a person asks; a scale that was asked for by load is dropped if a commit came between.
+            is_manual: whether a person requested it; a scale because of load is dropped after a concurrent commit.
 
         Raises:
             ScalePrecondition, ScaleInputInvalid, ScaleConflict: see `accel.history.rules.scaling`.
             IllegalState: the stream is sealed, or the scale was dropped.
             OperationNotAllowed: another workflow has the stream.
-            HostMissing: this process holds no segments: `request_scale`. Whatever of these is raised, nothing of the
-                stream was changed.
+            HostMissing: this process holds no segments: `request_scale`. With each of these errors, the stream is
+                unchanged.
         """
         request = ScaleRequest(_each(seal), KeyRanges.of(checked_keys(new_ranges)), self._time(time_ms))
         return self.workflows.scales.run(request, is_manual=is_manual)
@@ -274,15 +274,15 @@ class Stream:
     def split(self, segment: SegmentId, parts: int = 2, time_ms: int | None = None) -> EpochRecord:
         """Seal an active segment and create others that divide its keys evenly; see `scale`. 1 call more.
 
-        If that is what the last scale did, its epoch is given, for 3 calls more: it may be repeated, as `scale`.
+        If the last scale was this split, its epoch is returned, for 3 more calls: it may be repeated, as `scale`.
 
         Args:
             segment: by id or text ("3@1").
-            parts: how many, at least 2.
+            parts: number of new segments, at least 2.
             time_ms: None = now.
 
         Raises:
-            InvalidArgument: other numbers; a range with too few keys for as many.
+            InvalidArgument: other numbers; a range with too few keys for this number.
             ScalePrecondition: the segment is not active.
             AccelError: as `scale`.
         """
@@ -290,29 +290,29 @@ class Stream:
 
     @_asked
     def merge(self, *segments: SegmentId, time_ms: int | None = None) -> EpochRecord:
-        """Seal active segments whose keys lie side by side, and create one with all their keys; see `scale`.
+        """Seal active segments with adjacent key ranges, and create one with all their keys; see `scale`.
 
         1 call more than `scale`; it may be repeated, as `split`.
 
         Args:
-            segments: two at least, in any order, by id or text ("3@1").
+            segments: at least two, in any order, by id or text ("3@1").
             time_ms: None = now.
 
         Raises:
-            InvalidArgument: less than two, one that is named twice, or a gap between their keys.
-            ScalePrecondition: some are not active, or too few segments would be left.
+            InvalidArgument: fewer than two, a segment that is named twice, or a gap between their keys.
+            ScalePrecondition: some are not active, or too few segments would remain.
             AccelError: as `scale`.
         """
         return self.workflows.scales.run(self._merging(segments, time_ms), is_manual=True)
 
     @_asked
     def scale_progress(self, epoch: int) -> ScaleProgress:
-        """Whether the stream went on from an epoch, or is about to: for callers that asked for a scale in it. 3 calls.
+        """Whether the scale of an epoch is done, or under way: for callers that requested it. 3 calls.
 
         A scale counts as done only when the next one can begin.
 
         Args:
-            epoch: the current one when the scale was asked for.
+            epoch: the current epoch when the scale was requested.
 
         Raises:
             InvalidArgument: an epoch that the stream has not reached.
@@ -336,10 +336,10 @@ class Stream:
         *,
         is_manual: bool = True,
     ) -> UUID:
-        """Ask for a scale, which a process that holds the segments carries out: for processes without a host. 5 calls.
+        """Request a scale from a process that holds the segments: for processes without a host. 5 calls.
 
-        The request is a key of its own; nothing of the stream changes before it is carried out, by `recover` or
-        `carry_out_request`. It is refused then if the stream has moved on.
+        The request is a separate key. The stream does not change before `recover` or `carry_out_request` carries the
+        request out; either refuses it if the stream has changed since.
 
         Args:
             seal, new_ranges, time_ms, is_manual: as in `scale`.
@@ -355,20 +355,20 @@ class Stream:
 
     @_asked
     def request_split(self, segment: SegmentId, parts: int = 2, time_ms: int | None = None) -> UUID:
-        """Ask for a `split`, as `request_scale` does for a scale; 1 call more. Gives the id; raises as both."""
+        """Request a `split`, as `request_scale` requests a scale; 1 more call. Returns the id; raises as both."""
         return self.workflows.scales.ask(self._splitting(segment, parts, time_ms), is_manual=True).workflow_id
 
     @_asked
     def request_merge(self, *segments: SegmentId, time_ms: int | None = None) -> UUID:
-        """Ask for a `merge`, as `request_scale` does for a scale; 1 call more. Gives the id; raises as both."""
+        """Request a `merge`, as `request_scale` requests a scale; 1 more call. Returns the id; raises as both."""
         return self.workflows.scales.ask(self._merging(segments, time_ms), is_manual=True).workflow_id
 
     @_asked
     def scale_status(self, request_id: UUID) -> WorkflowRequest:
-        """Where a requested scale stands; its `reason` says why it was refused. 1 call.
+        """The status of a requested scale; its `reason` says why it was refused. 1 call.
 
         Raises:
-            NotInHistory: there is no such request; those that ended are kept as long as they are among the last 100.
+            NotInHistory: there is no such request; of the ended requests, the last 100 are kept.
         """
         request = self.workflows.ownership.read(checked_uuid("a request's id", request_id))
         if request is None:
@@ -377,13 +377,13 @@ class Stream:
 
     @_asked
     def requests(self) -> list[WorkflowRequest]:
-        """All requests: those that wait, that are being carried out, and the last that ended. 1 call, 1 each."""
+        """All requests: waiting, being carried out, and the last that ended. 1 call, and 1 for each request."""
         requests = map(self.workflows.ownership.read, self.parts.keys.request_ids())
         return [request for request in requests if request is not None]
 
     @_asked
     def carry_out_request(self, request_id: UUID) -> WorkflowRequest:
-        """Carry out a requested scale, unless it has ended; gives it as it stands then.
+        """Carry out a requested scale, unless it has ended; return the request with its new status.
 
         Raises:
             NotInHistory: as `scale_status`.
@@ -394,9 +394,9 @@ class Stream:
 
     @_asked
     def carry_out_requests(self) -> list[str]:
-        """Carry out what other processes asked for, and what waits for this one; gives what that was. 3 calls if none.
+        """Carry out requests of other processes, and work that needs a host; return what was done. 3 calls if none.
 
-        For the process that holds the segments, from time to time: `StreamWriter` does it beside flushing. See
+        The process that holds the segments calls this from time to time: `StreamWriter` does so beside flushing. See
         `accel.history.store.recovering`.
 
         Raises:
@@ -409,7 +409,7 @@ class Stream:
         """Let the stream begin at a cut.
 
         Raises:
-            InvalidArgument: the cut is not valid, or lies before the stream's beginning.
+            InvalidArgument: the cut is not valid, or is before the stream's beginning.
             IllegalState: the stream is sealed.
             OperationNotAllowed: another workflow has the stream.
             HostMissing: this process holds no segments; nothing was changed.
@@ -418,11 +418,11 @@ class Stream:
 
     @_asked
     def commit(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
-        """Commit the transactions that come next.
+        """Commit the next transactions.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
-            HostMissing: this process holds no segments: a transaction that shall be committed is, by one that does.
+            HostMissing: this process holds no segments; a process that does commits the transactions later.
         """
         return self.workflows.commits.run(self._time(time_ms), limit)
 
@@ -438,10 +438,10 @@ class Stream:
 
     @_asked
     def recover(self) -> list[str]:
-        """Finish what dead processes left behind, and requested scales; gives what that was. See `Recovering`.
+        """Finish the workflows of dead processes, and requested scales; return what was done. See `Recovering`.
 
         Raises:
-            HostMissing: something is to be carried out, and this process holds no segments.
+            HostMissing: a workflow must be carried out, and this process holds no segments.
         """
         return self._recovering.run()
 
@@ -461,11 +461,11 @@ class Stream:
             raise InvalidArgument(f"expected two segments or more, each once, found {some_ids(ids)}")
         merged = merge_touching(self._scalable(ids).ranges)
         if len(merged) > 1:
-            raise InvalidArgument(f"expected segments whose keys lie side by side, found a gap between {some_ids(ids)}")
+            raise InvalidArgument(f"expected segments with adjacent key ranges, found a gap between {some_ids(ids)}")
         return ScaleRequest(ids, merged, self._time(time_ms))
 
     def _scalable(self, ids: Sequence[int]) -> Segments:
-        """Active segments; or those that the last scale sealed, so that it can be told to be carried out."""
+        """Active segments; or the segments that the last scale sealed, so that a repeated call is recognised."""
         current = self.workflows.epochs.current()
         epochs = [current]
         if (current.segments.positions_of(ids) < 0).any() and current.epoch > 0:

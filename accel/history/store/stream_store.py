@@ -1,9 +1,9 @@
-"""Scopes and their streams, kept in versioned tables of a bucket.
+"""Scopes and their streams, stored in versioned tables of a bucket.
 
     from accel.history.store import StreamStore
     from loaders.store import open_store
 
-    streams = StreamStore.open(open_store("s3://bucket/prefix"), host=host)     without one: read, and ask
+    streams = StreamStore.open(open_store("s3://bucket/prefix"), host=host)     without a host: read and request only
     streams.create_scope("shop")
     orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=2))
     orders.scale([0], [(0.0, 0.25), (0.25, 0.5)])
@@ -81,13 +81,13 @@ class StreamStore:
     """All streams of a bucket. Threads: any.
 
     Args:
-        tables: where they lie; `StreamStore.open` makes them.
-        system: clock, sleep and chance.
-        settings: how histories are kept.
-        host: holds the segments; None = this process reads and asks, and refuses what needs a host (`NoHost`).
-        executor: sends calls of one step side by side; None = one after the other.
-        is_initialised: whether the bucket has a format record: then the tables that all streams share were made before
-            it, and none may be missing. Otherwise the first scope makes them.
+        tables: contain the streams; `StreamStore.open` opens them.
+        system: clock, sleep and random numbers.
+        settings: of histories.
+        host: holds the segments; None = this process reads and requests, and refuses calls that need a host (`NoHost`).
+        executor: sends calls of one step in parallel; None = one after the other.
+        is_initialised: whether the bucket has a format record: then the tables that all streams share were created
+            before it, and none may be missing. Otherwise `create_scope` creates them with the first scope.
     """
 
     def __init__(
@@ -114,14 +114,15 @@ class StreamStore:
         host: SegmentHost | None = None,
         executor: Executor | None = None,
     ) -> StreamStore:
-        """The streams of a bucket, with conditional writes as its endpoint wants them. One request.
+        """Open the streams of a bucket, with conditional writes in the form that its endpoint wants. One request.
 
         Args:
-            store: where everything lies.
-            system: clock, sleep and chance.
-            settings: how histories are kept.
-            host: holds the segments; None = this process reads and asks, and refuses what needs a host (`NoHost`).
-            executor: sends calls of one step side by side; None = one after the other.
+            store: contains the tables.
+            system: clock, sleep and random numbers.
+            settings: of histories.
+            host: holds the segments; None = this process reads and requests, and refuses calls that need a host
+                (`NoHost`).
+            executor: sends calls of one step in parallel; None = one after the other.
         """
         record = read_format(store)
         tables = Tables(
@@ -141,21 +142,21 @@ class StreamStore:
         )
 
     def cache_stats(self) -> CacheStats:
-        """What the cache of records holds, of all streams together, and how it fared. No call."""
+        """Counts of the cache of records, for all streams together. No call."""
         return self._parts.records.cache_stats()
 
     # Scopes
 
     def create_scope(self, scope: str) -> bool:
-        """Make a scope; False if it was there. 3 calls; 10 more in a new bucket.
+        """Create a scope; False if it exists already. 3 calls; 10 more in a new bucket.
 
         Raises:
-            InvalidArgument: not a name.
+            InvalidArgument: not a valid name.
         """
         return self._names.create_scope(scope)
 
     def delete_scope(self, scope: str) -> None:
-        """Delete a scope without streams; one that is not there counts as deleted. 5 calls.
+        """Delete a scope without streams; a missing scope counts as deleted. 5 calls.
 
         Raises:
             IllegalState: it has streams.
@@ -177,18 +178,18 @@ class StreamStore:
     def list_streams(self, scope: str, *, tag: str | None = None, token: str = "", limit: int = PAGE_MAX) -> StreamPage:
         """One page of the streams of a scope, in the order of their encoded names.
 
-        A stream that is created or deleted meanwhile may be in it or not; all others are in one page, once.
+        A stream that is created or deleted meanwhile may be missing; every other stream is in exactly one page.
 
         Args:
-            scope: which.
-            tag: those only that have it, which leaves out half-created ones. 4 calls more for each stream that is
-                looked at: there is no index of tags.
+            scope: of the streams.
+            tag: return only streams with this tag, without half-created ones. 4 more calls for each stream that is
+                examined: there is no index of tags.
             token: of the page before; empty for the first.
-            limit: how many streams are looked at, at most 1,000; with a tag a page may have fewer, and none.
+            limit: number of streams that are examined, at most 1,000; with a tag a page may have fewer, and none.
 
         Raises:
             NotInHistory: there is no such scope.
-            InvalidArgument: a limit, a tag or a token that is none.
+            InvalidArgument: an invalid limit, tag or token.
         """
         limit = checked_integer("a limit", limit, 1, PAGE_MAX)
         if token:
@@ -219,27 +220,27 @@ class StreamStore:
         segments: int | None = None,
         first_number: int = 0,
     ) -> Stream:
-        """Create a stream, or finish its creation; one that is there stays as it is, and is returned.
+        """Create a stream, or finish its creation; an existing stream is returned unchanged.
 
-        `Stream.is_new` tells which of both it was. One that is there is returned if its configuration is the wanted
-        one, also if it is sealed (`Stream.state` tells), and takes no writes. One that is being deleted is deleted to
-        its end first, and another one created in its place. Of several who create a stream at once the first decides on
-        its time, its configuration and its segments; `is_new` is told to each that took part. 1 call more than
-        `stream` for one that is there, and has to be compared.
+        `Stream.is_new` says whether the stream was created. An existing stream is returned if it has the wanted
+        configuration, even if it is sealed (see `Stream.state`) and takes no writes. A deletion that is under way is
+        finished first, and then a new stream is created. If several processes create a stream at once, the first one
+        decides on its time, configuration and segments; `is_new` is true for each process that took part. An existing
+        stream whose configuration must be compared takes 1 more call than `stream`.
 
         Args:
             scope: its scope.
             name: its name.
-            wanted: what its owner wants; None = whatever a stream that is there has, `StreamConfiguration()` for a new
-                one.
-            time_ms: when it is created, milliseconds since 1970; None = now.
-            segments: how many it has at first; None = as many as it has at least.
-            first_number: number of the first segment; higher if an earlier stream of this name had that many.
+            wanted: its configuration; None = any configuration for an existing stream, `StreamConfiguration()` for a
+                new one.
+            time_ms: time of the creation, milliseconds since 1970; None = now.
+            segments: number of segments at first; None = the configured minimum.
+            first_number: number of the first segment; higher if an earlier stream of this name used that number.
 
         Raises:
             NotInHistory: there is no such scope.
-            InvalidArgument: not a name, or numbers out of bounds.
-            IllegalState: it is there with another configuration; nothing was changed (`Stream.configure` does).
+            InvalidArgument: not a valid name, or numbers out of bounds.
+            IllegalState: it exists with another configuration, and was not changed (`Stream.configure` changes it).
         """
         asked = StreamConfiguration() if wanted is None else _checked_configuration(wanted)
         wanted_stream = WantedStream(
@@ -272,7 +273,7 @@ class StreamStore:
             host: holds its segments; None = the store's.
 
         Raises:
-            NotInHistory: there is no such stream, or its creation was cut short.
+            NotInHistory: there is no such stream, or its creation was interrupted.
             StreamDeleted: it is being deleted.
         """
         return self._opened(scope, name, host)
@@ -289,10 +290,10 @@ class StreamStore:
         return Stream(self._stream_parts(identity, layout, host), is_new=is_new)
 
     def delete_stream(self, scope: str, name: str) -> None:
-        """Delete a stream that is sealed, or was never finished; one that is not there counts as deleted.
+        """Delete a stream that is sealed or half created; a missing stream counts as deleted.
 
         Raises:
-            IllegalState: it is neither.
+            IllegalState: it is neither sealed nor half created.
             HostMissing: this process holds no segments; nothing was changed.
         """
         for _ in range(CREATE_ATTEMPTS_MAX):
@@ -313,7 +314,7 @@ class StreamStore:
         raise OperationNotAllowed(f"expected {scope}/{name} to be deleted by one at a time: try again")
 
     def _layout_of(self, identity: keys.StreamIdentity) -> HistoryLayout:
-        """How a stream's history is cut into pieces; of one that is half gone, as by default."""
+        """The layout of a stream's history; the default layout for a half-deleted stream."""
         try:
             versioned = self._stream_parts(identity, HistoryLayout()).keys.layout().read()
         except TableMissing:
@@ -323,11 +324,11 @@ class StreamStore:
     def run_retention(
         self, scope: str, time_ms: int | None = None, *, is_dry_run: bool = False
     ) -> list[StreamRetention]:
-        """Run retention in all streams of a scope, as `retain` does; tells what became of each.
+        """Run retention in all streams of a scope, as `retain` does; return the outcome of each.
 
         Raises:
             NotInHistory: there is no such scope.
-            HostMissing: this process does not know how far segments reach; nothing was changed.
+            HostMissing: this process does not know the ends of segments; nothing was changed.
         """
         if time_ms is not None:
             time_ms = checked_time("the time of a run", time_ms)
@@ -337,16 +338,16 @@ class StreamStore:
         return [self.retain(scope, name, time_ms, is_dry_run=is_dry_run) for name in names]
 
     def retain(self, scope: str, name: str, time_ms: int | None = None, *, is_dry_run: bool = False) -> StreamRetention:
-        """Run retention in one stream of many: what is wrong with it, or in its way, stands in the answer.
+        """Run retention in one stream of many: an error or a conflict is reported in the result, not raised.
 
         Args:
             scope: its scope.
             name: its name.
-            time_ms: when, milliseconds since 1970; None = now.
-            is_dry_run: write nothing, and only tell what would become of it.
+            time_ms: time of the run, milliseconds since 1970; None = now.
+            is_dry_run: write nothing, and only report what the run would do.
 
         Raises:
-            InvalidArgument: a time that is none.
+            InvalidArgument: an invalid time.
         """
         if time_ms is not None:
             time_ms = checked_time("the time of a run", time_ms)
@@ -354,10 +355,10 @@ class StreamStore:
         return retain(lambda: self.stream(scope, name), f"{scope}/{name}", time_ms, pause, is_dry_run=is_dry_run)
 
     def recover(self, scope: str | None = None) -> Recovered:
-        """Finish what dead processes left behind in all streams of a scope, or of all; tells what that was.
+        """Finish the workflows of dead processes in all streams of a scope, or of all scopes; return what was done.
 
-        A stream that cannot be recovered does not hold up the others: its error stands in the answer. Tables and keys
-        of a creation that was overtaken by another one of the same name are dropped (`OrphanedTables`).
+        A stream that cannot be recovered does not stop the others: the result contains its error. If a creation was
+        overtaken by another one of the same name, its tables and keys are dropped (`OrphanedTables`).
 
         Raises:
             NotInHistory: there is no such scope.
@@ -378,7 +379,7 @@ class StreamStore:
         return recovered
 
     def recover_stream(self, scope: str, name: str) -> list[str]:
-        """Finish what dead processes left behind in one stream, its creation and its deletion too; gives what that was.
+        """Finish the workflows of dead processes in one stream, creation and deletion too; return what was done.
 
         Raises:
             NotInHistory: there is no such stream.
@@ -402,23 +403,23 @@ class StreamStore:
     def repair_stream(
         self, scope: str, name: str, *, apply: bool = False, sizes: Mapping[int, int] | None = None
     ) -> Repair:
-        """Find records of a stream that are damaged, missing or contradict others, and rebuild those that follow.
+        """Find records of a stream that are damaged, missing or contradictory; rebuild those that follow from others.
 
-        May run beside workflows (`Repairing`). Reads all records of the stream, past every cache; a client that has a
-        damaged record decoded already goes on with it until it is opened anew.
+        May run beside workflows (`Repairing`). Reads all records of the stream, past every cache. A client that has
+        already decoded a damaged record uses it until it is opened again.
 
         Args:
             scope: its scope.
             name: its name.
             apply: whether to write; otherwise nothing is changed.
-            sizes: of sealed segments, by id, where a shard of them is lost; a host that holds the segments is asked for
-                the others.
+            sizes: of sealed segments, by id, for a lost shard of sizes; the others come from a host that holds the
+                segments.
 
         Raises:
-            NotInHistory: there is no such stream, or its creation was cut short.
+            NotInHistory: there is no such stream, or its creation was interrupted.
             StreamDeleted: it is being deleted.
             OperationNotAllowed: workflows began and ended all the time.
-            InvalidArgument: sizes that are none.
+            InvalidArgument: invalid sizes.
         """
         told = checked_numbers("sizes of sealed segments", sizes or {}, 0)
         identity = self._names.find(scope, name)
@@ -454,7 +455,7 @@ class StreamStore:
                     recovered.done[f"{scope}/{name}"] = done
 
     def _created(self, named: NamedStream) -> bool:
-        """Carry a creation out, or go on with it; False if somebody else decided otherwise meanwhile."""
+        """Carry a creation out, or continue it; False if another process decided otherwise meanwhile."""
         entry, parts = named.entry, self._stream_parts(named.identity, self._parts.settings.layout)
         try:
             Workflows.of(parts).creating.run(
@@ -470,7 +471,7 @@ class StreamStore:
         return is_done
 
     def _finish_deletion(self, named: NamedStream) -> bool:
-        """Go on with a deletion that is decided; False if somebody wrote to the entry since."""
+        """Continue a deletion that is decided; False if another process wrote the entry since."""
         ending = self._clear_segments(named)
         remembered = self._names.remember(named, ending.last_number())
         if remembered is None:

@@ -1,12 +1,11 @@
 """Transactions of a stream: begun, given more time, sealed, put into the order of commits, ended.
 
-An open transaction is an entry in the table of its epoch (`TransactionStore`). How it ended is told by an entry in a
-batch of completed ones (`CompletedTransactions`), which is written before the first is removed. A batch is named by its
-time; all but the newest two are dropped. With batches of a day, an end is remembered for one day at least.
+An open transaction is an entry in the table of its epoch (`TransactionStore`). Its end is an entry in a batch of
+completed transactions (`CompletedTransactions`), which is written before the open entry is removed. A batch is named by
+its time; all but the newest two are dropped. With batches of a day, an end is stored for at least one day.
 
-The order of commits (`CommitOrdering`) is one key. A transaction gets a position first, and is marked COMMITTING with
-it afterwards; `accel.history.rules.transactions` has the rules. Positions never fall, so a removed one does not come
-again.
+The order of commits (`CommitOrdering`) is one key. A transaction first gets a position, and is then marked COMMITTING
+with it; `accel.history.rules.transactions` has the rules. Positions only rise, so a removed one is not used again.
 
 Several keys cannot be written at once, so the order matters:
 
@@ -16,7 +15,7 @@ Several keys cannot be written at once, so the order matters:
     drop     of an epoch that is over, if nothing is in its table: the table, then the mark
     commit   a position in the order of commits, then the entry says COMMITTING with that position
 
-Marks and tables are made when they are needed: a stream that is scaled for years without transactions has none.
+Marks and tables are created when they are needed: a stream that is scaled for years without transactions has none.
 
 Source: PDP-35 and the upstream system.
 """

@@ -2,15 +2,15 @@
 
     take        the plan: where the stream is to begin, and where it began; state TRUNCATING         see `ownership`
     begin       the record says where the stream begins now, and where it began before
-    delete      the host forgets what lies before the cut, and the segments that end there, a chunk of history at a time
+    delete      the host deletes data before the cut, and the segments that end there, a chunk of history at a time
     complete    the record says that they are deleted
     end         state ACTIVE
 
-The record names the truncation that wrote it: one that comes late finds another name there, and leaves it.
+The record names the truncation that wrote it: a late one finds another name in the record, and changes nothing.
 
-A truncation can be begun step by step, too (`start`, `complete`); `recover` carries out one that was begun so.
+A truncation can be begun step by step, too (`start`, `complete`); `recover` finishes such a truncation.
 
-Calls: those of finding both cuts and twice what lies between them (see `cut_reading`), and 10. Memory: one chunk.
+Calls: to find both cuts, twice to find the segments between them (see `cut_reading`), and 10. Memory: one chunk.
 
 Source: PDP-32.
 """

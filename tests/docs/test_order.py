@@ -1,7 +1,9 @@
-"""What docs/explanation/reading.md says of settings, options, rules and calls is what the code has."""
+"""What docs/explanation/order.md and some docstrings say of settings, rules and calls is what the code has."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,24 +30,22 @@ from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from accel.streams.rules.arrival_order import Orderer, Standing
-from accel.streams.rules.group_state import READERS_MAX
+from accel.streams.rules.group_state import READERS_MAX, REBALANCE_SECONDS
+from accel.streams.rules.reader_core import ReaderSettings
 from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
+from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
+from range_index import segment_times
 from range_index.segment_times import RecordBounds, search
 from tests.docs.pages import page_named, table_rows
 
-PAGE = page_named("reading")
+PAGE = page_named("order")
 TEXT = PAGE.read_text()
 ROWS = table_rows(PAGE)
 
 
-def code(text: str) -> list[str]:
-    """What stands in backticks."""
-    return re.findall(r"`([^`]+)`", text)
-
-
-def test_the_orderer_does_what_the_table_says() -> None:
+def test_the_orderer_does_what_the_page_says() -> None:
     standings = [
         Standing(1, 30),
         Standing(2, 20),
@@ -58,6 +58,7 @@ def test_the_orderer_does_what_the_table_says() -> None:
         chosen.append(first.segment)
         standings.remove(first)
     assert chosen == [5, 2, 3, 1]
+    assert "first; of equal times, the lower\nid." in TEXT
 
 
 def lengths(kind: str, count: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
@@ -81,14 +82,24 @@ def probes(sizes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
     return [search(bracket, offset, ends.__getitem__).probes for offset in offsets + starts]
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if len(row) == 4 and " / " in row[1]], ids=lambda row: row[0])
-def test_a_search_takes_about_as_many_probes_as_the_page_says(row: list[str]) -> None:
+def told_probes() -> list[list[str]]:
+    """The rows of the table of probes in the docstring of the search."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in (segment_times.__doc__ or "").splitlines()]
+    return [row for row in rows if len(row) == 4 and " / " in row[1]]
+
+
+@pytest.mark.parametrize("row", told_probes(), ids=lambda row: row[0])
+def test_a_search_takes_about_as_many_probes_as_its_docstring_says(row: list[str]) -> None:
     for count, cell in zip((1_000, 10_000, 100_000), row[1:], strict=True):
         most = float(cell.split("/")[1])
         found = [each for sizes in lengths(row[0], count) for each in probes(sizes)]
         assert max(found) <= 2 * log2(count + 1) + 4
         assert max(found) <= most + 5
-    assert "2 · log2(records) + 4" in TEXT
+    assert "2 * log2(records) + 4 probes" in (segment_times.__doc__ or "")
+
+
+def test_the_table_of_probes_has_a_row_for_each_kind_of_lengths() -> None:
+    assert len(told_probes()) == 4
 
 
 @contextmanager
@@ -106,34 +117,35 @@ def group_calls() -> Iterator[tuple[ReaderGroup, Callable[[], int]]]:
 
     calls()
     group = ReaderGroup.open(orders, "billing")
-    assert calls() <= told_calls("ReaderGroup.open")[1]
+    assert calls() <= sum(told_calls(ReaderGroup.open))
     orders.truncate({0: 5, 1: 0})
     calls()
     yield group, calls
 
 
-def told_calls(name: str) -> list[int]:
-    """The numbers of calls that stand beside a name."""
-    [cell] = [row[1] for row in ROWS if len(row) == 2 and name in code(row[0]) and row[1][0].isdigit()]
-    return [int(each) for each in re.findall(r"\d+", cell)]
+def told_calls(method: Callable[..., object]) -> list[int]:
+    """The numbers of calls that the docstring of a method has."""
+    found = re.findall(r"\b(\d+)(?= (?:calls?|if|more)\b)", inspect.getdoc(method) or "")
+    assert found, method
+    return [int(each) for each in found]
 
 
-def test_calls_of_a_group_cost_what_the_page_says() -> None:
+def test_calls_of_a_group_cost_what_their_docstrings_say() -> None:
     with group_calls() as (group, calls):
         group.join("one")
-        assert calls() == told_calls("join")[0]
+        assert calls() == told_calls(ReaderGroup.join)[0]
         group.rebalance("one", {}, 0)
-        assert calls() == told_calls("rebalance")[0]
+        assert calls() == told_calls(ReaderGroup.rebalance)[0]
         group.rebalance("one", {0: 0, 1: 0}, 0)
-        assert calls() == told_calls("rebalance")[1]
+        assert calls() == told_calls(ReaderGroup.rebalance)[1]
         group.finish("one", 1, (), offset=7)
-        assert calls() == told_calls("finish")[0]
+        assert calls() == told_calls(ReaderGroup.finish)[0]
         group.position()
-        assert calls() == told_calls("position")[0]
+        assert calls() == told_calls(ReaderGroup.position)[0]
         group.skip_to_head()
-        assert calls() == told_calls("skip_to_head")[0]
+        assert calls() == told_calls(ReaderGroup.skip_to_head)[0]
         group.leave("one", {0: 5})
-        assert calls() == told_calls("leave")[0]
+        assert calls() == told_calls(ReaderGroup.leave)[0]
 
 
 @pytest.fixture
@@ -164,7 +176,7 @@ def test_a_flush_is_two_writes_whatever_the_number_of_segments(
 
 def test_making_a_reader_costs_what_the_page_says(written: tuple[CountingStore, Stream, ObjectSegments]) -> None:
     store, _, _ = written
-    assert "| making a reader | 2 table calls at the head; with cuts," in TEXT
+    assert "| making a reader | 2 table calls at the head; with cuts, [1 or more]" in TEXT
     accelerator = ReadAccelerator(StaticImages(MetadataImage.from_dict({"streams": []})), store)
     with accelerator:
         for cut, calls in ((None, 2), (dict.fromkeys(range(16), 0), 1)):
@@ -177,5 +189,20 @@ def test_making_a_reader_costs_what_the_page_says(written: tuple[CountingStore, 
 def test_limits_are_those_of_the_code() -> None:
     limits = {row[0]: row[1] for row in ROWS if len(row) == 2}
     assert limits["the data of a transaction"].startswith(f"{SIZE_BYTES_MAX >> 30} GiB")
-    assert limits["segments that one object has data for"].startswith(f"{STREAMS_AN_OBJECT_MAX:,}")
+    assert limits["segments in one object, or transaction"] == f"{STREAMS_AN_OBJECT_MAX:,}"
     assert limits["readers of a group"] == f"{READERS_MAX:,}"
+    kept = SegmentsSettings()
+    days = kept.writer_idle_seconds / 86_400
+    assert limits["writers with ids that a segment remembers"] == f"{kept.writers_max:,}, for {days:g} days"
+
+
+def test_defaults_of_settings_are_those_of_the_code() -> None:
+    told = re.findall(r"`([a-z_]+)` \(([\d.]+)(?: (ms|MiB))?\)", TEXT)
+    defaults: dict[str, float] = {"rebalance_seconds": REBALANCE_SECONDS}
+    for settings in (ReaderSettings(), SegmentsSettings(), StreamWriterSettings()):
+        defaults |= {each.name: getattr(settings, each.name) for each in dataclasses.fields(settings)}
+    units = {"": 1.0, "ms": 0.001, "MiB": 1 << 20}
+    assert len(told) >= 8
+    assert [name for name, number, unit in told if float(number) * units[unit] != defaults[name]] == []
+    assert "memory: 64 MiB of a host, 64 MiB of open transactions of a writer" in TEXT
+    assert SegmentsSettings().waiting_bytes_max == StreamWriterSettings().transactions_bytes_max == 64 << 20
