@@ -75,6 +75,7 @@ check: $(STAMP)  ## lint, format, types, direction of imports, spelling, the sit
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell
+	$(BIN)/codespell --dictionary .vocabulary --skip "*/decisions/*,*.svg" README.md CONTRIBUTING.md SECURITY.md docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 site: $(STAMP)  ## build the site of docs/ into .venv/site, and serve it on port 8000

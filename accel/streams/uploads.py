@@ -44,6 +44,7 @@ from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.errors import CommitRefused, StreamsReleased
 from accel.history.rules.segments import Segments
 from accel.history.store.hosts import StreamName
+from accel.image import Number
 from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys
 from accel.streams.rules.routing import KeyRouter, grouped
 from accel.streams.rules.transaction_data import (
@@ -107,11 +108,11 @@ class MergeIntent(msgspec.Struct, frozen=True):
         transactions: unique id of the stream and transaction id of each.
     """
 
-    node_id: int
-    epoch: int
-    stream_id: int
-    start: int
-    end: int
+    node_id: Number
+    epoch: Number
+    stream_id: Number
+    start: Number
+    end: Number
     transactions: tuple[tuple[UUID, UUID], ...]
 
     @property

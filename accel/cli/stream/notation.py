@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ MOMENT_MS_MAX: Final = TIME_MS_END - 1
 OFFSET_MAX: Final = 2**63 - 1
 
 _AGO = " ago"
+_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 
 def parse_moment(text: str) -> int:
@@ -86,11 +88,9 @@ def parse_number(text: str) -> tuple[int, int]:
     segment, equals, number = text.partition("=")
     if not equals:
         raise ValueError(f"expected a segment and a number, such as 3@1=120, found {text!r}")
-    try:
-        value = int(number)
-    except ValueError as error:
-        raise ValueError(f"expected a whole number after {segment}=, found {number!r}") from error
-    return parse_segment(segment), _checked(value)
+    if not _NUMBER.fullmatch(number):
+        raise ValueError(f"expected a whole number after {segment}=, found {number!r}")
+    return parse_segment(segment), _checked(int(number))
 
 
 def parse_range(text: str) -> tuple[float, float]:

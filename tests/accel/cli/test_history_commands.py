@@ -468,7 +468,9 @@ def test_what_is_no_moment_is_refused(text: str) -> None:
         parse_moment(text)
 
 
-@pytest.mark.parametrize("text", ["", "3@1", "3@1=", "3@1=1.5", "3=1", f"3@1={2**63}"])
+@pytest.mark.parametrize(
+    "text", ["", "3@1", "3@1=", "3@1=1.5", "3=1", f"3@1={2**63}", "3@1=1_000", "3@1= 5", "3@1=" + "9" * 5000]
+)
 def test_what_is_no_number_of_a_segment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|written"):
         parse_number(text)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.streams.rules.transaction_data import HEADER, TransactionEvents, decode_transaction, encode_transaction
+from accel.streams.uploads import MERGE_INTENT, MergeIntent
 from loaders.errors import CorruptObject
 
 EVENTS = st.lists(st.tuples(st.floats(0.0, 1.0, exclude_max=True), st.binary(max_size=30)), min_size=1, max_size=20)
@@ -51,3 +53,11 @@ def test_a_count_is_not_believed() -> None:
 def test_no_event_is_no_transaction() -> None:
     with pytest.raises(ValueError, match="expected events"):
         encode_transaction(TransactionEvents(np.empty(0), []))
+
+
+@pytest.mark.parametrize("field", ["node_id", "epoch", "stream_id", "start", "end"])
+def test_an_intent_to_merge_has_no_negative_number(field: str) -> None:
+    intent = MergeIntent(4, 2, 7, 0, 9, ())
+    assert MERGE_INTENT.decode(MERGE_INTENT.encode(intent), "an intent") == intent
+    with pytest.raises(CorruptObject, match="an intent"):
+        MERGE_INTENT.decode(MERGE_INTENT.encode(msgspec.structs.replace(intent, **{field: -1})), "an intent")
