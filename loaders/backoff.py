@@ -1,7 +1,8 @@
 """Backoff: how often something is tried again, and how long the pause before each repetition is.
 
 The longest pause doubles with each repetition up to a bound, and the pause is a random part of it ("full jitter"):
-writers who lost one race together do not meet again in the next one. Nothing here sleeps or draws by itself.
+writers that lost one race together do not meet again in the next one. This module itself neither sleeps nor draws
+random numbers.
 
     for attempt in backoff.attempts(8):
         if write():

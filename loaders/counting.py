@@ -79,16 +79,16 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class CacheStats:
-    """What a cache holds now, and how it fared since it was made.
+    """The content of a cache now, and its counts since it was created.
 
     Args:
-        entries: things in it, now.
-        size_bytes: what they take, now.
-        size_bytes_max: their bound.
-        hits: questions that it answered.
-        misses: questions that it did not answer.
-        evicted: things that left for want of room.
-        evicted_bytes: what these took.
+        entries: number of entries now.
+        size_bytes: their size now.
+        size_bytes_max: bound on that size.
+        hits: calls that it answered.
+        misses: calls that it did not answer.
+        evicted: entries that were dropped because of the bound.
+        evicted_bytes: size of the dropped entries.
     """
 
     entries: int
@@ -101,13 +101,13 @@ class CacheStats:
 
 
 class CountedCache(LRUCache[K, V]):
-    """An LRU cache that counts what leaves it for want of room. Threads: the lock of its owner guards it.
+    """An LRU cache that counts the entries that its bound evicts. Threads: the lock of its owner guards it.
 
     Args:
         size_bytes_max: bound on the sum of all sizes.
-        size_of: bytes that a thing takes.
+        size_of: bytes that an entry takes.
 
-    Hits and misses are counted by its owner, who knows whether what was found would do.
+    The owner counts hits and misses, as it knows whether the entry that was found suffices.
     """
 
     def __init__(self, size_bytes_max: int, size_of: Callable[[V], int]) -> None:
@@ -115,7 +115,7 @@ class CountedCache(LRUCache[K, V]):
         self.hits = self.misses = self.evicted = self.evicted_bytes = 0
 
     def popitem(self) -> tuple[K, V]:
-        """The thing that was used least recently, which goes."""
+        """Evict and return the least recently used entry."""
         before = int(self.currsize)
         gone: tuple[K, V] = super().popitem()
         self.evicted += 1
@@ -123,7 +123,7 @@ class CountedCache(LRUCache[K, V]):
         return gone
 
     def found(self, thing: V | None) -> V | None:
-        """The same thing, counted as a hit, or as a miss if it is None."""
+        """Return the same value, counted as a hit, or as a miss if it is None."""
         if thing is None:
             self.misses += 1
         else:

@@ -1,13 +1,13 @@
 """Opens object indexes: one ranged GET each, never twice at the same time, never more at once than allowed.
 
-An index stands at the end of its object. A reader that knows its size reads exactly that. Otherwise the size is
-guessed: the production reader reads about 8 KiB, but objects of many streams need much more (324,048 bytes for 9,000).
-The objects of one node are alike, so the index sizes of those opened last tell what the next one needs. A guess that is
-too large costs a few bytes, one that is too small a request for just the missing bytes; so it leans to the large side.
-The whole object is never read for its index, and there is no HEAD and no LIST.
+An index is at the end of its object. A reader that knows the size of the index reads exactly that. Otherwise the size
+is guessed: the production reader reads about 8 KiB, but objects of many streams need much more (324,048 bytes for
+9,000). The objects of one node are alike, so the guess follows from the index sizes of the objects opened last. A guess
+that is too large costs a few bytes; a guess that is too small costs a request for just the missing bytes. So guesses
+are rather too large. The whole object is never read for its index, and there is no HEAD and no LIST.
 
-A question for an object that is being opened waits for the same request. A waiter that gives up (a deadline, a
-cancelled task) leaves the load alone: it goes on and its result is kept. Failures are not kept; the next question tries
+A call for an object that is being opened waits for the same request. A waiter that gives up (a deadline, a cancelled
+task) does not cancel the load: the load continues and its result is kept. Failures are not kept; the next call tries
 again.
 """
 

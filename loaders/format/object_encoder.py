@@ -1,8 +1,8 @@
 """Writing an object as a stream of bytes.
 
-The encoder is told what to write, stream after stream, and returns the bytes to append each time. It does no I/O and
-does not keep what it returned: only the index rows stay, 36 bytes each, until ``finish`` turns them into the end of
-the object. Its holder sends the bytes on, in parts if the object is large.
+The caller passes batches to the encoder, stream after stream; each call returns the bytes to append. The encoder does
+no I/O and does not keep these bytes: it keeps only the index rows, 36 bytes each, until ``finish`` returns them as the
+end of the object. The caller sends the bytes, in parts if the object is large.
 
     encoder = ObjectEncoder()
     send(encoder.write(233, batches))      # any number of times, stream ids not decreasing

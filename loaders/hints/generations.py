@@ -1,11 +1,12 @@
 """Generations of a node's hints: how they are numbered, and how old ones go.
 
 A generation's objects are written once and never changed, then the root is swapped. A pack's root may name objects of
-earlier generations besides its own. A reader may hold the root before the newest for a while, so what the newest few
-roots name stays; all else of generations up to the newest one is what nobody can ask for any more: replaced, or left
-behind by a task that failed or ran twice. What is younger than the newest root may be in the making and stays.
+earlier generations besides its own. A reader may use the root before the newest for a while, so objects that the newest
+few roots name are kept. No reader can need the other objects of generations up to the newest one: they were replaced,
+or a task that failed or ran twice left them. Objects younger than the newest root may belong to an unfinished
+generation, and are kept.
 
-Deleting too early costs a reader one request in vain (its root is stale then), and never an answer.
+An early deletion costs a reader one useless request (its root is stale then), and never an answer.
 """
 
 from __future__ import annotations

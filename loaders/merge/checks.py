@@ -1,21 +1,21 @@
 """Proves that a merge spread no damage and lost nothing, from bytes and indexes alone.
 
 **Blocks.** A merge moves blocks without reading the records in them. A reader that finds a broken block in a merged
-object could not tell whether the source had it already. So the header of every block is checked, and the header of the
-first batch in it, which says whose block it is:
+object could not know whether the source had it already. So the header of every block is checked, and the header of the
+first batch in it, which contains the block's stream:
 
     row    | header | batch ... | header | batch ... | header | batch ... |
              magic    magic       +length              +length              = size of the row
              flags    stream      counts of all blocks add up to the row's
              count    base offset of the first one = start of the row
 
-Most rows are one block, and the index says every byte of its headers that matters, so all rows are compared at once.
-Those that differ may hold several blocks, and where one begins only the one before it tells; these rows are walked in
-step: the first block of each at once, then the second of those that have one, and so on.
+Most rows are one block, and the index determines every relevant byte of its headers, so all rows are compared at once.
+Rows that differ may hold several blocks, and each block's start follows only from the block before it. These rows are
+walked in step: the first block of each row at once, then the second block of each row that has one, and so on.
 
-**Totals.** The plan says where each row goes; `check_conserved` compares how much there is: for each stream the bytes,
-record batches and offsets in all outputs and in what was left out are together those of the sources. It does not know
-how the plan was made, and takes the outputs' indexes as they were read back.
+**Totals.** The plan says where each row goes; `check_conserved` compares sums: for each stream, the bytes, record
+batches and offsets in all outputs and in the omitted rows must equal the sums of the sources. It does not depend on the
+way the plan was made, and takes the outputs' indexes as they were read back.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Sends parts to the store while the next ones are being put together, within a bound on memory.
 
-An output of one part is one put; a larger one goes out by multipart and appears whole or not at all. What fails takes
-everything back: uploads are aborted, and outputs that are written already, or may be (a reply was lost), are deleted.
-Their ids were prepared for this merge alone. What lies at such a key all the same is another's: it is neither written
-over nor deleted (see `loaders.object_writer`).
+An output of one part is one PUT; a larger output is a multipart upload and appears whole or not at all. After an error
+all uploads are aborted, and outputs that are written, or may be written (a reply was lost), are deleted. Their ids were
+prepared for this merge alone. An object that exists at such a key belongs to another writer: it is neither overwritten
+nor deleted (see `loaders.object_writer`).
 
-**Buffers.** A part is some 16 MiB. Memory of that size comes from the system page by page each time it is allocated,
-and clearing and mapping these pages takes longer than copying into them. So the few parts that are in memory at once
-share a few buffers: one is filled while others are being sent, and comes back when its request is done.
+**Buffers.** A part is some 16 MiB. The system provides memory of that size page by page at each allocation, and
+clearing and mapping these pages takes longer than copying into them. So the few parts that are in memory at once share
+a few buffers: one is filled while others are being sent, and is free again when its request is done.
 """
 
 from __future__ import annotations

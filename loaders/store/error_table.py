@@ -1,17 +1,16 @@
 """What a store's refusals are called here: one table for every client.
 
-S3 names an error by a code (`NoSuchKey`) and an HTTP status (404); clients add exceptions of their own for what goes
-wrong before an answer arrives. All of them are looked up here: the code first, then the status, then the exception's
-class by name (so that this page imports no client). Servers agree on codes and statuses, not on messages, so nothing
-looks at a message.
+S3 names an error by a code (`NoSuchKey`) and an HTTP status (404); clients raise exceptions for errors before an answer
+arrives. This table is searched by the code first, then by the status, then by the name of the exception's class (so
+that this module imports no client). Servers agree on codes and statuses, not on messages, so messages are ignored.
 
-To a write with a condition some answers mean something else:
+For a conditional write some answers have another meaning:
 
     | answer           | plain request    | conditional write  | because                                               |
     |------------------|------------------|--------------------|-------------------------------------------------------|
     | 404 NoSuchKey    | KeyMissing       | PreconditionFailed | If-Match on a missing key: S3 says 404, others 412    |
     | 409              | WriteConflict    | WriteConflict      | another conditional write was under way               |
-    | 500              | StoreUnavailable | WriteConflict      | how Ceph tells the loser of a race                    |
+    | 500              | StoreUnavailable | WriteConflict      | Ceph's answer to the loser of a race                  |
     | no answer at all | StoreUnavailable | StoreUnavailable   | it may have been written: the cause says how it broke |
 """
 
