@@ -168,7 +168,7 @@ def test_a_drop_that_some_keys_withstand_says_so(memory: World) -> None:
 
 def test_a_table_whose_making_cannot_be_settled_is_ambiguous(memory: World) -> None:
     tables = memory.tables(faulty(memory, *[Fault.TIMEOUT] * 3), retry=SHORT)
-    with pytest.raises(AmbiguousWrite, match="whether the table was made"):
+    with pytest.raises(AmbiguousWrite, match="whether the table was created"):
         tables.create_table("t")
 
 
