@@ -35,7 +35,7 @@ demo: $(DEMO_STAMP)  ## run the main job on an embedded S3 and print what each p
 test: test-core test-spark test-cases  ## run every test and the conformance cases; those of the console are test-browser's
 
 test-core: $(STAMP)
-	$(BIN)/python -m pytest -n auto --ignore tests/spark_jobs --ignore-glob '*/test_console*.py'
+	$(BIN)/python -m pytest -n auto --dist worksteal --ignore tests/spark_jobs --ignore-glob '*/test_console*.py'
 
 test-spark: $(STAMP)  # one process, one session of Spark
 	$(BIN)/python -m pytest tests/spark_jobs

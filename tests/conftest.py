@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -21,6 +22,12 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("accel")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Three processes for two cores: half of the time a test waits for a server, a process or a timer."""
+    del config
+    return max(2, 3 * (os.cpu_count() or 2) // 2)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -179,6 +179,6 @@ def test_the_table_the_form_and_the_bounds_stand_in_the_page() -> None:
     assert f"`{table}`" in TEXT
     assert f"`{READER_GROUP.name}` record" in TEXT
     assert f"At most {READERS_MAX:,} readers" in TEXT
-    assert re.search(rf"{FREE}: nobody's.*{ENDED}: read to its end", TEXT, re.DOTALL)
+    assert re.search(rf"{FREE}: no member's.*{ENDED}: read to its end", TEXT, re.DOTALL)
     for golden in (GOLDEN, GOLDEN_LEASES):
         assert f"`tests/data/reader_group/{golden.name}`" in TEXT
