@@ -24,6 +24,7 @@ settings.register_profile(
 settings.load_profile("accel")
 
 
+@pytest.hookimpl(optionalhook=True)  # runs without pytest-xdist have no such hook
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Three processes for two cores: half of the time a test waits for a server, a process or a timer."""
     del config
