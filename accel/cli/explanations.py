@@ -1,4 +1,4 @@
-"""The lines of explanations of lookups as a terminal shows them: coloured, and folded where it is narrow."""
+"""Lines of lookup explanations for a terminal: coloured, and folded to its width."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _STYLES: Final = {
 
 
 def explanation_lines(lines: Iterable[str]) -> Iterator[Folded]:
-    """Lines of `Explanation.text`, or of a slow lookup that was saved."""
+    """Lines of `Explanation.text`, or of a saved slow lookup."""
     for line in lines:
         styled = Text(line)
         for pattern, style in _STYLES.items():

@@ -1,9 +1,9 @@
-"""Groups of commands: they take `--output`, and load a command's module when it is asked for, not to list it.
+"""Groups of commands: they accept `--output`, and load the module of a command only when it is used.
 
     main = CommandGroup("accel", lazy={"read": LazyCommand("accel.cli.lookup.read:read", "Read a range of a stream.")})
 
-A list of commands needs their names and one line on each. These stand where the group is made, so that `accel --help`
-loads neither numpy nor boto3 nor a table of anything; a test compares them with what the commands say of themselves.
+A list of commands needs one line on each. The group contains these lines, so that `accel --help` loads neither numpy
+nor boto3 nor any command; a test compares them with the help of the commands.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from click.shell_completion import CompletionItem
 
 
 class LazyCommand(NamedTuple):
-    """Where a command is, and what a list of commands says of it.
+    """Where a command is, and its line in a list of commands.
 
     Args:
         place: module and name, as in an entry point: ``package.module:name``.
-        short_help: one line, as the command's own.
-        is_hidden: whether a list of commands leaves it out.
+        short_help: one line, the same as the command's own.
+        is_hidden: whether a list of commands omits it.
     """
 
     place: str
@@ -46,26 +46,26 @@ _COMPLETION_WIDTH = 120
 
 
 class ValuesByCommand(Protocol):
-    """Values of options that a file gives; under `CONFIG_META` of the context, if there is one."""
+    """Values of options from a file; stored in the context under `CONFIG_META`, if there is a file."""
 
     def values_for(self, words: tuple[str, ...]) -> Mapping[str, Any]:
-        """By key, for the command that these words name."""
+        """Values by key, for the command with this name."""
 
 
 def options_of(command: click.Command) -> Iterator[click.Option]:
-    """The options of a command that a variable or a file may give."""
+    """The options of a command that a variable or a file may set."""
     for param in command.params:
         if isinstance(param, click.Option) and param.allow_from_autoenv:
             yield param
 
 
 def key_of(option: click.Option) -> str:
-    """How a file names an option: as its longest flag."""
+    """The key of an option in a file: its longest flag."""
     return max(option.opts, key=len).lstrip("-")
 
 
 def defaults_of(config: ValuesByCommand, words: tuple[str, ...], command: click.Command) -> dict[str, Any]:
-    """What a file says for a command, as click's ``default_map``; for groups of other packages with all below."""
+    """A file's values for a command, as click's ``default_map``; for groups of other packages, with all subcommands."""
     values = config.values_for(words)
     found = {str(each.name): values[key_of(each)] for each in options_of(command) if key_of(each) in values}
     if isinstance(command, click.Group) and not isinstance(command, CommandGroup):
@@ -75,16 +75,16 @@ def defaults_of(config: ValuesByCommand, words: tuple[str, ...], command: click.
 
 
 def words_of(ctx: click.Context) -> tuple[str, ...]:
-    """The words that name the command of a context, without the program's."""
+    """The words of a command's name, without the program's."""
     above = () if ctx.parent is None else words_of(ctx.parent)
     return above if ctx.parent is None else (*above, str(ctx.info_name))
 
 
 class CommandGroup(click.Group):
-    """A group that takes `--output` for the command that follows; what stands behind the command wins.
+    """A group that accepts `--output` for its commands; `--output` after the command has priority.
 
     Args:
-        lazy: commands by name, beside those that are added; each is loaded when it is asked for.
+        lazy: commands by name, beside those that are added; each is loaded when it is used.
         args, attributes: as of `click.Group`.
 
     Threads: one.
@@ -100,16 +100,16 @@ class CommandGroup(click.Group):
                 expose_value=False,
                 callback=_keep_output,
                 allow_from_autoenv=False,
-                help="The form of the result: for people, or for programs; also behind the command.",
+                help="The form of the result: text for people, json for programs; also after the command.",
             )
         )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of all."""
+        """The names of all commands."""
         return sorted({*super().list_commands(ctx), *self.lazy})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by name, loaded now if it was not yet."""
+        """A command by name; loads it if needed."""
         if cmd_name in self.lazy and cmd_name not in self.commands:
             self.add_command(self.lazy[cmd_name].load(), cmd_name)
         return super().get_command(ctx, cmd_name)
@@ -117,7 +117,7 @@ class CommandGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command, and hand down to it what the file of settings says."""
+        """Find the command, and pass it its values from the settings file."""
         name, command, rest = super().resolve_command(ctx, args)
         config: ValuesByCommand | None = ctx.meta.get(CONFIG_META)
         if config is not None and command is not None and name is not None:
@@ -125,7 +125,7 @@ class CommandGroup(click.Group):
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands; loads none of its own."""
+        """The list of commands; does not load them."""
         names = self.list_commands(ctx)
         width = formatter.width - 6 - max(map(len, names), default=0)
         rows = [(name, text) for name in names if (text := self._short_help(ctx, name, width)) is not None]
@@ -134,7 +134,7 @@ class CommandGroup(click.Group):
                 formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What a shell offers: commands with what they do, which loads none of its own; then options."""
+        """Completions for a shell: commands with their short help, without loading them; then options."""
         names = (name for name in self.list_commands(ctx) if name.startswith(incomplete))
         texts = ((name, self._short_help(ctx, name, _COMPLETION_WIDTH)) for name in names)
         commands = [CompletionItem(name, help=text) for name, text in texts if text is not None]

@@ -1,4 +1,4 @@
-"""`accel hints show` and `accel warm`: which hints lie in the bucket, and what a reader gets of them."""
+"""`accel hints show` and `accel warm`: which hints are in the bucket, and what a reader gains from them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ EXIT_PROBLEMS = 3
 
 @click.group("hints", cls=CommandGroup)
 def hints_group() -> None:
-    """See which filter packs and index snapshots lie in a bucket."""
+    """Show which filter packs and index snapshots are in a bucket."""
 
 
 @command(
-    "Show packs and snapshots: age, size, what they cover, how good they are.",
+    "Show packs and snapshots: age, size, coverage and quality.",
     "accel hints show --store s3://bucket",
     "accel hints show --node 4 --check --store s3://bucket",
     "accel hints show --image image.json --store s3://bucket --output json",
     group=hints_group,
 )
 @node_option
-@click.option("--check", "is_checked", is_flag=True, help="Read every filter, by our code and by pybloom-live.")
+@click.option("--check", "is_checked", is_flag=True, help="Read every filter, with Accel and with pybloom-live.")
 @image_option
 @store_options
 def show(
@@ -45,9 +45,9 @@ def show(
 ) -> None:
     """Show the filter pack and the index snapshot of each node. Nothing is written.
 
-    Two small requests a node, and with --check those of reading the packs. With --image the nodes are those of a
-    controller's metadata. Ends with 3 if a hint is there that cannot be used, or if a filter is damaged, lets
-    too many absent streams pass (over 1.25 %), or is another to pybloom-live. What is missing is no problem.
+    Sends two small requests a node; --check also reads the packs. With --image the nodes are those of a controller's
+    metadata. Exits with 3 if a hint cannot be used, or if a filter is damaged, passes more than 1.25 % of absent
+    streams, or differs when read with pybloom-live. Missing hints are not a problem.
     """
     opened = store.open()
     with (
@@ -88,13 +88,11 @@ def _lines(found: list[StoredHint]) -> Iterator[Rendered]:
     yield table_of(found, *columns)
     yield ""
     troubled = [each for each in found if each.trouble not in {None, HintTrouble.MISSING}]
-    yield from (f"of no use: node {each.node_id}: {each.problem}" for each in troubled)
+    yield from (f"unusable: node {each.node_id}: {each.problem}" for each in troubled)
     lacking = sum(each.listed - each.covered for each in found)
-    sound = (
-        "all sound" if all(each.is_sound for each in found) else "some are to be built anew: accel catalog build-hints"
-    )
+    sound = "all usable" if all(each.is_sound for each in found) else "some must be rebuilt: accel catalog build-hints"
     listed = sum(each.listed for each in found)
-    yield f"{count_text(len(found), 'hint')}, {sound}; they lack {lacking} of {listed} objects (build-hints adds these)"
+    yield f"{count_text(len(found), 'hint')}, {sound}; {lacking} of {listed} objects not covered (see build-hints)"
 
 
 def _quality(each: StoredHint) -> str:
@@ -103,23 +101,23 @@ def _quality(each: StoredHint) -> str:
         return ""
     parts = [f"{check.read}"]
     if check.false_positive_share is not None and check.worst_share is not None:
-        parts.append(f"{check.false_positive_share:.2%} pass, {check.worst_share:.2%} at worst")
+        parts.append(f"{check.false_positive_share:.2%} of absent streams pass, {check.worst_share:.2%} at worst")
     faults = {"unreadable": check.unreadable, "bad": check.bad, "other to pybloom-live": check.differing}
     return ", ".join([*parts, *(f"{count} {name}" for name, count in faults.items() if count)])
 
 
 @command(
-    "Warm up as a broker does, and report what that costs and brings.",
+    "Warm up as a broker does, and report the cost and the effect.",
     "accel warm --store s3://bucket",
     "accel warm --node 4 --image image.json --store s3://bucket",
 )
 @node_option
 @reader_options
 def warm(*, nodes: frozenset[int] | None, reader: ReaderChoice, output: Output) -> None:
-    """Warm up as a broker does before its first lookup, and report what that costs and brings.
+    """Warm up as a broker does before its first lookup, and report the cost and the effect.
 
-    Loads the roots of snapshots and the filters of packs into memory, which ends with the command: a broker calls
-    ReadAccelerator.warm. Ends with 1 if the store failed; hints that are missing or damaged fail nothing.
+    Loads the roots of snapshots and the filters of packs into the memory of this command only; a broker calls
+    ReadAccelerator.warm. Exits with 1 if the store failed; missing or damaged hints are not a failure.
     """
     store = reader.store.open()
     with reader.open(store) as opened, output.progress("warming up", moved=store.moved_bytes):

@@ -1,4 +1,4 @@
-"""The command `accel`: its groups, the commands of other packages, and what an error looks like.
+"""The command `accel`: its groups, the commands of other packages, and how errors are printed.
 
 Exit codes, the same for every command:
 
@@ -7,15 +7,15 @@ Exit codes, the same for every command:
     | 0    | done                                                           |
     | 1    | it failed, or something could not be checked                   |
     | 2    | the command line is wrong                                      |
-    | 3    | a verification was carried out, and found problems             |
-    | 4    | a job did some of its work, and could not do the rest          |
+    | 3    | a verification ran, and found problems                         |
+    | 4    | a job did part of its work, and could not do the rest          |
 
-Another package offers a command by an entry point of the group `accel.commands`, which names a click command:
+Another package adds a command with an entry point of the group `accel.commands`, which names a click command:
 
     [project.entry-points."accel.commands"]
     job = "spark_jobs.cli:job_group"
 
-A command that cannot be loaded stands in the list with the reason, and does not disturb the others.
+A command that cannot be loaded is listed with the reason; the other commands still work.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXIT_USAGE = 2
 
 EPILOG = """\b
 Exit codes:  0 done   1 failed, or not all could be checked   2 wrong usage   3 verify found problems
-             4 a job left something undone
+             4 a job left work undone
 
 \b
 Examples:
@@ -50,13 +50,13 @@ Examples:
   accel explain s3://bucket/prefix --image image.json --stream 420000 --start 1000 --end 1600
   accel object verify s3://bucket --all --image image.json --data
 
-The store is named as s3://bucket/prefix in any place, by --store, or by ACCEL_STORE. --output stands in any place.
+The store is s3://bucket/prefix at any position, --store, or ACCEL_STORE. --output may be at any position.
 Options can come from the environment (ACCEL_STORE, ACCEL_IMAGE, ...), or from a file: see accel config show. Flags win.
 Credentials, region and endpoint are found as every AWS tool finds them."""
 
 
 class AccelGroup(CommandGroup):
-    """A group that tells errors of ours in two lines, and finds commands of other packages."""
+    """A group that prints Accel's errors in two lines, and finds commands of other packages."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run as a program."""
@@ -65,11 +65,11 @@ class AccelGroup(CommandGroup):
         return super().main(*args, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Our own commands, and those of other packages."""
+        """Accel's own commands, and those of other packages."""
         return sorted({*super().list_commands(ctx), *find_plugins()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by name; nobody can replace one of ours."""
+        """A command by name; a command of another package cannot replace one of Accel's."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
@@ -77,13 +77,13 @@ class AccelGroup(CommandGroup):
         return None if entry_point is None else load_plugin(entry_point)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, once it is clear how errors are to be told."""
+        """Parse, after the form of errors is known."""
         ctx.meta[_ARGS] = list(args)
         with _errors_told(ctx):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, if the names of all settings are known, and tell its errors."""
+        """Run the command if the names of all settings are known, and print its errors."""
         with _errors_told(ctx):
             if not {*ctx.meta[_ARGS]} & {*ctx.help_option_names}:
                 check_names(self, ctx, os.environ)
@@ -98,7 +98,7 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # nobody reads any more: click ends the program without a word
+        raise  # the output is closed: click ends the program without a message
     except (AccelError, OSError) as error:
         from accel.rendering import show_error  # noqa: PLC0415 - a list of commands is printed without it
 
@@ -110,14 +110,14 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         if isinstance(error, click.BadParameter) and error.ctx and (place := origin(error.ctx, error.param)):
             vars(error).update(message=f"{error.message.rstrip('.')}, from {place}")
         if not _wants_json(ctx):
-            vars(error).update(message=shown_text(redacted(error.message)))  # click prints it by itself
+            vars(error).update(message=shown_text(redacted(error.message)))  # click prints it
             raise
         show_error(error, is_json=True)
         ctx.exit(error.exit_code)
 
 
 def _wants_json(ctx: click.Context) -> bool:
-    # Looked up by hand: a command line that cannot be parsed has to be refused in JSON, too.
+    # Searched without click: the error of a command line that cannot be parsed is also JSON.
     args: Sequence[str] = ctx.meta[_ARGS]
     choices = [after for before, after in pairwise(args) if before == "--output"]
     choices += [argument.removeprefix("--output=") for argument in args if argument.startswith("--output=")]
@@ -126,7 +126,7 @@ def _wants_json(ctx: click.Context) -> bool:
 
 
 def _never_fail_to_print(stream: TextIO) -> None:
-    # A terminal that cannot show a character gets a question mark, not a traceback.
+    # A character that the terminal cannot show is replaced by a question mark.
     if hasattr(stream, "reconfigure"):
         stream.reconfigure(errors="replace")
 
@@ -139,34 +139,36 @@ def _version() -> str:
 
 
 COMMANDS = {
-    "catalog": LazyCommand("accel.cli.catalog:catalog_group", "Make the object catalog of a bucket, and look at it."),
-    "config": LazyCommand("accel.cli.config:config_group", "See where the values of options come from."),
-    "controller": LazyCommand(
-        "accel.cli.controller:controller_group", "For brokers that keep their metadata in a controller of their own."
+    "catalog": LazyCommand(
+        "accel.cli.catalog:catalog_group", "Create, show and maintain the object catalog of a bucket."
     ),
-    "demo": LazyCommand("accel.cli.demo.report:demo", "Run the main job on an embedded S3, and compare policies."),
-    "doctor": LazyCommand("accel.cli.doctor:doctor", "Try what a bucket needs: each line is ok, or says what to do."),
+    "config": LazyCommand("accel.cli.config:config_group", "Show where the values of options come from."),
+    "controller": LazyCommand(
+        "accel.cli.controller:controller_group", "For brokers that keep their metadata in their own controller."
+    ),
+    "demo": LazyCommand("accel.cli.demo.report:demo", "Run lookups on an embedded S3, and compare policies."),
+    "doctor": LazyCommand("accel.cli.doctor:doctor", "Check access to a bucket: each line is ok, or contains advice."),
     "example": LazyCommand(
         "accel.cli.demo.example:example", "Serve an example bucket on this machine, to try the commands on."
     ),
-    "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and tell its story."),
+    "explain": LazyCommand("accel.cli.lookup.lookups:explain", "Make a lookup and show its trace."),
     "get-objects": LazyCommand(
         "accel.cli.lookup.lookups:get_objects", "Find the objects that hold a stream's offsets."
     ),
-    "hints": LazyCommand("accel.cli.hints:hints_group", "See which filter packs and index snapshots lie in a bucket."),
-    "object": LazyCommand("accel.cli.objects:object_group", "Look into objects, and verify them."),
+    "hints": LazyCommand("accel.cli.hints:hints_group", "Show which filter packs and index snapshots are in a bucket."),
+    "object": LazyCommand("accel.cli.objects:object_group", "Inspect objects, and verify them."),
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
-    "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Make, list and delete scopes, which hold streams."),
+    "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Create, list and delete scopes, which hold streams."),
     "serve": LazyCommand("accel.cli.serving:serve", "Serve lookups over HTTP, for brokers in any language."),
-    "stats": LazyCommand("accel.cli.serving:stats", "Show what a running sidecar counts."),
-    "stream": LazyCommand("accel.cli.stream:stream_group", "Make streams, ask for their history, and change them."),
-    "table": LazyCommand("accel.cli.tables:table_group", "Look into the versioned tables of a bucket."),
+    "stats": LazyCommand("accel.cli.serving:stats", "Show the statistics of a running sidecar."),
+    "stream": LazyCommand("accel.cli.stream:stream_group", "Create streams, show their history, and change them."),
+    "table": LazyCommand("accel.cli.tables:table_group", "Show the versioned tables of a bucket."),
     "txn": LazyCommand(
-        "accel.cli.stream.transactions:transaction_group", "Begin transactions of a stream, look at them, end them."
+        "accel.cli.stream.transactions:transaction_group", "Begin, show and end transactions of a stream."
     ),
-    "warm": LazyCommand("accel.cli.hints:warm", "Warm up as a broker does, and report what that costs and brings."),
+    "warm": LazyCommand("accel.cli.hints:warm", "Warm up as a broker does, and report the cost and the effect."),
 }
-"""Our own commands; what they say of themselves is the same."""
+"""Accel's own commands; the short help is that of the command."""
 
 
 @click.group(
@@ -177,7 +179,7 @@ COMMANDS = {
 )
 @click.version_option(_version(), prog_name="accel", message="%(prog)s %(version)s")
 def main() -> None:
-    """Find which S3 objects hold a stream's offsets, and look into them."""
+    """Find which S3 objects hold a stream's offsets, and inspect them."""
 
 
 main.params.insert(0, config_option())
@@ -186,17 +188,17 @@ GROUP = "accel.commands"
 
 
 def find_plugins() -> Mapping[str, metadata.EntryPoint]:
-    """The offered commands by name; of two with one name that of the package that comes first in the alphabet.
+    """The commands of other packages by name; of two with one name, the first package in alphabetical order is used.
 
-    Python reads the metadata of every installed package to find them, and one command asks ten times or more: what was
-    found is kept until `sys.path` changes.
+    Python reads the metadata of each installed package for this, and one command needs the result ten times or more:
+    the result is cached until `sys.path` changes.
     """
     return _plugins(tuple(sys.path))
 
 
 @lru_cache(maxsize=1)
 def _plugins(path: tuple[str, ...]) -> Mapping[str, metadata.EntryPoint]:
-    del path  # where `metadata` looks
+    del path  # the folders that `metadata` searches
     plugins: dict[str, metadata.EntryPoint] = {}
     for entry_point in sorted(metadata.entry_points(group=GROUP), key=_package):
         plugins.setdefault(entry_point.name, entry_point)
@@ -204,10 +206,10 @@ def _plugins(path: tuple[str, ...]) -> Mapping[str, metadata.EntryPoint]:
 
 
 def load_plugin(entry_point: metadata.EntryPoint) -> click.Command:
-    """The command behind an entry point, or one in its place that says why there is none."""
+    """The command of an entry point, or a replacement that reports why it could not be loaded."""
     try:
         command = entry_point.load()
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a stranger's module raises, ours go on
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's error must not stop ours
         return _broken(entry_point, f"{type(error).__name__}: {error}")
     if not isinstance(command, click.Command):
         return _broken(entry_point, f"expected a click command, found {type(command).__name__}")

@@ -1,24 +1,24 @@
-"""Options that commands share: where the objects lie, which image is true, how to print.
+"""Options that commands share: the store of the objects, the image, and the form of the output.
 
 Each option can also come from the environment, as ACCEL_ and its name in capitals (ACCEL_STORE, ACCEL_IMAGE); a flag
-wins. What is not given here is left to AWS's own configuration chain.
+has priority. Values that are not given come from AWS's own configuration chain.
 
-The store is named in one way everywhere: as an argument of any command, wherever it stands among others, by `--store`,
-or by ACCEL_STORE; as a URL, or as a bucket's name alone, with a prefix or without:
+The store is named in the same way everywhere: as an argument at any position, by `--store`, or by ACCEL_STORE; as a
+URL, or as a bucket's name, with or without a prefix:
 
     accel get-objects s3://bucket/prefix ...      accel get-objects --store bucket/prefix ...
 
-A command takes a group of them by a decorator, and gets one value:
+A decorator adds a group of options to a command, and passes it one value:
 
     @command("What it does.", "accel example s3://bucket")
     @reader_options         # reader: ReaderChoice, with image, store and policy; output: Output
     def command(reader, output): ...
 
-With `--verbose` the store that is opened tells of each request as it comes back.
+With `--verbose` the opened store reports each request when its answer arrives.
 
-Where nothing of what was asked for lies, an error says what lies there instead, and in the bucket around it. A wrong
-prefix and a wrong namespace look like lost objects to a lookup, and like an empty bucket to an import. Two listings of
-one page tell them apart, so that nobody restores what was never lost.
+If no requested object is at the store, an error says what is there instead, and in the rest of the bucket. A wrong
+prefix or namespace looks like lost objects to a lookup, and like an empty bucket to an import. Two listings of one page
+distinguish the cases, so that nothing is restored that was never lost.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ Answer = TypeVar("Answer")
 
 
 class TracingStore(DecoratedStore):
-    """Tells of each request: operation, key, bytes, time. As safe for threads as ``tell`` is.
+    """Reports each request: operation, key, bytes, time. As safe for threads as ``tell`` is.
 
     Args:
-        store: the store that does the work.
+        store: the store that sends the requests.
         timer: seconds from any start.
-        tell: is given one line a request.
+        tell: called with one line a request.
     """
 
     def __init__(self, store: ObjectStore, timer: Callable[[], float], tell: Callable[[str], object]) -> None:
@@ -112,10 +112,10 @@ def store_url(text: str) -> str:
 
 
 class StoreCommand(click.Command):
-    """A command whose store may stand as a URL among its other arguments; where it has none, as a bare name, too."""
+    """A command that accepts the store's URL among its arguments; without other arguments, also a bare bucket name."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, and find out which word is the store."""
+        """Parse, and find the word that names the store."""
         rest = super().parse_args(ctx, args)
         arguments = [param for param in self.params if isinstance(param, click.Argument)]
         if arguments and arguments[-1].name == _URL and not ctx.resilient_parsing:
@@ -146,7 +146,7 @@ def _words(value: Any) -> tuple[str, ...]:
 
 
 def _share(ctx: click.Context, argument: click.Argument, left: list[str]) -> Any:
-    """Takes what belongs to an argument from the words that are left."""
+    """Take an argument's words from the list of words that are left."""
     if argument.nargs < 0:
         share, left[:] = tuple(left), []
         return share
@@ -161,7 +161,7 @@ _OUTPUT = "accel.output"
 
 
 class _Parsed(click.ParamType[Any]):
-    """A parameter that one of our functions reads from text; its ValueError is the user's message.
+    """A parameter that one of Accel's functions parses; its ValueError is the message for the user.
 
     Args:
         name: of the type, for people.
@@ -207,12 +207,12 @@ POLICY = _Parsed("policy", _policy, POLICY_NAMES)
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """Which store the user means.
+    """The store that the user named.
 
     Args:
-        url: as `store_url` takes it; None where a command can do without.
+        url: in a form that `store_url` accepts; None if the command does not need one.
         settings: how to reach S3.
-        output: is told of each request, if it is verbose.
+        output: reports each request, if it is verbose.
     """
 
     url: str | None
@@ -220,7 +220,7 @@ class StoreChoice:
     output: Output
 
     def open(self) -> CountingStore:
-        """The store, counting its requests and telling of them if the output is verbose. Sends nothing.
+        """The store, which counts its requests, and reports them if the output is verbose. Sends no request.
 
         Raises:
             click.UsageError: no store is named, or not by a URL that can be one.
@@ -250,7 +250,7 @@ def required_url(text: str | None) -> str:
 
 
 def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
-    """An option that also has a variable of its own, the same for every command."""
+    """An option with a variable of the same name for all commands."""
     variable = "ACCEL_" + name.removeprefix("--").upper().replace("-", "_")
     return click.option(name, envvar=variable, show_envvar=True, **attributes)
 
@@ -263,10 +263,10 @@ def output_options(command: Command) -> Command:
         type=OUTPUT_FORMS,
         default="text",
         show_default=True,
-        help="The form of the result: for people, or for programs.",
+        help="The form of the result: text for people, json for programs.",
     )
-    @click.option("-v", "--verbose", is_flag=True, help="Tell of each request, on stderr.")
-    @click.option("-q", "--quiet", is_flag=True, help="Nothing but data and errors.")
+    @click.option("-v", "--verbose", is_flag=True, help="Report each request, on stderr.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print only data and errors.")
     @functools.wraps(command)
     def wrapped(*args: Any, output: str, verbose: bool, quiet: bool, **others: Any) -> Any:
         ctx = click.get_current_context()
@@ -279,7 +279,7 @@ def output_options(command: Command) -> Command:
 
 
 def log_option(command: Command) -> Command:
-    """`--log-format` of a command that runs for long: so what it logs goes to stderr. Stands below `output_options`."""
+    """`--log-format` of a command that runs for long and logs to stderr. Must be placed below `output_options`."""
 
     @_LOG_FORMAT
     @functools.wraps(command)
@@ -291,23 +291,23 @@ def log_option(command: Command) -> Command:
 
 
 def log_format_option(command: Command) -> Command:
-    """`--log-format` -> ``log_format``, for a command that sets its log up itself."""
+    """`--log-format` -> ``log_format``, for a command that configures its log itself."""
     return _LOG_FORMAT(command)
 
 
 _LOG_FORMAT = option(
     "--log-format",
     type=click.Choice(["text", "json"]),
-    help="Of what is logged to stderr; text to a terminal, JSON to all else by default.",
+    help="Form of the log on stderr; by default text on a terminal, else JSON.",
 )
 
 _S3_OPTIONS = ("endpoint_url", "profile", "region", "no_sign_request", "client")
 
 
 def s3_options(command: Command) -> Command:
-    """Which store -> ``store``, as it was named, None if it was not; and how to reach it -> ``settings``."""
+    """The store as it was named, or None -> ``store``; and how to reach it -> ``settings``."""
 
-    @option("--store", metavar="URL", help="Where the objects lie: s3://bucket/prefix, or bucket/prefix.")
+    @option("--store", metavar="URL", help="The store of the objects: s3://bucket/prefix, or bucket/prefix.")
     @option("--endpoint-url", metavar="URL", help="An S3 endpoint other than AWS, with http:// or https://.")
     @option("--profile", help="A profile of the AWS configuration.")
     @option("--region", help="An AWS region.")
@@ -347,7 +347,7 @@ _IMAGE_HELP = "The metadata image, as JSON, or the name of a source; else the ca
 
 
 def image_option(command: Command) -> Command:
-    """`--image` -> ``image``, read; None if it is not given. One on S3 is reached as the store is."""
+    """`--image` -> ``image``, already read; None if it is not given. An image on S3 uses the options of the store."""
 
     @option("--image", metavar="FILE_OR_URL", help=_IMAGE_HELP)
     @functools.wraps(command)
@@ -370,7 +370,7 @@ def _read_image(place: str, others: Mapping[str, Any]) -> MetadataImage:
 
 @dataclass(frozen=True, slots=True)
 class OpenedReader:
-    """An accelerator, and where the objects lie that it finds."""
+    """An accelerator, and the layout of its objects."""
 
     accelerator: ReadAccelerator
     layout: ObjectLayout
@@ -378,7 +378,7 @@ class OpenedReader:
 
 @dataclass(frozen=True, slots=True)
 class ReaderChoice:
-    """What a lookup is made with; without an image, that of the store's catalog."""
+    """The parts of a lookup; without an image, the image of the store's catalog is used."""
 
     image: MetadataImage | None
     store: StoreChoice
@@ -386,7 +386,7 @@ class ReaderChoice:
 
     @contextmanager
     def open(self, store: CountingStore, *, slow_seconds: float | None = None) -> Iterator[OpenedReader]:
-        """An accelerator for one command, over the opened store. What it took to read a catalog is not counted.
+        """An accelerator for one command, over the opened store. The cost of reading the catalog is not counted.
 
         Args:
             store: the store.
@@ -421,7 +421,13 @@ def _catalog_instead_of_image(store: CountingStore) -> ObjectCatalog:
 def reader_options(command: Command) -> Command:
     """`--policy`, `--image` and all of `store_options` -> ``reader``."""
 
-    @option("--policy", type=POLICY, default=DEFAULT_POLICY, show_default=True, help="Which objects to open next.")
+    @option(
+        "--policy",
+        type=POLICY,
+        default=DEFAULT_POLICY,
+        show_default=True,
+        help="The policy that chooses which objects to open.",
+    )
     @image_option
     @store_options
     @functools.wraps(command)
@@ -445,13 +451,13 @@ def payload_text(payload: bytes, form: str) -> str | None:
 
 def slow_log_option(command: Command) -> Command:
     """`--slow-log` -> ``slow_log``, in seconds; None = no log."""
-    text = "Tell on stderr of lookups that took so long, with how they went."
+    text = "Print the trace of lookups that took at least this long, on stderr."
     return click.option("--slow-log", type=TIME, metavar="TIME", help=text)(command)
 
 
 @contextmanager
 def telling_slow(accelerator: ReadAccelerator, output: Output) -> Iterator[None]:
-    """Tells at the end, also of a command that fails, of the slow lookups that were kept: the last 32."""
+    """Prints the last 32 slow lookups at the end, also of a command that fails."""
     try:
         yield
     finally:
@@ -465,7 +471,7 @@ def telling_slow(accelerator: ReadAccelerator, output: Output) -> Iterator[None]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where objects lie that a user points at: perhaps an image, the layout, perhaps a store."""
+    """The objects that the user named: a layout, a store if needed, and an image if given."""
 
     image: MetadataImage | None
     layout: ObjectLayout
@@ -489,7 +495,7 @@ def place_options(command: Command) -> Command:
     """`--image`, `--namespace` and all of `store_options`, none of them required -> ``place``."""
 
     @image_option
-    @option("--namespace", type=_Parsed("name", _layout), help="Of the objects, where no image says it.")
+    @option("--namespace", type=_Parsed("name", _layout), help="Namespace of the objects, if there is no image.")
     @store_options
     @functools.wraps(command)
     def wrapped(
@@ -507,8 +513,8 @@ def place_options(command: Command) -> Command:
 def range_options(command: Command) -> Command:
     """`--stream`, `--start`, `--end` -> ``stream_id``, ``start``, ``end``."""
     for decorate in (
-        click.option("--end", type=int, default=-1, help="One past the last; -1, the default, for all there is."),
-        click.option("--start", type=int, required=True, help="The first offset wanted."),
+        click.option("--end", type=int, default=-1, help="One past the last offset; -1, the default, means no end."),
+        click.option("--start", type=int, required=True, help="The first offset to read."),
         click.option("--stream", "stream_id", type=int, required=True, help="The stream's id."),
     ):
         command = decorate(command)
@@ -518,7 +524,7 @@ def range_options(command: Command) -> Command:
 def command(
     short_help: str | None, *examples: str, name: str | None = None, group: click.Group | None = None
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command, of a group if one is given, whose help ends with examples that can be copied."""
+    """A command, in a group if one is given, whose help ends with examples to copy."""
     epilog = "\n".join(["\b", "Examples:", *(f"  {line}" for line in examples)])
     return (group or click).command(name, cls=StoreCommand, short_help=short_help, epilog=epilog)
 
@@ -538,11 +544,11 @@ def limit_option(default: int, text: str) -> Callable[[Command], Command]:
 
 
 EXIT_PARTIAL = 4
-"""Some of the work was done, and some could not be."""
+"""Part of the work was done, and the rest could not be."""
 
 
 def end_with(code: int) -> NoReturn:
-    """End the command that runs with an exit code."""
+    """End the running command with an exit code."""
     click.get_current_context().exit(code)
 
 
@@ -550,11 +556,11 @@ _OBJECT_KEY = re.compile(r"(?:(?P<prefix>.+)/)?[0-9a-f]{8,16}/(?P<namespace>[^/]
 SHOWN_MAX = 5
 
 Found = Counter[tuple[str, str]]
-"""How many objects there are of each (prefix, namespace)."""
+"""Number of objects of each (prefix, namespace)."""
 
 
 def look_around(store: ObjectStore) -> tuple[Found, int]:
-    """Which objects are among the first 1,000 keys, and how many other keys. One request."""
+    """The objects among the first 1,000 keys, and the number of other keys. One request."""
     found: Found = Counter()
     others = 0
     for info in store.list_page("", limit=LIST_PAGE_KEYS_MAX).objects:
@@ -568,9 +574,9 @@ def look_around(store: ObjectStore) -> tuple[Found, int]:
 
 
 def found_text(found: Found, others: int) -> str:
-    """What lies at a place, in half a sentence."""
+    """The contents of a place, in half a sentence."""
     if not found:
-        return f"{others} keys that are no objects" if others else "nothing"
+        return f"{others} other keys" if others else "nothing"
     places = [
         f"{count} of namespace {printable(namespace)!r}" + (f" below {printable(prefix)}/" if prefix else "")
         for (prefix, namespace), count in found.most_common(SHOWN_MAX)
@@ -580,7 +586,7 @@ def found_text(found: Found, others: int) -> str:
 
 
 def wrong_place(choice: StoreChoice, layout: ObjectLayout) -> WrongPlace | None:
-    """The error that says what lies at the store instead of a namespace's objects; None if some of these do.
+    """The error that reports what is at the store if no object of a namespace is there; else None.
 
     Two requests at most.
     """
@@ -602,13 +608,13 @@ def wrong_place(choice: StoreChoice, layout: ObjectLayout) -> WrongPlace | None:
 
 @contextmanager
 def told_from_lost(choice: StoreChoice, layout: ObjectLayout) -> Iterator[None]:
-    """A lost object becomes `WrongPlace` if no object of its namespace lies at the store at all."""
+    """Replace the error of a lost object by `WrongPlace` if the store has no object of its namespace at all."""
     try:
         yield
     except ObjectLost as error:
         try:
             wrong = wrong_place(choice, layout)
-        except AccelError:  # who may not list has the first error, as before
+        except AccelError:  # without the list permission the first error is raised
             wrong = None
         if wrong is not None:
             raise wrong from error

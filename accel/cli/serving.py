@@ -1,4 +1,4 @@
-"""`accel serve` and `accel stats`: a sidecar over a bucket, and what a running one counts."""
+"""`accel serve` and `accel stats`: a sidecar over a bucket, and its statistics."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"The token that clients need to write, and from elsewhere to read; else {TOKEN_VARIABLE}.",
+    help=f"The token that clients need to write, and other machines need to read; else {TOKEN_VARIABLE}.",
 )
 @click.option("--open", "is_open", is_flag=True, help="Clients of other machines may read without a token.")
 @click.option(
-    "--allowed-host", multiple=True, metavar="NAME", help="A name of this machine besides localhost; repeated."
+    "--allowed-host", multiple=True, metavar="NAME", help="A name of this machine besides localhost; may be repeated."
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="A certificate, for TLS.")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
@@ -60,11 +60,17 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
     default=_DEFAULTS.per_thousand_reads,
     show_default=True,
     metavar="PRICE",
-    help="What a thousand GETs cost, for the console.",
+    help="Price of a thousand GETs, for the console.",
 )
 @click.option("--currency", default=_DEFAULTS.currency, show_default=True, help="Of that price.")
-@option("--policy", type=POLICY, default=DEFAULT_POLICY, show_default=True, help="Which objects to open next.")
-@option("--image", metavar="FILE_OR_URL", help="The metadata image, read again as it changes; else the catalog's.")
+@option(
+    "--policy",
+    type=POLICY,
+    default=DEFAULT_POLICY,
+    show_default=True,
+    help="The policy that chooses which objects to open.",
+)
+@option("--image", metavar="FILE_OR_URL", help="The metadata image, reloaded when it changes; else the catalog's.")
 @store_options
 @log_format_option
 def serve(
@@ -78,9 +84,9 @@ def serve(
     output: Output,
     **others: Any,
 ) -> None:
-    """Serve lookups, records, histories and metrics of a bucket over HTTP, until it is told to end.
+    """Serve lookups, records, histories and metrics of a bucket over HTTP, until it is stopped.
 
-    On loopback anybody may read. Other addresses need a token or --open; what writes needs a token in any case.
+    On loopback, any client may read. Other addresses need a token or --open. Requests that write always need a token.
     """
     settings = SidecarSettings(
         host=host,
@@ -126,7 +132,7 @@ def _serve(
     scheme = "http" if tls is None else "https"
     address = f"{scheme}://{settings.host if ':' not in settings.host else f'[{settings.host}]'}:{settings.port}"
     output.note(
-        f"serving on {address}; a browser shows its console; {address}/openapi.json describes it; Ctrl-C ends it"
+        f"serving on {address}; a browser shows its console; {address}/openapi.json describes the API; Ctrl-C stops it"
     )
     if others["is_demo"]:
         output.note(f"try: curl '{address}/v1/objects?stream_id=420000&start=1000&end=1600'")
@@ -158,19 +164,19 @@ def _source(image: str | None, store: StoreChoice) -> Callable[[], ImageSource] 
     return make
 
 
-@command("Show what a running sidecar counts.", "accel stats", "accel stats http://127.0.0.1:8480 --output json")
+@command("Show the statistics of a running sidecar.", "accel stats", "accel stats http://127.0.0.1:8480 --output json")
 @click.argument("address", default=f"http://127.0.0.1:{DEFAULT_PORT}")
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help=f"Its token; else {TOKEN_VARIABLE}.",
+    help=f"The sidecar's token; else {TOKEN_VARIABLE}.",
 )
 @output_options
 def stats(*, address: str, token_file: Path | None, output: Output) -> None:
-    """Show what a running sidecar counts: lookups, what they opened and skipped, caches, requests to its store."""
+    """Show the statistics of a running sidecar: lookups, objects opened and skipped, caches, requests to its store."""
     if urlsplit(address).scheme not in {"http", "https"}:
-        raise click.BadParameter(f"expected http:// or https:// and a sidecar's address, found {redacted(address)!r}")
+        raise click.BadParameter(f"expected the address of a sidecar, http:// or https://, found {redacted(address)!r}")
     told = _asked(address.rstrip("/") + "/v1/stats", _token(token_file))
     output.show(Shown(told, _lines(told)))
 
@@ -201,7 +207,7 @@ class _Requests(msgspec.Struct):
 
 
 class _Told(msgspec.Struct):
-    """What `_lines` shows of the stats of a sidecar; they have more."""
+    """The stats of a sidecar that `_lines` shows; there are more."""
 
     state: str
     image_version: int
@@ -225,7 +231,7 @@ def _asked(url: str, token: str | None) -> dict[str, Any]:
         raise StoreUnavailable("get", redacted(url), f"the sidecar answered {error.code}: {detail}") from error
     except (URLError, OSError) as error:
         if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
-            reason = f"its certificate is not trusted ({error}); SSL_CERT_FILE names that of another authority"
+            reason = f"its certificate is not trusted ({error}); set SSL_CERT_FILE to the certificate of its authority"
             raise StoreUnavailable("get", redacted(url), reason) from error
         raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""`accel table`: look into the versioned tables of a bucket."""
+"""`accel table`: shows the versioned tables of a bucket."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from accel.units import count_text
 from loaders.layout import encode_name
 from loaders.tables import FORMAT_FORM, FormRegistry, Tables
 
-_AFTER_NAME = "/"  # tables come in the order of their encoded names with a slash behind
+_AFTER_NAME = "/"  # tables are sorted by their encoded names with a slash appended
 
 
 @click.group("table", cls=CommandGroup)
 def table_group() -> None:
-    """Look into the versioned tables of a bucket."""
+    """Show the versioned tables of a bucket."""
 
 
 @command(
@@ -33,8 +33,8 @@ def table_group() -> None:
     group=table_group,
 )
 @click.argument("table", required=False)
-@click.option("--prefix", default="", help="Only names that start so.")
-@click.option("--after", default="", help="Only names that come after this one.")
+@click.option("--prefix", default="", help="Only names with this prefix.")
+@click.option("--after", default="", help="Only names after this one.")
 @limit_option(1000, "The maximum number; 0 for all.")
 @store_options
 def list_names(*, table: str | None, prefix: str, after: str, limit: int, store: StoreChoice, output: Output) -> None:
@@ -49,7 +49,7 @@ def list_names(*, table: str | None, prefix: str, after: str, limit: int, store:
         raise click.UsageError(str(error)) from error
     output.show(shown)
     if shown.data["more"]:
-        output.note("there are more: go on with --after, or raise --limit")
+        output.note("there are more: continue with --after, or raise --limit")
 
 
 @command(
@@ -99,7 +99,7 @@ def _tables_after(names: Iterable[str], after: str) -> Iterator[str]:
 
 
 def _registry() -> FormRegistry:
-    # Loaded here, so that other commands start without them.
+    # Imported here, so that other commands start without them.
     from accel.history import records as history_records  # noqa: PLC0415
     from accel.streams import groups  # noqa: PLC0415
 

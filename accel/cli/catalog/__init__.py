@@ -1,6 +1,6 @@
-"""The commands `accel catalog ...`: make, look at, check, clean up and repair the catalog of a bucket.
+"""The commands `accel catalog ...`: create, show, check, clean up and repair the catalog of a bucket.
 
-`compact`, `build-...`, `verify`, `gc` and `run-all` lend options and what they show to the jobs of the same names.
+The jobs of the same names reuse the options and reports of `compact`, `build-...`, `verify`, `gc` and `run-all`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from accel.cli.groups import CommandGroup
 
 @click.group("catalog", cls=CommandGroup)
 def catalog_group() -> None:
-    """Make the object catalog of a bucket, and look at it."""
+    """Create, show and maintain the object catalog of a bucket."""
 
 
 for command in (

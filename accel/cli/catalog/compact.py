@@ -1,6 +1,6 @@
-"""`accel catalog compact`: plan a compaction and carry it out, or show the plan.
+"""`accel catalog compact`: plan a compaction and run it, or show the plan.
 
-Options, report and texts are those of `accel job compact`, which merges groups on Spark.
+`accel job compact` has the same options, report and texts; it merges the groups on Spark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Command = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class CompactionWork:
-    """What the user wants.
+    """The options of a compaction.
 
     Args:
         settings: when and how much.
@@ -61,13 +61,13 @@ class CompactionWork:
         output: Output,
         moved: Callable[[], int] | None = None,
     ) -> int:
-        """Plan, compact unless it is a dry run, and print; gives the exit code.
+        """Plan, compact unless it is a dry run, and print; returns the exit code.
 
         Args:
-            plan_with: plans; here, or on Spark.
-            merge_with: carries a plan out likewise.
+            plan_with: makes the plan, in this process or on Spark.
+            merge_with: runs a plan, in this process or on Spark.
             output: how to print.
-            moved: gives the bytes that went over the network so far, if this process knows.
+            moved: returns the bytes sent over the network so far, if this process counts them.
         """
         with output.progress("planning nodes", moved=moved) as tell:
             plan = plan_with(self.settings, tell)
@@ -81,25 +81,33 @@ class CompactionWork:
 
 
 def compaction_options(command: Command) -> Command:
-    """When to compact and how much, and `--dry-run` -> ``work``."""
+    """The options of the settings, and `--dry-run` -> ``work``."""
 
     @click.option(
         "--max-objects-per-node",
         type=click.IntRange(min=1),
         default=_DEFAULTS.max_objects_per_node,
         show_default=True,
-        help="A node with more is compacted.",
+        help="Compact a node that lists more objects than this.",
     )
-    @click.option("--target-objects", type=click.IntRange(min=1), help="The target; default: 8 tenths of that.")
-    @click.option("--max-objects", type=click.IntRange(min=1), help="For all nodes together; each gives its share.")
-    @click.option("--max-bytes", type=SIZE, metavar="SIZE", help="Bytes that this run may rewrite; cheapest first.")
+    @click.option(
+        "--target-objects",
+        type=click.IntRange(min=1),
+        help="Objects to reduce a node to; default: 80 % of --max-objects-per-node.",
+    )
+    @click.option(
+        "--max-objects", type=click.IntRange(min=1), help="Limit for all nodes together, divided among the nodes."
+    )
+    @click.option(
+        "--max-bytes", type=SIZE, metavar="SIZE", help="Bytes that this run may rewrite; cheapest groups first."
+    )
     @click.option(
         "--min-age",
         type=TIME,
         metavar="TIME",
         default=f"{_DEFAULTS.min_age_seconds:g}s",
         show_default=True,
-        help="Younger objects are left alone.",
+        help="Leave younger objects alone.",
     )
     @click.option(
         "--target-object-size",
@@ -107,7 +115,7 @@ def compaction_options(command: Command) -> Command:
         metavar="SIZE",
         default=f"{_DEFAULTS.target_object_size_bytes // MIB}MiB",
         show_default=True,
-        help="No group is larger.",
+        help="Largest size of a group.",
     )
     @click.option(
         "--split-size",
@@ -115,17 +123,17 @@ def compaction_options(command: Command) -> Command:
         metavar="SIZE",
         default=f"{_DEFAULTS.split_size_bytes // MIB}MiB",
         show_default=True,
-        help="A stream with so much in a group gets an object of its own.",
+        help="A stream with this much data in a group gets an object of its own.",
     )
     @click.option(
         "--max-stream-objects",
         type=click.IntRange(min=0),
         default=_DEFAULTS.max_stream_objects,
         show_default=True,
-        help="A plan that makes more of them is refused.",
+        help="Refuse a plan that creates more stream objects than this.",
     )
     @node_option
-    @click.option("--rewrite-all", is_flag=True, help="Compact nodes below the trigger, too.")
+    @click.option("--rewrite-all", is_flag=True, help="Also compact nodes that list fewer objects.")
     @click.option("--server-side", is_flag=True, help="Let the store copy data itself where it can.")
     @click.option("--dry-run", is_flag=True, help="Show the plan; change nothing.")
     @functools.wraps(command)
@@ -149,7 +157,7 @@ _CHOICES = (
     "rewrite_all",
     "server_side",
 )
-"""What the options are called in Python, without `--dry-run`."""
+"""Names of the options in Python, without `--dry-run`."""
 
 
 def _settings(
@@ -173,7 +181,7 @@ def _settings(
 
 
 @command(
-    "Make few large objects of many small ones.",
+    "Merge many small objects into few large ones.",
     "accel catalog compact --dry-run --store s3://bucket",
     "accel catalog compact --max-objects-per-node 500 --max-bytes 50GiB --store s3://bucket",
     "accel catalog compact --node 4 --rewrite-all --target-objects 1 --store s3://bucket",
@@ -184,12 +192,13 @@ def _settings(
 @store_options
 @log_option
 def compact_command(*, work: CompactionWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
-    """Make few large objects of many small ones, node by node.
+    """Merge many small objects into few large ones, node by node.
 
-    Neighbours in a node's list are merged, those first that cost least for each object less. Every record stays; what a
-    stream was trimmed of goes. Readers with an older image still find the old objects until gc. Groups that another run
-    compacts meanwhile are left to it. Ends with 4 if some groups could not be compacted; running it again takes up what
-    is left. With --image only --dry-run is possible: `accel controller compact` merges, and the controller commits.
+    A group consists of neighbours in a node's list; groups with the fewest bytes per object saved are merged first. All
+    records are kept, except those that a stream was truncated by. Readers with an older image find the old objects
+    until gc deletes them. Groups that another run is compacting are left to that run. Exits with 4 if some groups could
+    not be compacted; run it again to retry them. With --image, only --dry-run is possible: use `accel controller
+    compact`.
     """
     if image is not None:
         show_foreign_plan(work, image, store.open(), output)
@@ -206,28 +215,28 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, store:
 
 
 def show_foreign_plan(work: CompactionWork, image: MetadataImage, store: ObjectStore, output: Output) -> None:
-    """What would be merged of a controller's objects.
+    """Show what would be merged of a controller's objects.
 
     Raises:
-        click.UsageError: it is no dry run.
+        click.UsageError: it is not a dry run.
     """
     if not work.is_dry_run:
         raise click.UsageError(
-            "Of an image only '--dry-run' is possible here: 'accel controller compact --image' merges its objects, "
+            "With an image only '--dry-run' is possible here: 'accel controller compact --image' merges its objects, "
             "and the controller commits them."
         )
     output.show(shown_compaction(plan_for_controller(store, image, work.settings, system=SYSTEM), None))
 
 
 def shown_compaction(plan: CompactionPlan, report: CompactionReport | None) -> Shown:
-    """What a compaction would do, or did; without a report it was a dry run."""
+    """What a compaction did or, without a report, would do."""
     report_data = None if report is None else report.to_dict()
     data = {"dry_run": report is None, "plan": plan.to_dict(), "report": report_data}
     return Shown(data, _lines(plan, report))
 
 
 def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Rendered]:
-    """A table of the nodes, the groups, what is left alone, what failed, and a sentence."""
+    """A table of the nodes, the groups, what is left alone, what failed, and a summary line."""
     if plan.nodes:
         columns: tuple[Column[NodePlan], ...] = (
             Column("node", lambda node: node.node_id),

@@ -1,4 +1,4 @@
-"""`accel catalog gc`: delete what nobody needs any more, or show what that would be."""
+"""`accel catalog gc`: delete objects that are no longer needed, or show which they are."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WHY = {
     Reason.ORPHAN: "named nowhere in the catalog",
 }
 Outcome = tuple[Collectable, str, str]
-"""An object, what became of it, and why not where it failed."""
+"""An object, its result, and the error if it failed."""
 
 _SINCE = {Reason.RETIRED: "retired", Reason.PREPARED: "prepared until", Reason.ORPHAN: "written"}
 
@@ -48,7 +48,7 @@ def collection_options(command: Command) -> Command:
         type=click.IntRange(min=0),
         multiple=True,
         metavar="NODE",
-        help="This node may have committed objects and have none now; may be repeated.",
+        help="Accept an empty list of this node, although it has committed objects; may be repeated.",
     )
     @limit_option(20, "Objects to show; 0 for all.")
     @functools.wraps(command)
@@ -59,18 +59,18 @@ def collection_options(command: Command) -> Command:
 
 
 @command(
-    "Delete what nobody needs any more; a dry run without --yes.",
+    "Delete objects that are no longer needed; a dry run without --yes.",
     "accel catalog gc --store s3://bucket",
     "accel catalog gc --store s3://bucket --yes --quiet",
 )
 @collection_options
 @store_options
 def gc(*, wanted: Collection, store: StoreChoice, output: Output) -> None:
-    """Delete retired objects past their time, prepared ones past their deadline, and old orphans.
+    """Delete retired objects after their retention, prepared ones after their deadline, and old orphans.
 
-    Without --yes it shows what would be deleted, in the same form. It refuses to begin where a list is empty that
-    should not be, or anything cannot be read, and looks at the whole catalog again before each 1,000 objects. Before
-    they are deleted, a journal says which and why. Ends with 1 if something could not be deleted.
+    Without --yes it shows what would be deleted, in the same form. It stops before the first deletion if a list is
+    empty that should not be, or a key cannot be read. It reads the whole catalog again before each 1,000 objects, and
+    first writes a journal of what it deletes and why. Exits with 1 if an object could not be deleted.
     """
     with ObjectCatalog.open(store.open()) as catalog:
         code = wanted.carry_out(catalog, output)
@@ -79,10 +79,10 @@ def gc(*, wanted: Collection, store: StoreChoice, output: Output) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What the user wants of a collection.
+    """The options of a collection.
 
     Args:
-        yes: delete, rather than show what would be.
+        yes: delete; otherwise only show.
         empty_nodes: nodes whose list may be empty.
         limit: objects to show; 0 for all.
     """
@@ -92,14 +92,14 @@ class Collection:
     limit: int
 
     def carry_out(self, catalog: ObjectCatalog, output: Output, scan: BulkScan | None = None) -> int:
-        """Plan, collect if that is wanted, and show it; gives the exit code.
+        """Plan, collect if ``yes`` is set, and print; returns the exit code.
 
         Args:
-            catalog: whose objects.
-            output: shows it.
-            scan: who goes through the bucket; this process by default.
+            catalog: whose objects to collect.
+            output: prints the result.
+            scan: lists the bucket; this process does by default.
         """
-        output.note("going through the bucket")
+        output.note("listing the bucket")
         with output.progress("keys seen") as tell:
             plan = plan_collection(catalog, allow_empty_nodes=self.empty_nodes, progress=tell, scan=scan)
         if not self.yes:
@@ -120,11 +120,11 @@ def _collected(catalog: ObjectCatalog, plan: CollectionPlan, output: Output) -> 
 
 
 def shown_collection(plan: CollectionPlan, report: CollectionReport | None, limit: int) -> Shown:
-    """What a collection would do, or did.
+    """What a collection did or would do.
 
     Args:
-        plan: what may go.
-        report: what became of it; None for a dry run.
+        plan: what may be deleted.
+        report: the result for each object; None for a dry run.
         limit: objects to show; 0 for all.
     """
     planned, totals, shown = plan.tallies(), _totals(report), _outcomes(plan, report, limit)
@@ -145,7 +145,7 @@ def shown_collection(plan: CollectionPlan, report: CollectionReport | None, limi
 def _lines(
     plan: CollectionPlan, report: CollectionReport | None, totals: Mapping[str, ObjectTotals], shown: Sequence[Outcome]
 ) -> Iterator[Rendered]:
-    """A table of the reasons, the first objects, what is left alone, and how it went."""
+    """A table of the reasons, the first objects, what is left alone, and the result."""
     reasons: tuple[Column[tuple[Reason, ObjectTotals]], ...] = (
         word("reason", lambda row: row[0].value),
         Column("objects", lambda row: row[1].objects),
@@ -163,7 +163,7 @@ def _lines(
         yield f"            … and {len(plan.objects) - len(shown)} more (--limit 0 shows all)"
     for tally, what in (
         (plan.young, "named nowhere in the catalog, and not old enough"),
-        (plan.foreign, "with ids that this catalog never gave out"),
+        (plan.foreign, "with ids that this catalog never allocated"),
     ):
         if tally.objects:
             yield f"left alone  {_text(tally)} {what}"
@@ -176,7 +176,7 @@ def _lines(
 
 
 def _totals(report: CollectionReport | None) -> dict[str, ObjectTotals]:
-    """What became of how much; nothing of a dry run."""
+    """Tally of each result; empty for a dry run."""
     return {
         "deleted": _sum(report.deleted if report else ()),
         "spared": _sum(report.spared if report else ()),
@@ -186,7 +186,7 @@ def _totals(report: CollectionReport | None) -> dict[str, ObjectTotals]:
 
 
 def _outcomes(plan: CollectionPlan, report: CollectionReport | None, limit: int) -> list[Outcome]:
-    """The first objects, what became of each, and why not where it failed."""
+    """The first objects, the result for each, and the error where one failed."""
     first = plan.objects[: limit or None]
     if report is None:
         return [(entry, "planned", "") for entry in first]

@@ -1,8 +1,8 @@
 """`accel catalog build-filters`, `build-snapshot` and `build-hints`: write hints of nodes, so that readers start warm.
 
-With `--image` the nodes are those of a controller's metadata, and no catalog is needed.
+With `--image` the nodes are those of a controller's metadata; a catalog is not needed.
 
-Options, reports and texts are those of the jobs of the same names, which do it on Spark (`spark_jobs.cli.jobs`).
+The jobs of the same names (`spark_jobs.cli.jobs`) have the same options, reports and texts, and run on Spark.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ BuildHints = Callable[[HintPlan, Callable[..., object]], HintReport]
 
 @dataclass(frozen=True, slots=True)
 class HintWork:
-    """What the user wants.
+    """The options of a build.
 
     Args:
         choice: which hints.
-        nodes: of which nodes; None for all.
+        nodes: build hints of these nodes; None for all.
         is_dry_run: show the plan only.
     """
 
@@ -59,13 +59,13 @@ class HintWork:
         output: Output,
         moved: Callable[[], int] | None = None,
     ) -> int:
-        """Plan, build unless it is a dry run, and print; gives the exit code.
+        """Plan, build unless it is a dry run, and print; returns the exit code.
 
         Args:
-            plan_with: plans; here, or on Spark.
-            build_with: builds likewise.
+            plan_with: makes the plan, in this process or on Spark.
+            build_with: builds the hints, in this process or on Spark.
             output: how to print.
-            moved: gives the bytes that went over the network so far, if this process knows.
+            moved: returns the bytes sent over the network so far, if this process counts them.
         """
         with output.progress("looking at hints", moved=moved) as tell:
             plan = plan_with(self, tell)
@@ -79,7 +79,7 @@ class HintWork:
 
 
 def node_option(command: Command) -> Command:
-    """`--node`, as often as wanted -> ``nodes``; None for all."""
+    """`--node`, which may be repeated -> ``nodes``; None for all."""
 
     @click.option("--node", "nodes", type=INTEGER, multiple=True, help="Only this node; may be repeated.")
     @functools.wraps(command)
@@ -95,7 +95,7 @@ def hint_options(*, filters: bool, snapshots: bool) -> Callable[[Command], Comma
     def decorate(command: Command) -> Command:
         @node_option
         @_only_bad_option(is_wanted=filters)
-        @click.option("--all", "everything", is_flag=True, help="Believe nothing that lies there: build it anew.")
+        @click.option("--all", "everything", is_flag=True, help="Build all hints anew, whatever is stored.")
         @click.option("--dry-run", is_flag=True, help="Show what would be built; change nothing.")
         @functools.wraps(command)
         def wrapped(
@@ -120,7 +120,7 @@ def hint_options(*, filters: bool, snapshots: bool) -> Callable[[Command], Comma
 def _only_bad_option(*, is_wanted: bool) -> Callable[[Command], Command]:
     if not is_wanted:
         return lambda command: command
-    text = "Read the filters that there are, too, and build the bad ones anew."
+    text = "Also read the stored filters, and rebuild the bad ones."
     return click.option("--only-bad", is_flag=True, help=text)
 
 
@@ -135,9 +135,9 @@ def _only_bad_option(*, is_wanted: bool) -> Callable[[Command], Command]:
 def build_filters(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
     """Bring each node's filter pack up to date.
 
-    Filters are built for objects that have none of their id and size, and those of objects that are listed no more are
-    dropped; the others stay. With --only-bad the stored ones are looked at as well, and those that cannot be read or
-    let more than 1.25 % of absent streams pass are built anew. Ends with 4 if some filters could not be built.
+    Builds filters for objects that have none with their id and size, drops filters of objects that are no longer
+    listed, and keeps the others. --only-bad also reads the stored filters: it rebuilds those that cannot be read, or
+    that pass more than 1.25 % of absent streams. Exits with 4 if some filters could not be built.
     """
     end_with(_in_this_process(work, image, store, output))
 
@@ -151,11 +151,11 @@ def build_filters(*, work: HintWork, image: MetadataImage | None, store: StoreCh
 @image_option
 @store_options
 def build_snapshot(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
-    """Sort what the objects of each node hold by stream, and write it as an index.
+    """Write an index snapshot of each node: the ranges that its objects hold, sorted by stream.
 
-    Only objects that the snapshot before does not cover are opened; what it says of the others is taken over. A node
-    whose snapshot covers just what is listed is left alone. Ends with 4 if an object cannot be opened, which is left
-    out, or a node's snapshot could not be built.
+    Opens only objects that the previous snapshot does not cover, and copies the rest from that snapshot. Skips a node
+    whose snapshot covers exactly the listed objects. Exits with 4 if an object could not be opened (it is left out), or
+    a node's snapshot could not be built.
     """
     end_with(_in_this_process(work, image, store, output))
 
@@ -170,9 +170,9 @@ def build_snapshot(*, work: HintWork, image: MetadataImage | None, store: StoreC
 @image_option
 @store_options
 def build_both(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
-    """Do what build-filters and build-snapshot do, in one pass: an object that is new to both is opened once.
+    """Do what build-filters and build-snapshot do, in one pass that opens each new object once.
 
-    Ends with 4 if some of it could not be built.
+    Exits with 4 if some hints could not be built.
     """
     end_with(_in_this_process(work, image, store, output))
 
@@ -193,20 +193,20 @@ def _in_this_process(work: HintWork, image: MetadataImage | None, store: StoreCh
 
 
 def shown_hints(plan: HintPlan, report: HintReport | None) -> Shown:
-    """What hints would be built, or were; without a report it was a dry run."""
+    """The hints that were built or, without a report, would be built."""
     nodes = [node.to_dict() for node in plan.nodes]
     data = {"dry_run": report is None, "plan": {"nodes": nodes}, "report": report and report.to_dict()}
     return Shown(data, _lines(plan, report))
 
 
 def _lines(plan: HintPlan, report: HintReport | None) -> Iterator[Rendered]:
-    """A table of the nodes, what was of no use, what failed, and a sentence."""
+    """A table of the nodes, the unusable hints, what failed, and a summary line."""
     if plan.nodes:
         yield table_of(plan.nodes, *_columns(plan))
         yield ""
     for node in plan.nodes:
         problems = [needs.problem for needs in (node.filters, node.snapshot) if needs is not None and needs.problem]
-        yield from (f"of no use: node {node.node_id}: {problem}; built anew" for problem in problems)
+        yield from (f"unusable: node {node.node_id}: {problem}; built anew" for problem in problems)
     if report is None:
         yield f"dry run: {_planned(plan)}"
         return
@@ -236,7 +236,7 @@ def _planned(plan: HintPlan) -> str:
     if not plan.nodes:
         return "the catalog has no nodes"
     if not busy:
-        return "nothing to do: the hints of all nodes speak of just the objects that are listed"
+        return "nothing to do: the hints of all nodes cover exactly the listed objects"
     built = sum(int(node.filters.wanted.sum()) for node in busy if node.filters is not None)
     dropped = sum(len(node.filters.dropped) for node in busy if node.filters is not None)
     told = []
@@ -253,15 +253,15 @@ def _troubles(plan: HintPlan, report: HintReport) -> Iterator[str]:
     for node in report.nodes:
         found = node.snapshot.problem if node.snapshot is not None else ""
         if found and found != planned.get(node.node_id):
-            yield f"of no use: node {node.node_id}: {found}; built anew"
+            yield f"unusable: node {node.node_id}: {found}; built anew"
         for kind in node.overtaken:
-            yield f"node {node.node_id}: another run wrote a newer {kind} meanwhile, which counts"
+            yield f"node {node.node_id}: another run wrote a newer {kind} meanwhile; that one is used"
         yield from (f"failed: node {node.node_id}: {error}" for error in node.errors)
     yield from failed_objects([failure for node in report.nodes for failure in node.failures])
 
 
 def failed_objects(failures: Sequence[FailedObject]) -> Iterator[str]:
-    """A line for each of the first objects that failed, and how many more there are."""
+    """A line for each of the first objects that failed, and the number of the others."""
     for failure in failures[:FAILURES_SHOWN_MAX]:
         yield f"failed: object {failure.object_id} of node {failure.node_id}: {failure.reason}"
     if len(failures) > FAILURES_SHOWN_MAX:

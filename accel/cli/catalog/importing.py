@@ -1,4 +1,4 @@
-"""`accel catalog import`: a catalog for a bucket of objects that exist already."""
+"""`accel catalog import`: create a catalog for a bucket of existing objects."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ SHOWN_MAX = 10
     "accel catalog import --store s3://bucket --abandon",
     name="import",
 )
-@click.option("--node", type=click.IntRange(0, NODE_ID_MAX), help="All objects are this node's.")
+@click.option("--node", type=click.IntRange(0, NODE_ID_MAX), help="The node that owns all objects.")
 @click.option(
     "--nodes",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help='Whose each object is: {"object id": node id} as JSON, or lines of object_id,node_id.',
+    help='The node of each object: {"object id": node id} as JSON, or lines of object_id,node_id.',
 )
 @click.option("--leave-out", type=click.IntRange(min=0), multiple=True, metavar="ID", help="Do not list this object.")
-@click.option("--skip-bad", is_flag=True, help="Leave out what cannot be listed, instead of importing nothing.")
-@yes_option("Write; otherwise only tell what would be written.")
-@click.option("--abandon", is_flag=True, help="Undo an import that was broken off before it had listed anything.")
+@click.option("--skip-bad", is_flag=True, help="Leave out objects that cannot be listed, instead of importing nothing.")
+@yes_option("Write; without it, only show what would be written.")
+@click.option("--abandon", is_flag=True, help="Undo an import that was interrupted before it listed any object.")
 @store_options
 def import_command(
     *,
@@ -63,9 +63,9 @@ def import_command(
 ) -> None:
     """Build a catalog from a bucket of existing objects.
 
-    The catalog must be empty, and nobody may write meanwhile. Each object index is read; what is found is told, and
-    with --yes written. If it breaks off, repeat it: what was read is not read again. Ends with 1 if offsets are held
-    twice, or objects cannot be listed; missing offsets are told and do not hinder.
+    The catalog must be empty, and no other process may write meanwhile. The import reads each object index, reports
+    what it found, and writes with --yes. Repeat an interrupted import: it continues where it stopped. Exits with 1 if
+    offsets are held twice, or objects cannot be listed. Missing offsets are reported and do not prevent the import.
     """
     if sum((node is not None, nodes is not None, abandon)) != 1:
         raise click.UsageError("Expected one of --node, --nodes and --abandon.")
@@ -84,7 +84,9 @@ def import_command(
             commit_import(catalog, plan)
         output.show(shown_import(plan.report, is_written=yes and is_possible))
         if yes and not is_possible:
-            output.note("what was read is kept for the next attempt, and nothing is collected meanwhile; see --abandon")
+            output.note(
+                "indexes read so far are kept for the next attempt; gc deletes nothing until then; see --abandon"
+            )
     end_with(0 if is_possible else EXIT_REFUSED)
 
 

@@ -1,15 +1,15 @@
-"""`accel catalog run-all`: compact, build hints, collect garbage, one after another with one report; for schedulers.
+"""`accel catalog run-all`: compact, build hints and collect garbage, in this order and with one report; for schedulers.
 
-`accel job run-all` does the same on Spark. A step is the command of its name: the same options, work and result.
+`accel job run-all` does the same on Spark. A step is the command of its name, with its options, work and result.
 
-    | step        | needs   | because                                                                                |
-    |-------------|---------|----------------------------------------------------------------------------------------|
-    | compact     |         |                                                                                        |
-    | build-hints | compact | hints are of what is listed after it: filter packs and snapshots, one opening an object |
-    | gc          | compact | a catalog over which a compaction failed is looked at before anything is deleted        |
+    | step        | needs   | because                                                                              |
+    |-------------|---------|--------------------------------------------------------------------------------------|
+    | compact     |         |                                                                                      |
+    | build-hints | compact | the hints cover the objects listed after it: filter packs and snapshots, in one pass |
+    | gc          | compact | after a failed compaction, check the catalog before anything is deleted              |
 
-A step fails by an error, or by the exit code 1. One that was done in part (4: some groups or nodes) stops none: what it
-left is whole, and the next run takes it up. Hints are no precondition of `gc`: they never change an answer.
+A step fails by an error, or by exit code 1. A partial result (4: some groups or nodes failed) stops no other step: the
+catalog is consistent, and the next run retries the rest. `gc` does not need hints: they never change an answer.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Step:
 
     Args:
         name: of the command.
-        needs: steps of which none may have failed or been skipped.
-        run: carries it out, shows its result to the output and gives its exit code.
+        needs: steps that must not have failed or been skipped.
+        run: runs the command, prints its result to the output and returns its exit code.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class _Kept(Output):
-    """Keeps what a step shows, for the report of all."""
+    """Records what a step prints, for the report of all steps."""
 
     kept: list[Shown] = field(default_factory=list)
 
@@ -66,8 +66,8 @@ class Ended:
         name: of its command.
         status: "done", "partial", "failed" or "skipped".
         seconds: how long it took.
-        why: the error; or the steps for which it was skipped; empty if all is well.
-        shown: what it showed.
+        why: the error, or the steps that caused it to be skipped; empty if there is no problem.
+        shown: what it printed.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Ended:
     shown: Sequence[Shown] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data; `result` is that of the command alone."""
+        """As plain data; `result` is the result of the command alone."""
         result = self.shown[-1].data if self.shown else None
         return {
             "step": self.name,
@@ -89,11 +89,11 @@ class Ended:
 
 
 def run_steps(steps: Sequence[Step], output: Output, timer: Callable[[], float]) -> tuple[list[Ended], int]:
-    """Carry steps out in order, but those that need one that failed; gives how each ended, and the exit code.
+    """Run steps in order, except those that need a failed one; returns how each ended, and the exit code.
 
     Args:
-        steps: each after those that it needs.
-        output: is told of each as it begins.
+        steps: in an order where each is after those that it needs.
+        output: reports each step when it begins.
         timer: seconds.
     """
     ended: list[Ended] = []
@@ -123,12 +123,12 @@ def steps_of(
         Callable[[Collection, Output], int],
     ],
 ) -> list[Step]:
-    """The steps of a run; a dry run of the compaction is one of them all.
+    """The steps of a run; a dry run of the compaction makes all steps dry runs.
 
     Args:
-        work: what the user wants of the compaction; its nodes are those of the hints, too.
-        wanted: likewise of the collection.
-        runs: carry out a compaction, the hints and a collection.
+        work: the options of the compaction; its nodes are also those of the hints.
+        wanted: the options of the collection.
+        runs: functions that run a compaction, the hints and a collection.
     """
     compacts, builds, collects = runs
     hints = HintWork(HintChoice(), work.settings.nodes, work.is_dry_run)
@@ -151,10 +151,10 @@ def steps_of(
 @store_options
 @log_option
 def run_all(*, work: CompactionWork, wanted: Collection, store: StoreChoice, output: Output) -> None:
-    """Do what compact, build-hints and gc do, in this order, and print one report: for a scheduler.
+    """Run compact, build-hints and gc, in this order, and print one report; for schedulers.
 
-    gc deletes only with --yes; --dry-run shows all three and changes nothing. Where compact fails, the other two are
-    left out; where build-hints fails, gc goes on. Ends with 1 if a step failed, else with 4 if one was done in part.
+    gc deletes only with --yes; --dry-run shows all three plans and changes nothing. If compact fails, the other two are
+    skipped; if build-hints fails, gc still runs. Exits with 1 if a step failed, else with 4 if a step was partly done.
     """
 
     def compacts(work: CompactionWork, output: Output) -> int:

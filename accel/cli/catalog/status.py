@@ -1,6 +1,6 @@
-"""`accel catalog init`, `status` and `refresh`: make the catalog of a bucket, and look at it.
+"""`accel catalog init`, `status` and `refresh`: create the catalog of a bucket, and show it.
 
-`refresh --write-image` saves the image as the JSON that `--image` reads; `MetadataImage.from_dict` has the form.
+`refresh --write-image` saves the image as the JSON that `--image` reads; `MetadataImage.from_dict` documents the form.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from loaders.tables import FormatRecord
 
 _DEFAULTS = FormatRecord(namespace="any")
 _TIMES = {
-    "max_image_age": "Readers serve from no older image.",
-    "retention": "How long a compacted object stays, at least.",
-    "prepared": "How long a writer may take from preparing an object to committing it.",
-    "orphan": "How old an object that nothing lists must be before it may be deleted.",
-    "clock_skew": "How far the clocks of two machines may differ.",
+    "max_image_age": "Readers do not answer from an older image.",
+    "retention": "Minimum time before a compacted object is deleted.",
+    "prepared": "Maximum time from preparing an object to committing it.",
+    "orphan": "Minimum age at which an unlisted object may be deleted.",
+    "clock_skew": "Maximum difference between the clocks of two machines.",
 }
 
 
@@ -46,7 +46,7 @@ def format_options(command: Any) -> Any:
 
 
 @command(
-    "Make an empty catalog.",
+    "Create an empty catalog.",
     "accel catalog init --store s3://bucket --namespace _kafka_rZdE0DjZSrqy96PXrMUZVw",
     "accel catalog init --store s3://bucket --namespace shop --max-image-age 5m --stream-buckets 64",
 )
@@ -57,7 +57,7 @@ def format_options(command: Any) -> Any:
 )
 @store_options
 def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Output, **times: float) -> None:
-    """Make an empty catalog, and print its format record; one made with the same choices is left alone."""
+    """Create an empty catalog, and print its format record; repeating it with the same choices changes nothing."""
     seconds: dict[str, Any] = {f"{name}_seconds": value for name, value in times.items()}
     try:
         wanted = FormatRecord(namespace=namespace, stream_buckets=stream_buckets, **seconds)
@@ -80,14 +80,14 @@ def status(*, store: StoreChoice, output: Output) -> None:
 
 
 @command(
-    "Read the image cold and again, and tell the cost.",
+    "Read the image cold and then again, and show the cost of both.",
     "accel catalog refresh --store s3://bucket",
     "accel catalog refresh --store s3://bucket --write-image image.json",
 )
 @click.option("--write-image", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Save the image.")
 @store_options
 def refresh(*, write_image: Path | None, store: StoreChoice, output: Output) -> None:
-    """Read the image cold and then again, and tell what each took; --write-image saves it for --image."""
+    """Read the image cold and then again, and show the cost of both; --write-image saves the image for --image."""
     opened = store.open()
     with ObjectCatalog.open(opened) as catalog:
         costs = {name: _cost_of_refresh(catalog, opened) for name in ("cold", "again")}
@@ -108,7 +108,7 @@ def _cost_of_refresh(catalog: ObjectCatalog, store: CountingStore) -> dict[str, 
 
 def _format_lines(record: FormatRecord) -> Iterator[str]:
     for name, value in msgspec.structs.asdict(record).items():
-        yield f"{name:<24}{'not found out' if value is None else value}"
+        yield f"{name:<24}{'unknown' if value is None else value}"
 
 
 def _node_row(node_list: NodeList) -> dict[str, int]:
@@ -137,7 +137,7 @@ def _shown_status(record: FormatRecord, state: CatalogState, age_seconds: float)
 
 
 def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Rendered]:
-    """The format record, a table of the nodes, and a sentence."""
+    """The format record, a table of the nodes, and a summary line."""
     yield from _format_lines(record)
     yield ""
     if data["nodes"]:
@@ -165,7 +165,7 @@ def _shown_refreshes(state: CatalogState, costs: Mapping[str, Mapping[str, Any]]
 
 
 def image_data(image: MetadataImage) -> dict[str, Any]:
-    """An image as plain data. Complexity: O(objects + streams); a version of many keys becomes its total."""
+    """An image as plain data, where a version of many keys becomes its total. Complexity: O(objects + streams)."""
     return {
         "namespace": image.namespace,
         "version": version_number(image.version),

@@ -1,7 +1,7 @@
-"""`accel catalog undo` and `accel catalog restored`: go back to an earlier state, or cope with somebody having done so.
+"""`accel catalog undo`, `restored` and `put-back`: return to an earlier state, or recover after a restored backup.
 
-`undo` takes bad compactions of one node back. `restored` says that keys of the bucket were put back from a copy, so
-that nothing of the lost time is believed. `put-back` fetches single objects from a copy.
+`undo` takes bad compactions of one node back. `restored` records that keys of the bucket were restored from a copy, so
+that readers discard what they know from the lost time. `put-back` copies single objects from a copy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EXIT_FAILED = 1
 
 
 @command(
-    "Put an earlier version of a node's list back; a dry run without --yes.",
+    "Restore an earlier version of a node's list; a dry run without --yes.",
     "accel catalog undo --node 4 --store s3://bucket",
     "accel catalog undo --node 4 --to 1713 --store s3://bucket",
     "accel catalog undo --node 4 --to 1713 --yes --store s3://bucket",
@@ -49,9 +49,9 @@ EXIT_FAILED = 1
 def undo(*, node_id: int, sequence: int | None, yes: bool, store: StoreChoice, output: Output) -> None:
     """Take bad compactions of a node's objects back, while the objects that they replaced still exist.
 
-    Without --to it lists the versions of the node's list that are kept, and which of them can be put back: no object of
-    it is gone or being deleted. With --to it shows what would come back and what would go; with --yes besides it does
-    that. What was uploaded since stays. An undo that ended half-way is finished by --yes without --to.
+    Without --to it lists the kept versions of the node's list, and which of them can be restored: those with no object
+    deleted or being deleted. With --to it shows the objects that would return and those that would be withdrawn; with
+    --yes it also does so. Objects uploaded since are kept. --yes without --to finishes an undo that stopped half-way.
     """
     with ObjectCatalog.open(store.open()) as catalog:
         if sequence is not None:
@@ -68,7 +68,7 @@ def undo(*, node_id: int, sequence: int | None, yes: bool, store: StoreChoice, o
 
 
 def _shown_versions(node_id: int, kept: list[KeptVersion], unfinished: tuple[int, ...]) -> Shown:
-    """The earlier versions of a list, and what an undo that ended half-way has left to do."""
+    """The earlier versions of a list, and the unfinished work of an undo that stopped half-way."""
     rows = [
         {
             "sequence": version.sequence,
@@ -85,7 +85,7 @@ def _shown_versions(node_id: int, kept: list[KeptVersion], unfinished: tuple[int
 
 
 def _version_lines(node_id: int, kept: list[KeptVersion], unfinished: tuple[int, ...]) -> Iterator[Rendered]:
-    """A table, oldest first, and the reasons why not below it."""
+    """A table, oldest first, and below it the reasons why a version cannot be restored."""
     if not kept:
         yield f"node {node_id}: no earlier version is kept"
     else:
@@ -105,13 +105,13 @@ def _version_lines(node_id: int, kept: list[KeptVersion], unfinished: tuple[int,
 
 
 def _shown_undo(report: UndoReport, *, is_dry_run: bool) -> Shown:
-    """What an undo did, or would do."""
+    """What an undo did or would do."""
     data = {"dry_run": is_dry_run, **asdict(report), "changed": report.is_changed}
     return Shown(data, _undo_lines(report, is_dry_run=is_dry_run))
 
 
 def _undo_lines(report: UndoReport, *, is_dry_run: bool) -> Iterator[str]:
-    """What comes back, what goes, and a sentence."""
+    """The objects that return, those that are withdrawn, and a summary line."""
     if report.revived:
         yield f"back    {_objects(report.revived)}"
     if report.withdrawn:
@@ -124,7 +124,7 @@ def _undo_lines(report: UndoReport, *, is_dry_run: bool) -> Iterator[str]:
         verb = "would be taken back" if is_dry_run else "taken back"
         yield f"{where}: {_commits(report.commits)} {verb}, which leads to version {report.sequence}{ending}"
     elif report.sequence is not None:
-        yield f"{where}: the list has just the objects of version {report.sequence} and what was uploaded since"
+        yield f"{where}: the list has exactly the objects of version {report.sequence} and what was uploaded since"
 
 
 def _commits(numbers: tuple[int, ...]) -> str:
@@ -138,21 +138,21 @@ def _objects(ids: tuple[int, ...]) -> str:
 
 
 @command(
-    "After a bucket was put back from a copy; a dry run without --yes.",
+    "Recover after a bucket was restored from a copy; a dry run without --yes.",
     "accel catalog restored --store s3://bucket",
     "accel catalog restored --store s3://bucket --yes",
 )
 @yes_option()
 @store_options
 def restored_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Say that the bucket, or keys of its catalog, were put back from a copy. Stop all writers before.
+    """Record that the bucket, or keys of its catalog, were restored from a copy. Stop all writers before.
 
-    The catalog gets a new generation: readers drop what they know and go on with what is there now. Counters of ids are
-    raised far above every id that is found, and sessions of writers that lived through it are fenced. Nothing is
-    deleted. Without --yes it shows what would change.
+    The catalog gets a new generation: readers discard what they know and read the present state. Counters of ids are
+    raised far above the highest id found, and writer sessions from before the restore are fenced. Nothing is deleted.
+    Without --yes it shows what would change.
     """
     with ObjectCatalog.open(store.open()) as catalog:
-        output.note("going through the bucket")
+        output.note("listing the bucket")
         with output.progress("keys seen") as tell:
             plan = plan_restored(catalog, progress=tell)
         if not yes:
@@ -164,7 +164,7 @@ def restored_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
 
 
 def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple[int | None, int]]) -> Shown:
-    """What is changed, or was.
+    """What changed or would change.
 
     Args:
         plan: what was found.
@@ -192,12 +192,12 @@ def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple
         lines.append(f"directory of nodes      nodes {', '.join(map(str, plan.unnamed_nodes))} {verb} named again")
     nodes = count_text(len(plan.epochs), "node")
     lines.append(f"sessions                of {nodes} {'are' if generation else verb} fenced")
-    done = f"generation {generation}: readers go on with what is there now; open writers anew"
+    done = f"generation {generation}: readers read the present state; open writers anew"
     return Shown(data, (*lines, done if generation else "dry run: nothing was changed (--yes does it)"))
 
 
 @command(
-    "Put lost or damaged objects back from a copy; a dry run without --yes.",
+    "Restore lost or damaged objects from a copy; a dry run without --yes.",
     "accel catalog put-back --from s3://copy/prefix --store s3://bucket/prefix",
     "accel catalog put-back --from s3://copy/prefix --yes --store s3://bucket/prefix",
     name="put-back",
@@ -206,10 +206,10 @@ def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple
 @yes_option()
 @store_options
 def put_back_command(*, copy: str, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Put live objects that are gone, or hold other bytes, back from a copy of the bucket.
+    """Restore live objects that are missing or damaged from a copy of the bucket.
 
-    All live objects are opened. Of the copy only objects are taken whose size and checksum are those that the catalog
-    says; nothing that can be read is touched, and no key below accel/. Ends with 1 if an object could not be put back.
+    All live objects are opened. An object is copied only if its size and checksum in the copy are those in the catalog.
+    Readable objects and keys below accel/ are not touched. Exits with 1 if an object could not be restored.
     """
     copied = replace(store, url=copy).open()
     with ObjectCatalog.open(store.open()) as catalog, output.progress("looking") as tell:
@@ -234,14 +234,14 @@ def _put_back_lines(report: PutBackReport) -> Iterator[str]:
             yield f"  why:   {each.reason}"
     counted = [f"{number} {outcome.value}" for outcome in PutBackOutcome if (number := report.count(outcome))]
     if report.unchecked:
-        counted.append(f"{report.unchecked} could not be looked at")
-    text = f"{count_text(report.objects, 'object')} looked at: {', '.join(counted) or 'nothing is missing or damaged'}"
+        counted.append(f"{report.unchecked} could not be read")
+    text = f"{count_text(report.objects, 'object')} read: {', '.join(counted) or 'nothing is missing or damaged'}"
     yield f"dry run: {text} (--yes does it)" if report.is_dry_run and report.found else text
 
 
 def _history_counters(catalog: ObjectCatalog, least_stream_id: int) -> dict[str, tuple[int | None, int]]:
-    """Raise the counters of streams and transactions; what is gone of them, the marker of their table too, is made."""
-    from accel.history.store import keys  # noqa: PLC0415 - only for who needs it
+    """Raise the counters of streams and transactions; creates missing ones, and the missing marker of their table."""
+    from accel.history.store import keys  # noqa: PLC0415 - only for the commands that need it
     from accel.history.store.keys import pass_over_ids  # noqa: PLC0415 - likewise
 
     tables = catalog.parts.keys.tables

@@ -1,6 +1,6 @@
-"""`accel catalog verify`: is the catalog of a bucket true?
+"""`accel catalog verify`: check the catalog of a bucket.
 
-`accel catalog sketch`: give the objects of a node's list the sketches that they lack, or true ones.
+`accel catalog sketch`: give the objects of a node's list the sketches that they lack, or correct ones.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from accel.rendering import Output, Shown
 from accel.units import age_text, count_text, size_text
 
 SHOWN_MAX = 100
-"""Problems, and things that could not be checked, that a person is shown."""
+"""Limit of problems, and of failed checks, in the text output."""
 
 ORPHANS_SHOWN_MAX = 10
 
 EXIT_CODES = {Verdict.CLEAN: 0, Verdict.ADVICE: 0, Verdict.PROBLEMS: EXIT_PROBLEMS, Verdict.NOT_CHECKED: 1}
-"""What the command ends with."""
+"""The exit code."""
 
 
 @command(
@@ -42,11 +42,11 @@ EXIT_CODES = {Verdict.CLEAN: 0, Verdict.ADVICE: 0, Verdict.PROBLEMS: EXIT_PROBLE
 def verify(*, store: StoreChoice, output: Output) -> None:
     """Check a whole catalog: its lists, its streams, and every object that is live. Nothing is written.
 
-    Each live object exists with its size, its checksum and a readable index; the offsets of each stream ascend through
-    a node's list and reach as far as other keys know; no object is live in two places or both live and retired; no key
-    is behind what others say of it. Objects that stand nowhere in the catalog are told with their age; they are no
-    problem. What it cannot see is named, too. Ends with 3 if there is damage (in capital letters), else with 1 if
-    something could not be checked; advice (in small letters) ends with 0.
+    Checks that each live object exists with its size, its checksum and a readable index; that the offsets of each
+    stream ascend through a node's list and reach as far as other keys say; that no object is live in two places, or
+    both live and retired; that no key is behind what others say of it. Objects that the catalog does not name are
+    reported with their age; they are not a problem. What was not checked is named, too. Exits with 3 if there is damage
+    (in capital letters), else with 1 if a check failed to run; advice (in small letters) exits with 0.
     """
     opened = store.open()
     with ObjectCatalog.open(opened) as catalog, output.progress("verifying", moved=opened.moved_bytes) as tell:
@@ -56,7 +56,7 @@ def verify(*, store: StoreChoice, output: Output) -> None:
 
 
 def show_verification(verification: Verification, requests: int, bytes_read: int, output: Output) -> NoReturn:
-    """Print what a verification found and what it took, and end the command with the code that says how it went."""
+    """Print the findings of a verification and its cost, and exit with the code for its result."""
     counts = dict(verification.counts)
     orphans: dict[str, Any] = {"objects": counts.pop("orphans"), "bytes": counts.pop("orphan_bytes")}
     orphans["oldest"] = [asdict(orphan) for orphan in verification.orphans]
@@ -76,7 +76,7 @@ def show_verification(verification: Verification, requests: int, bytes_read: int
 
 
 def _lines(verification: Verification, requests: int, bytes_read: int) -> Iterator[str]:
-    """Two lines a problem, one an orphan, and a sentence."""
+    """Two lines a problem, one an orphan, and a summary line."""
     for problem in verification.problems[:SHOWN_MAX]:
         is_damage = problem.severity is Severity.DAMAGE
         yield f"{problem.kind.upper() if is_damage else problem.kind:<14}{problem.where}"
@@ -120,7 +120,7 @@ IDS_SHOWN_MAX = 20
 
 
 @command(
-    "Sketch the streams of a node's objects anew; a dry run without --yes.",
+    "Rebuild the stream sketches of a node's objects; a dry run without --yes.",
     "accel catalog sketch --node 4 --store s3://bucket",
     "accel catalog sketch --node 4 --yes --store s3://bucket",
 )
@@ -128,11 +128,11 @@ IDS_SHOWN_MAX = 20
 @yes_option()
 @store_options
 def sketch(*, node_id: int, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Give each object of a node's list a sketch that is true: which streams it certainly does not hold.
+    """Give each object of a node's list a correct sketch: the streams that the object certainly does not hold.
 
-    Objects lack one if their commit did not say what they hold, or if an older release wrote the list; lookups open
-    them in vain then. A sketch that hides a stream of its object is damage that `accel catalog verify` finds. All live
-    objects of the node are opened; with --yes the list is written once, if anything is to be changed.
+    An object has no sketch if its commit did not name its streams, or an older release wrote the list; lookups then
+    open it in vain. A sketch that hides a stream of its object is damage, which `accel catalog verify` finds. The
+    command opens all live objects of the node; with --yes it writes the list once, if a sketch is to be changed.
     """
     with ObjectCatalog.open(store.open()) as catalog:
         report = sketch_list(catalog, node_id, is_dry_run=not yes)
@@ -144,7 +144,7 @@ def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
     verb = "would be sketched" if is_dry_run else "sketched"
     opened = count_text(report.objects, "object")
     if not report.missing and not report.wrong:
-        yield f"node {report.node_id}: {opened} opened, and all sketches are true: nothing to do"
+        yield f"node {report.node_id}: {opened} opened, and all sketches are correct: nothing to do"
         return
     yield f"node {report.node_id}: {opened} opened"
     for ids, why in ((report.missing, "had no sketch"), (report.wrong, "had one that hides a stream")):
@@ -156,7 +156,7 @@ def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
 
 
 @command(
-    "Rebuild keys of a catalog that follow from others; a dry run without --yes.",
+    "Rebuild keys of a catalog that can be derived from others; a dry run without --yes.",
     "accel catalog repair --store s3://bucket",
     "accel catalog repair --yes --store s3://bucket",
     name="repair",
@@ -164,11 +164,11 @@ def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
 @yes_option("Write what can be rebuilt; without it nothing is changed.")
 @store_options
 def repair_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Find keys of the catalog that cannot be read or are missing, and rebuild those that follow from others.
+    """Find keys of the catalog that cannot be read or are missing, and rebuild those that can be derived from others.
 
-    These are markers of tables, the copy of the choices, the directory of nodes, the counter of object ids,
-    checkpoints and kept versions. Lists and stream shards follow from nothing: they are named, and the command then
-    ends with 1. It may run at any time; no key that can be read is written.
+    Derived keys are markers of tables, the copy of the choices, the directory of nodes, the counter of object ids,
+    checkpoints and kept versions. Lists and stream shards cannot be derived: they are named, and the command exits with
+    1. It may run at any time, and does not write keys that can be read.
     """
     with ObjectCatalog.open(store.open()) as catalog:
         show_repair(repair(catalog, apply=yes), THE_CATALOG, output)

@@ -1,1 +1,1 @@
-"""The command `accel demo`: its nodes, the runs over them, the report, and the S3 server inside the process."""
+"""The command `accel demo`: its nodes, its measurements, its report, and the S3 server inside the process."""

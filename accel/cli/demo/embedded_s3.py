@@ -1,9 +1,8 @@
-"""An S3 server inside this process, for the demo and the tests: no account, no Docker, nothing left behind.
+"""An S3 server inside this process, for the demo and the tests: it needs no account and no Docker, and leaves no data.
 
-It is moto's server, with one thing added. moto looks at the condition of a write and then writes, and nothing keeps
-another thread from writing in between; here writes go one at a time, so that a condition and its write are one step,
-as on S3. A read stumbles where a write replaces or deletes what it is about to give; then it is made again while
-nobody writes.
+It is moto's server with one change. moto checks the condition of a write and then writes, and another thread may write
+in between. Here one write runs at a time, so that the condition and the write are atomic, as on S3. A read can fail if
+a write replaces or deletes the same key; such a read is repeated while no write runs.
 """
 
 from __future__ import annotations
@@ -17,30 +16,30 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-POLL_SECONDS = 0.05  # how often the server looks whether it is to end
+POLL_SECONDS = 0.05  # interval at which the server checks whether to stop
 
 _READS = {"GET", "HEAD"}
 
 
 @contextmanager
 def embedded_s3(around: Callable[[WSGIApplication], WSGIApplication] | None = None) -> Iterator[str]:
-    """Run an S3 server on a free port of the loopback interface while the context lasts; gives its endpoint URL.
+    """Run an S3 server on a free port of the loopback interface while the context is open; returns its endpoint URL.
 
-    It takes any credentials, and keeps what it holds in memory until the process ends. All servers of a process hold
-    the same.
+    It accepts any credentials, and keeps its objects in memory until the process ends. All servers of a process share
+    their objects.
 
     Args:
-        around: gives an application around the server's own, such as one that is slow; None = none.
+        around: wraps the server's application, for example in one that is slow; None = no wrapper.
 
     Raises:
         ModuleNotFoundError: moto is not installed; the message says what to install.
     """
     try:
-        from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - an extra, needed by nobody else
+        from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - an extra, which only the demo and tests need
             MotoRequestHandler,
             create_backend_app,
         )
-        from werkzeug.serving import make_server  # noqa: PLC0415 - comes with moto
+        from werkzeug.serving import make_server  # noqa: PLC0415 - installed with moto
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"the embedded S3 server is not installed: pip install 'accel-streams[demo]' ({error})", name=error.name
@@ -48,9 +47,9 @@ def embedded_s3(around: Callable[[WSGIApplication], WSGIApplication] | None = No
 
     class QuietHandler(MotoRequestHandler):
         def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name
-            """Say nothing: a request is no news."""
+            """Log nothing for a request."""
 
-    # Straight to S3: to choose between services, moto's dispatcher would read its own folder twice a request.
+    # S3 only: to select a service, moto's dispatcher would read its own folder twice a request.
     app: WSGIApplication = _OneWriteAtATime(create_backend_app("s3"))
     if around is not None:
         app = around(app)

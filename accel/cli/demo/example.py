@@ -1,7 +1,7 @@
-"""`accel example`: a bucket to try the commands on, generated, on an S3 server inside the command.
+"""`accel example`: a generated bucket to try the commands on, on an S3 server inside the command.
 
-It holds the example node of the issue that Accel began with, in a catalog, so that no command needs an image; and a
-stream with a history, `shop/orders`, of 100 events. The sidecar's demo serves the same bucket.
+It contains the example node of AutoMQ issue 2731, in a catalog, so that no command needs an image; and a stream with a
+history, `shop/orders`, of 100 events. The sidecar's demo serves the same bucket.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "demo", "AWS_SECRET_ACCESS_KEY": "demo"}
 
 @contextmanager
 def example_store(output: Output) -> Iterator[S3Store]:
-    """An S3 server in this process, with the example bucket on it.
+    """An S3 server in this process that contains the example bucket.
 
     Raises:
         MissingExtra: moto is not installed.
@@ -56,11 +56,11 @@ def example_store(output: Output) -> Iterator[S3Store]:
 def example(*, serve: bool, output: Output) -> None:
     """Serve a bucket with 21 objects of stream 420000 in a catalog, and with the stream shop/orders.
 
-    Prints the variables that another terminal exports. Needs no account and leaves nothing behind: the S3 server is
-    inside this command, and what it holds ends with it.
+    Prints the variables to export in another terminal. Needs no account and leaves no data: the S3 server and its
+    objects are in the memory of this command.
     """
     if not serve:
-        raise click.UsageError("Missing option '--serve': the bucket is there as long as the command that serves it.")
+        raise click.UsageError("Missing option '--serve': the bucket exists only while the command serves it.")
     ended = Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())

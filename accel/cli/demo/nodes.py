@@ -1,11 +1,10 @@
-"""The nodes of the demo: their objects, the catalogs that list them, and the reads that are made.
+"""The nodes of the demo: their objects, the catalogs that list them, and the reads.
 
-Each node comes with the plain truth of what was written into it, so that answers can be checked by walking over it.
+Each node records the ranges that were written into it, so that answers can be compared with a scan of these ranges.
 
-Every image comes from versioned tables beside the objects. A bucket is filled as a broker fills it, through a session
-of writing; or, where objects exist already, with ids that others gave them and holes that no session would commit, by
-an import. Then it is opened once more, as a reader would that knows nothing, and what reading the image costs is
-counted. The catalog is open for as long as the node is.
+Every image is read from versioned tables beside the objects. A bucket is filled by a writer's session, as a broker
+fills it. Existing objects, whose ids and holes a session would refuse, are imported instead. Then the catalog is opened
+again by a reader with empty caches, and the cost of reading the image is counted. It is open for as long as the node.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ from loaders.tables import FormatRecord
 NODE_ID = 4
 
 FORMAT = FormatRecord(namespace=ObjectLayout().namespace, stream_buckets=4)
-"""Stream shards enough for some hundred streams."""
+"""Enough stream shards for some hundred streams."""
 
 FIXED_CLOCK = replace(SYSTEM, clock=lambda: 1_800_000_000.0)
-"""The same seed gives the same tables: a list would be some bytes longer or shorter with the time of day in it."""
+"""The same seed gives the same tables: with the time of day in a list, its size would vary by some bytes."""
 
 Contents = Mapping[int, tuple[int, int]]
-"""Stream id -> (start, end): what one object holds."""
+"""Stream id -> (start, end): the ranges in one object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageCost:
-    """What reading a whole image took, and finding out at once that nothing is new."""
+    """The cost of reading a whole image, and of checking for a newer one when there is none."""
 
     cold_requests: int
     cold_bytes: int
@@ -54,7 +53,7 @@ class ImageCost:
 
 
 def upload(store: ObjectStore, contents: Sequence[Contents]) -> list[int]:
-    """Make a catalog, and write and commit objects one after another, as a broker does; gives their ids."""
+    """Create a catalog, and write and commit objects one after another, as a broker does; returns their ids."""
     with _made(store) as catalog, catalog.open_node(NODE_ID) as writer:
         streams = {stream_id for held in contents for stream_id in held}
         writer.open_streams(streams)
@@ -69,7 +68,7 @@ def upload(store: ObjectStore, contents: Sequence[Contents]) -> list[int]:
 
 
 def import_objects(store: ObjectStore, stream_id: int) -> None:
-    """Make a catalog of the objects that are there, all of one node; its stream is closed, so that it has an end."""
+    """Create a catalog of existing objects of one node; its stream is closed, so that it has an end."""
     with _made(store) as catalog:
         commit_import(catalog, plan_import(catalog, bucket_objects(catalog), ImportChoice(NODE_ID)))
         with catalog.open_node(NODE_ID) as writer:
@@ -86,7 +85,7 @@ def write_object(store: ObjectStore, object_id: int, held: Contents) -> ObjectWr
 
 @contextmanager
 def opened(store: ObjectStore) -> Iterator[tuple[ObjectCatalog, ImageCost]]:
-    """The catalog as a reader opens it, and what its image cost; requests for objects are not made through it."""
+    """The catalog as a reader opens it, and the cost of its image; requests for objects do not pass through it."""
     counting = CountingStore(store)
     with ObjectCatalog.open(counting) as catalog:
         catalog.refresh()
@@ -124,18 +123,18 @@ ISSUE_OBJECTS = (
 """Object id, start and end offset of stream 420000: the example node of AutoMQ issue 2731."""
 
 Found = list[tuple[int, int, int]]
-"""Object id, start, end: what a read gets."""
+"""Object id, start, end: the answer to a read."""
 
 
 class NoProductionObjects(AccelError):
-    """The folder that was named does not hold objects with their manifest."""
+    """The named folder does not contain objects with their manifest."""
 
     advice = "name the folder with manifest.json and get_objects_answers.json: tests/data/stream_set_objects"
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One line of a table: a read, or several of a kind whose cost is averaged."""
+    """One line of a table: a read, or several of a kind with their mean cost."""
 
     name: str
     requests: tuple[Request, ...]
@@ -148,11 +147,11 @@ class DemoNode:
     Args:
         title: for people.
         images: of the catalog that lists its objects.
-        image_cost: what such an image costs.
+        image_cost: the cost of reading such an image.
         store: holds the objects.
-        contents: what each object holds, in the order of the list.
-        reads: what is asked of it.
-        recorded: answers that somebody else gave, by request.
+        contents: the ranges in each object, in the order of the list.
+        reads: the reads to measure.
+        recorded: answers of the production system, by request.
     """
 
     title: str
@@ -166,9 +165,9 @@ class DemoNode:
 
 @contextmanager
 def issue_node(store: ObjectStore, rng: random.Random, where: str = "") -> Iterator[DemoNode]:
-    """The example of the issue, with a few other streams in each object, written by this project's own writer.
+    """The example of AutoMQ issue 2731, with a few other streams in each object, written by this project's writer.
 
-    The example has holes, which a session would refuse to commit: its objects are imported, as they came to be there.
+    The example has holes, which a session would refuse to commit: its objects are imported.
     """
     filler = _Filler(rng, streams=200, per_object=20)
     contents = [(object_id, {**filler.next(), STREAM_ID: (start, end)}) for object_id, start, end in ISSUE_OBJECTS]
@@ -182,12 +181,12 @@ def issue_node(store: ObjectStore, rng: random.Random, where: str = "") -> Itera
 
 @dataclass(frozen=True)
 class ProductionObjects:
-    """Objects that a production writer wrote, as they lie in a folder.
+    """Objects of a production writer, as stored in a folder.
 
     Attributes:
-        contents: the ranges of streams in each, by their ids.
+        contents: the ranges of streams in each object, by object id.
         bodies: their bytes, in the same order.
-        recorded: what the production system answered over them.
+        recorded: the production system's answers over them.
     """
 
     contents: Sequence[tuple[int, Contents]]
@@ -214,7 +213,7 @@ def read_production_objects(folder: Path) -> ProductionObjects:
 
 @contextmanager
 def production_node(objects: ProductionObjects, store: ObjectStore, where: str = "") -> Iterator[DemoNode]:
-    """Objects that a production writer wrote, copied to the store as they are and imported into a catalog."""
+    """Objects of a production writer, copied to the store unchanged and imported into a catalog."""
     for (object_id, _), body in zip(objects.contents, objects.bodies, strict=True):
         store.put(ObjectLayout().object_key(object_id), body)
     import_objects(store, STREAM_ID)
@@ -225,9 +224,9 @@ def production_node(objects: ProductionObjects, store: ObjectStore, where: str =
 
 @contextmanager
 def generated_nodes(store: ObjectStore, objects: int, rng: random.Random) -> Iterator[list[DemoNode]]:
-    """A large node, as two: seen by a stream that every object holds, and by one that a tenth of them hold.
+    """A large node, returned as two: read by a stream that is in every object, and by one that is in a tenth of them.
 
-    The rates of the streams wander, so that an offset does not tell a position in the list.
+    The rates of the streams vary, so that a position in the list does not follow from an offset.
     """
     filler = _Filler(rng, streams=400, per_object=24)
     dense, rare = _Wandering(rng), _Wandering(rng)
@@ -247,7 +246,7 @@ def generated_nodes(store: ObjectStore, objects: int, rng: random.Random) -> Ite
 
 
 class _Wandering:
-    """Gives the ranges of a stream object by object, at a rate that wanders."""
+    """Yields the ranges of a stream object by object, at a varying rate."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -262,7 +261,7 @@ class _Wandering:
 
 
 class _Filler:
-    """Gives each object ranges of some other streams, as real ones have."""
+    """Yields ranges of some other streams for each object, as in a real bucket."""
 
     def __init__(self, rng: random.Random, *, streams: int, per_object: int) -> None:
         self._rng = rng
@@ -272,7 +271,7 @@ class _Filler:
         self._ids = sorted(self._streams)
 
     def next(self) -> dict[int, tuple[int, int]]:
-        """What the next object holds of them."""
+        """Their ranges in the next object."""
         chosen = sorted(self._rng.sample(self._ids, self._rng.randint(1, self._per_object * 2 - 1)))
         return {stream_id: self._streams[stream_id].next() for stream_id in chosen}
 

@@ -1,9 +1,9 @@
-"""`accel demo`: the main job on this machine alone, and what each policy costs.
+"""`accel demo`: lookups on this machine alone, and the cost of each policy.
 
-Three nodes: the example of the issue that Accel began with, written by the project's own writer; objects that a
-production writer wrote; both on an S3 server inside this process. And a large generated node in memory. The image of
-each comes from the catalog beside its objects. Shown are a table a node, what is simulated in it, and whether all
-answers were the same.
+There are three nodes: the example of AutoMQ issue 2731, written by this project's writer, and objects of a production
+writer, both on an S3 server inside this process; and a large generated node in memory. The image of each comes from the
+catalog beside its objects. The report contains a table a node, which figures are simulated, and whether all answers
+were the same.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from loaders.store import MemoryStore, ObjectStore, S3Settings, S3Store, open_st
 
 DIFFERENCES_SHOWN_MAX = 10
 WIDTH = 80
-"""Columns that the report keeps to."""
+"""Maximum width of the report."""
 
 
 def shown_report(runs: list[NodeRun], seed: int) -> Shown:
-    """Everything that the demo measured; as text what comes after the tables."""
+    """All measurements of the demo; as text, the part after the tables."""
     data = {
         "seed": seed,
         "simulated": {
@@ -73,7 +73,7 @@ def shown_report(runs: list[NodeRun], seed: int) -> Shown:
 
 
 def same_answers(runs: list[NodeRun]) -> bool:
-    """Whether every policy gave the answer of the plain walk, cold and warm."""
+    """Whether the answers of every policy, cold and warm, equal those of a scan of all objects."""
     return not any(run.differences for run in runs)
 
 
@@ -138,7 +138,7 @@ def _cells(cost: ReadCost) -> tuple[str, str, str, str]:
 
 
 def _number(value: float) -> str:
-    """A count, with one digit after the point where it is a mean."""
+    """A count; a mean has one digit after the point."""
     return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
 
 
@@ -162,11 +162,11 @@ _OF_ITS_OWN: Mapping[str, str | None] = {
     "AWS_CONFIG_FILE": os.devnull,
     "NO_PROXY": "127.0.0.1",
 }
-"""The server takes any credentials, so nobody's real ones are looked for; and no proxy leads to it."""
+"""The server accepts any credentials, so real ones are not searched for, and no proxy is used."""
 
 
 @command(
-    "Run the main job on an embedded S3, and compare policies.",
+    "Run lookups on an embedded S3, and compare policies.",
     "accel demo",
     "accel demo --objects tests/data/stream_set_objects",
     "accel demo --output json",
@@ -176,13 +176,13 @@ _OF_ITS_OWN: Mapping[str, str | None] = {
     "--store",
     "url",
     metavar="URL",
-    help="Keep the objects: file:///folder or s3://bucket/prefix; without it they go with the embedded S3.",
+    help="Keep the objects: file:///folder or s3://bucket/prefix; without it they are lost with the embedded S3.",
 )
 @click.option(
     "--objects",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Objects of a production writer, with their manifest; without it that part is left out.",
+    help="Objects of a production writer, with their manifest; without it that part is omitted.",
 )
 @click.option(
     "--nodes-objects",
@@ -194,16 +194,16 @@ _OF_ITS_OWN: Mapping[str, str | None] = {
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same tables.")
 @output_options
 def demo(*, url: str | None, objects: Path | None, nodes_objects: int, seed: int, output: Output) -> None:
-    """Find the objects of some reads, cold and warm, under each policy, and print what that costs.
+    """Find the objects of some reads, cold and warm, under each policy, and print the cost.
 
-    Needs no account and leaves nothing behind: the S3 server runs inside this command. With --store the objects and
-    their catalogs stay, each below a new prefix, for other commands to be tried on. Ends with 1 if any policy gave
-    another answer than a plain walk over all objects does.
+    Needs no account and leaves no data: the S3 server runs inside this command. With --store the objects and their
+    catalogs are kept below a new prefix each, to try other commands on. Exits with 1 if an answer of a policy differs
+    from a plain walk over all objects.
     """
     if click.get_current_context().get_parameter_source("url") is ParameterSource.DEFAULT_MAP:
-        url = None  # the store of all commands is a real one, which a demo does not write into
+        url = None  # the store set for all commands is a real one: the demo does not write to it
     rng = random.Random(seed)  # noqa: S311 - a demo that can be repeated, no secrets
-    produced = None if objects is None else read_production_objects(objects)  # a wrong folder is told at once
+    produced = None if objects is None else read_production_objects(objects)  # a wrong folder is reported at once
     runs: list[NodeRun] = []
     where = "on the embedded S3" if url is None else f"in {redacted(url)}"
     buckets: AbstractContextManager[Callable[[str], ObjectStore]]
@@ -230,7 +230,7 @@ def _run_all(output: Output, nodes: list[DemoNode], seed: int) -> list[NodeRun]:
         questions = sum(len(read.requests) for read in node.reads)
         with _stage(output, f"{questions} reads, cold and warm, under each policy: {node.title}"):
             runs.append(_run(output, node, seed))
-        if not output.is_json:  # each table as soon as there is one; JSON is one document, in the end
+        if not output.is_json:  # each table as soon as it is complete; JSON is one document, at the end
             output.show(Shown({}, _run_lines(runs[-1])))
     return runs
 
@@ -242,7 +242,7 @@ def _run(output: Output, node: DemoNode, seed: int) -> NodeRun:
 
 @contextmanager
 def _stage(output: Output, what: str) -> Iterator[None]:
-    """Tell what is being done, once it is done, and how long it took."""
+    """Report a step and its duration, after it ended."""
     started = SYSTEM.timer()
     yield
     output.note(f"{time_text(SYSTEM.timer() - started):>9}  {what}")
@@ -250,7 +250,7 @@ def _stage(output: Output, what: str) -> Iterator[None]:
 
 @contextmanager
 def _kept(url: str, output: Output) -> Iterator[Callable[[str], ObjectStore]]:
-    """A function that opens an empty store below a URL; afterwards it is told where they are."""
+    """A function that opens an empty store below a URL; at the end it prints where the stores are."""
     made: list[str] = []
 
     def create(name: str) -> ObjectStore:
@@ -279,7 +279,7 @@ def embedded_buckets(output: Output) -> Iterator[Callable[[str], S3Store]]:
                 raise MissingExtra(str(error)) from error
 
         def create(name: str) -> S3Store:
-            # Servers of one process share their buckets, and an earlier demo in it has left its own.
+            # Servers of one process share their buckets, and an earlier demo has left its bucket.
             unique_name = f"{name}-{SYSTEM.nonce().hex()}"
             store = S3Store(unique_name, S3Settings(endpoint_url=url, region="us-east-1"))
             store.create_bucket()
@@ -290,7 +290,7 @@ def embedded_buckets(output: Output) -> Iterator[Callable[[str], S3Store]]:
 
 @contextmanager
 def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
-    """Variables of this process set, or with None unset, for a while."""
+    """Set variables of this process, or unset those that are None, for a while."""
     before = {name: os.environ.get(name) for name in changes}
     _set_environment(changes)
     try:

@@ -1,9 +1,8 @@
-"""Runs the reads of a demo node cold and warm under each policy, counts what they cost, and checks the answers.
+"""Runs the reads of a demo node cold and warm under each policy, counts their cost, and checks the answers.
 
-Counted: requests and bytes, by the store itself; those of objects too that a lookup asked for and, content with others,
-did not wait for. Simulated: latency. Each request draws its time from the model of
-`LatencyStore`; the requests of one round go out together over 64 connections, and rounds follow one another. That is
-drawn many times and the mean is shown, so that the luck of a single draw passes for nothing. Nothing waits in truth.
+The store counts requests and bytes, including requests that a lookup sent and then did not need. Latency is simulated:
+each request draws its time from the model of `LatencyStore`; the requests of one round run in parallel over 64
+connections, and rounds run one after another. The mean of many draws is shown. No process sleeps.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from loaders.store.decorated import DecoratedStore, StoreCall, received_bytes
 CONNECTIONS = 64
 MODEL = LatencyModel()
 DRAWS = 2000
-"""Requests drawn for the mean latency of one read; of a read with more requests, four times as many as it has."""
+"""Requests drawn for the mean latency of one read; at least four times the requests of the read."""
 
 Reply = TypeVar("Reply")
 
 POLICIES = ("load-all", "window", "window+preload", "spread")
-"""From what was done before to what is done by default."""
+"""From the original policy to the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadCost:
-    """What one read cost, or the mean of several."""
+    """The cost of one read, or the mean of several."""
 
     gets: float
     rounds: float
@@ -47,7 +46,7 @@ class ReadCost:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One read under one policy: cold, and at once again."""
+    """One read under one policy: cold, and then again."""
 
     read: str
     policy: str
@@ -57,7 +56,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class WrongAnswer:
-    """An answer that is not what a plain walk over the objects gives, or not what was recorded."""
+    """An answer that differs from a scan of all objects, or from the recorded answer."""
 
     policy: str
     state: str
@@ -99,7 +98,7 @@ def run_node(node: DemoNode, seed: int, advance: Callable[[], object]) -> NodeRu
 
 
 def plain_walk(contents: Iterable[tuple[int, Contents]], request: Request) -> Found:
-    """The answer without any cleverness: look into every object in order, and take what joins up."""
+    """The answer of a scan: open every object in order, and take the ranges that join up."""
     joined: Found = []
     offset = request.start
     for object_id, held in contents:
@@ -116,7 +115,7 @@ def plain_walk(contents: Iterable[tuple[int, Contents]], request: Request) -> Fo
 
 
 class _SizeLog(DecoratedStore):
-    """Notes key and size of each body. Threads: any."""
+    """Records key and size of each body. Threads: any."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store)
@@ -129,9 +128,9 @@ class _SizeLog(DecoratedStore):
 
 
 class _Measured:
-    """An accelerator that knows nothing at first but the image, over a store that counts.
+    """An accelerator with an image and empty caches, over a store that counts.
 
-    The image comes from the catalog through a store of its own: what is counted here is what lookups open.
+    The image comes from the catalog through another store: only the requests of lookups are counted.
     """
 
     def __init__(self, node: DemoNode, policy: str, seed: int) -> None:
@@ -141,7 +140,7 @@ class _Measured:
         self._seed = seed
         self._log = _SizeLog(node.store)
         self._store = CountingStore(self._log)
-        # One thread: time is simulated, and an object in memory comes no sooner to several.
+        # One thread: time is simulated, and several would not read objects in memory faster.
         settings = Settings(policy=policy, parallel_loads=1, hedge_percent=0, hashed_ids_max=16_384, use_hints=False)
         self._accelerator = ReadAccelerator(node.images, self._store, settings=settings)
 
@@ -150,7 +149,7 @@ class _Measured:
         self._accelerator.close()
 
     def ask(self, request: Request) -> ReadCost:
-        """One read: its cost, and a difference if its answer is not the plain one."""
+        """One read: its cost, and a difference if its answer is not that of a scan."""
         before = self._store.snapshot()
         self._log.sizes.clear()
         told = self._accelerator.explain(request.stream_id, request.start, request.end, request.limit)
@@ -174,7 +173,7 @@ class _Measured:
 
 
 def _divided(sizes: Iterable[tuple[str, int]], rounds: Sequence[Round]) -> list[list[int]]:
-    """The sizes by the round that asked for the object."""
+    """The sizes, by the round that requested the object."""
     round_of = {opened.object_id: index for index, one in enumerate(rounds) for opened in one.opened}
     divided: list[list[int]] = [[] for _ in rounds]
     for key, size in sizes:

@@ -1,4 +1,4 @@
-"""`accel get-objects` and `accel explain`: the lookup, and its story."""
+"""`accel get-objects` and `accel explain`: a lookup, and its trace."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked, and within which bounds."""
+    """The request, and its limits."""
 
     stream_id: int
     start: int
@@ -49,13 +49,13 @@ class Question:
 
 
 def question_options(command: Command) -> Command:
-    """All that a lookup can be asked -> ``question``."""
+    """All options of a lookup -> ``question``."""
 
     @range_options
     @click.option(
         "--limit", type=click.IntRange(min=1), default=4, show_default=True, help="The maximum number of objects."
     )
-    @click.option("--deadline", type=TIME, metavar="TIME", help="Give what is found by then, such as 2s.")
+    @click.option("--deadline", type=TIME, metavar="TIME", help="Return what is found within this time, such as 2s.")
     @click.option(
         "--max-fill-rounds", type=click.IntRange(min=0), help="Rounds of loading once the first object is found."
     )
@@ -142,14 +142,14 @@ def get_objects(question: Question, slow_log: float | None, reader: ReaderChoice
 
 
 def _show_saved(context: click.Context, _: click.Parameter, file: BinaryIO | None) -> None:
-    """Print a saved log of slow lookups, and end: nothing is looked up."""
+    """Print a saved log of slow lookups, and end, without a lookup."""
     if file is None:
         return
     try:
         with file:
             saved = _saved_lookups(file.read().decode())
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        expected = "expected what `to_dict()` of slow lookups gives: a JSON array of them, or one a line"
+        expected = "expected the `to_dict()` of slow lookups: a JSON array of them, or one a line"
         raise click.BadParameter(f"{expected}, found {error!r}") from error
     for number, lines in enumerate(saved):
         Output().show(Shown({}, [*[""] * bool(number), *explanation_lines(lines)]))
@@ -157,7 +157,7 @@ def _show_saved(context: click.Context, _: click.Parameter, file: BinaryIO | Non
 
 
 def _saved_lookups(text: str) -> list[list[str]]:
-    """The lines of each lookup that was saved; what else stands on the stderr of a command is passed over."""
+    """The lines of each saved lookup; other lines of a command's stderr are ignored."""
     try:
         whole = json.loads(text)
     except ValueError:
@@ -169,7 +169,7 @@ def _saved_lookups(text: str) -> list[list[str]]:
 
 
 @command(
-    "Make a lookup and tell its story.",
+    "Make a lookup and show its trace.",
     "accel explain --store s3://bucket --image image.json --stream 420000 --start 1000 --end 1600",
     "accel explain --store s3://bucket --image image.json --stream 420000 --start 1980 --policy window",
 )
@@ -180,12 +180,12 @@ def _saved_lookups(text: str) -> list[list[str]]:
     is_eager=True,
     expose_value=False,
     callback=_show_saved,
-    help="Tell of the slow lookups saved in this file ('-' for stdin) instead; takes nothing else.",
+    help="Show the slow lookups saved in this file ('-' for stdin) instead; no other option is used.",
 )
 @question_options
 @reader_options
 def explain(question: Question, reader: ReaderChoice, output: Output) -> None:
-    """Make a lookup and tell its story: what was considered, skipped, opened, and what it cost."""
+    """Make a lookup and show its trace: the objects considered, skipped and opened, and the cost."""
     with reader.open(reader.store.open()) as opened:
         told = opened.accelerator.explain(**asdict(question))
     output.show(Shown(told.to_dict(), explanation_lines(told.text().splitlines())))

@@ -1,7 +1,7 @@
 """`accel read`: the record batches of a stream of the object layer, one line each.
 
-Payloads are printed only if a form is asked for that a terminal or a program can take. Events of a stream that has a
-history are for `accel stream read`; with `--scope` this command is that one, as it was in the beginning.
+Payloads are printed only with `--payload`, in a form for a terminal or a program. `accel stream read` reads events of a
+stream that has a history; with `--scope` this command does the same, as in earlier releases.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from loaders.format import RecordBatch
 
 @dataclass(slots=True)
 class _Printed:
-    """How much was printed so far."""
+    """The amount printed so far."""
 
     items: int = 0
     payload_bytes: int = 0
 
     def add(self, payload: bytes) -> None:
-        """One batch or event more."""
+        """Count one more batch or event."""
         self.items += 1
         self.payload_bytes += len(payload)
 
@@ -50,18 +50,18 @@ class _Printed:
 _ENDINGS = {
     Ending.END: "the end is reached",
     Ending.LIMIT: "--max-bytes are reached",
-    Ending.HOLE: "a hole: nothing listed goes on there",
+    Ending.HOLE: "a hole: no listed object continues there",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """What is to be read of a stream of the object layer.
+    """What to read of a stream of the object layer.
 
     Args:
-        start: the first offset; None where none was given.
+        start: the first offset; None if not given.
         end: one past the last; -1 for all there is.
-        max_bytes: payload to read at most.
+        max_bytes: the maximum payload to read.
     """
 
     start: int | None
@@ -69,7 +69,7 @@ class Offsets:
     max_bytes: int
 
     def read(self, stream_id: int, reader: ReaderChoice, form: str, output: Output, slow_seconds: float | None) -> None:
-        """Print the batches; on stderr, how lookups went that took so long."""
+        """Print the batches; on stderr, the trace of slow lookups."""
         if self.start is None:
             raise click.UsageError("Missing option '--start'.")
         if self.max_bytes < 1:
@@ -88,8 +88,8 @@ class Offsets:
 def _offset_options(command: Command) -> Command:
     """`--start`, `--end`, `--max-bytes` -> ``offsets``."""
 
-    @click.option("--start", "first", type=int, help="The first offset wanted.")
-    @click.option("--end", type=int, default=-1, help="One past the last; -1, the default, for all there is.")
+    @click.option("--start", "first", type=int, help="The first offset to read.")
+    @click.option("--end", type=int, default=-1, help="One past the last offset; -1, the default, means no end.")
     @click.option("--max-bytes", type=SIZE, default="64MiB", show_default=True, help="Payload at most.")
     @functools.wraps(command)
     def wrapped(*args: Any, first: int | None, end: int, max_bytes: int, **others: Any) -> Any:
@@ -107,7 +107,7 @@ def _offset_options(command: Command) -> Command:
 @click.option("--scope", callback=read_by(parse_name))
 @stream_read_options
 @slow_log_option
-@click.option("--payload", type=PAYLOAD_FORMS, default="none", show_default=True, help="How to print what they hold.")
+@click.option("--payload", type=PAYLOAD_FORMS, default="none", show_default=True, help="How to print payloads.")
 @reader_options
 def read(
     *,
@@ -122,8 +122,8 @@ def read(
 ) -> None:
     """Read the record batches of one stream of the object layer, one a line (JSON lines with --output json).
 
-    Batches are whole: the first may begin before --start, the last may end after --end. What comes next, and why the
-    read ended, stands on stderr. The events of a stream that has a history are for `accel stream read`.
+    Batches are whole: the first may begin before --start, the last may end after --end. The next offset, and the reason
+    why the read ended, are printed on stderr. `accel stream read` reads the events of a stream that has a history.
     """
     if scope is not None:
         if offsets.start is not None:
@@ -132,11 +132,11 @@ def read(
         events.run(choice, reader, EventPrinter(output, payload, FIELDS), slow_log)
         return
     if events != StreamRead():
-        raise click.UsageError("Missing option '--scope': the others that were given need it.")
+        raise click.UsageError("Missing option '--scope': other given options need it.")
     offsets.read(_stream_id(stream), reader, payload, output, slow_log)
 
 
-for _param in read.params:  # the earlier spelling goes on working, and is not shown
+for _param in read.params:  # the earlier spelling still works, and is not shown
     if isinstance(_param, click.Option) and _param.name in {"scope", *(each.name for each in fields(StreamRead))}:
         _param.hidden = True
 
@@ -174,7 +174,7 @@ def _batch_line(batch: RecordBatch, payload: str | None) -> Iterator[str]:
 
 
 def _batch_summary(start: int, reading: Reading, counted: _Printed) -> Shown:
-    """How a read went."""
+    """The result of a read."""
     data = {
         "batches": counted.items,
         "payload_bytes": counted.payload_bytes,
@@ -182,6 +182,6 @@ def _batch_summary(start: int, reading: Reading, counted: _Printed) -> Shown:
         "next_offset": reading.next_offset,
         "ending": None if reading.ending is None else reading.ending.value,
     }
-    why = "it was broken off" if reading.ending is None else _ENDINGS[reading.ending]
+    why = "it was interrupted" if reading.ending is None else _ENDINGS[reading.ending]
     what = f"{counted.items} {'batch' if counted.items == 1 else 'batches'}, {size_text(counted.payload_bytes)}"
     return Shown(data, (f"{what}; next offset {reading.next_offset}: {why}",))

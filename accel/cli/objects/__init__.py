@@ -1,4 +1,4 @@
-"""The commands `accel object inspect` and `verify`: look into single objects, and check them."""
+"""The commands `accel object inspect` and `verify`: inspect single objects, and check them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel.cli.objects import inspect, verify
 
 @click.group("object", cls=CommandGroup)
 def object_group() -> None:
-    """Look into objects, and verify them.
+    """Inspect objects, and verify them.
 
     An object is named by its id (digits), by its key, or as a local file that exists.
     """

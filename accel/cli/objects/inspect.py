@@ -112,7 +112,7 @@ _TABLES: Final[dict[bool, list[DataColumn]]] = {
         Column("size", _size),
     ],
 }
-"""The columns by whether rows of the index are shown, rather than streams."""
+"""The columns; True for rows of the index, False for streams."""
 
 
 def _lines(
@@ -122,7 +122,7 @@ def _lines(
     stream_id: int | None,
     left: int,
 ) -> Iterator[Rendered]:
-    """A few sentences and a table."""
+    """A few lines and a table."""
     yield f"object   {data['key']}   {data['kind']} object of {data['size_bytes']} bytes"
     index = f"{data['footer']['index_size_bytes']} bytes at {data['footer']['index_position']}"
     cost = f"{count_text(data['opened_with']['requests'], 'request')}, {size_text(data['opened_with']['bytes'])}"
@@ -139,6 +139,6 @@ def _lines(
     if chosen:
         yield table_of(chosen, *columns)
     elif stream_id is not None:
-        yield f"it does not hold stream {stream_id}"
+        yield f"the object does not hold stream {stream_id}"
     if left:
         yield f"… and {left} more; --limit 0 shows all of them"

@@ -1,7 +1,7 @@
-"""Finding and opening single objects for a close look: by id, by key, or as a local file.
+"""Finding and opening single objects to inspect them: by id, by key, or as a local file.
 
-A lookup trusts the image and opens what it lists. Here only a name is given, so the size comes from the store, and the
-footer stays at hand.
+A lookup uses the sizes in the image. Here only a name is given, so the size comes from the store, and the footer is
+kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TAIL_SIZE_BYTES = 64 << 10
 
 
 class Readable(Protocol):
-    """What can be read by key: any store, or local files."""
+    """A source that is read by key: any store, or local files."""
 
     def get(self, key: str) -> Fetched:
         """A whole object."""
@@ -49,7 +49,7 @@ class Readable(Protocol):
 
 
 class LocalFiles:
-    """Files as if they were objects; the key is the path. Threads: any."""
+    """Files read like objects; the key is the path. Threads: any."""
 
     def get(self, key: str) -> Fetched:
         """See `ObjectStore.get`."""
@@ -71,7 +71,7 @@ class LocalFiles:
 
 
 class CountedReads:
-    """Counts requests and bytes, of a store as of files. Threads: any."""
+    """Counts requests and bytes, of a store and of files. Threads: any."""
 
     def __init__(self, source: Readable) -> None:
         self._source = source
@@ -102,16 +102,16 @@ class CountedReads:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LookedInto:
-    """An object's end, decoded.
+    """The decoded end of an object.
 
     Args:
         key: the object's key, or the path of the file.
         size_bytes: of the whole object.
-        footer: where its index lies.
-        index: the rows; of a composite object they speak of the linked ones.
-        composite: the links, if it has them.
-        requests: how many it took.
-        bytes_read: what these fetched.
+        footer: position and size of the index.
+        index: the rows; those of a composite object refer to the linked objects.
+        composite: the links, if it is composite.
+        requests: the requests that were sent.
+        bytes_read: the bytes that they returned.
     """
 
     key: str
@@ -124,10 +124,10 @@ class LookedInto:
 
 
 def look_into(source: Readable, key: str) -> LookedInto:
-    """Open the index of an object, whatever its kind; one request, or two where the index is large.
+    """Open the index of an object of any kind; one request, or two if the index is large.
 
     Raises:
-        CorruptObject: it is not what the format says.
+        CorruptObject: it does not have the format.
         StoreError, OSError: it cannot be read.
     """
     tail = source.get_tail(key, TAIL_SIZE_BYTES)
@@ -159,7 +159,7 @@ def _fetch(source: Readable, key: str, missing: MissingBytes, size_bytes: int) -
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One object that was pointed at; ``object_id`` is None where its name does not tell it."""
+    """One named object; ``object_id`` is None if the name does not contain it."""
 
     key: str
     source: Readable
@@ -168,9 +168,10 @@ class Target:
 
 
 class Targets:
-    """Finds out what names mean. The store is opened only if some name needs it.
+    """Resolves names to objects. Opens the store only if a name needs it.
 
-    A name of digits is an id (a file of such a name is ./42), an existing file is that file, all else is a key.
+    A name of digits is an id (write ./42 for a file of that name), the name of an existing file is that file, and any
+    other name is a key.
 
     Threads: one at a time.
     """
@@ -199,10 +200,10 @@ class Targets:
         return self._store
 
     def find(self, name: str) -> Target:
-        """The object that a name means; nothing is sent.
+        """The object of a name; sends no request.
 
         Raises:
-            click.UsageError: it lies in a bucket, and none is named.
+            click.UsageError: the name needs a bucket, and none is named.
         """
         if name.isascii() and name.isdigit():
             return self.of_id(int(name))

@@ -1,8 +1,8 @@
-"""`accel object verify`: index against bytes, bytes against blocks, and all of it against the image.
+"""`accel object verify`: compares the index with the bytes, the bytes with the blocks, and all of it with the image.
 
-It also checks that each stream's offsets ascend through a node's list, which lookups rely on: from two objects they
-infer what lies between them, which is sound only if each object's range of a stream starts at or after the end of every
-earlier one. The catalog guarantees it; a foreign image may break it for some streams, and names these in its
+It also checks that each stream's offsets ascend through a node's list. Lookups rely on this: from two objects they
+infer what is between them, which is valid only if each object's range of a stream starts at or after the end of all
+earlier ones. The catalog guarantees it. A foreign image may break the rule for some streams, and names these in its
 ``unordered_streams``.
 """
 
@@ -50,9 +50,9 @@ class Disorder:
 
 
 class OrderCheck:
-    """Walks through one node's list. One thread at a time.
+    """Checks one node's list, object by object. One thread at a time.
 
-    It keeps 24 bytes a stream, not a range, so that a list of any length can be walked.
+    It stores 24 bytes a stream, not each range, so that a list may have any length.
     """
 
     def __init__(self, node_id: int) -> None:
@@ -62,9 +62,9 @@ class OrderCheck:
         self._holders = np.empty(0, dtype=np.int64)
 
     def add(self, object_id: int, ranges: ObjectRanges) -> list[Disorder]:
-        """The next object of the list; gives the streams that it breaks.
+        """Add the next object of the list; returns the streams whose order it breaks.
 
-        Complexity: O(streams seen so far), no loop in Python but over what is given.
+        Complexity: O(streams seen so far); loops in Python run only over the given ranges.
         """
         ids, starts, ends = ranges.stream_ids, ranges.starts, ranges.ends
         at = np.searchsorted(self._ids, ids)
@@ -98,7 +98,7 @@ DISORDERS_SHOWN_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class ObjectProblem:
-    """Something is wrong with an object.
+    """A problem of an object.
 
     ``check`` is one of: missing, index, size, index-size, stream-range, block.
     """
@@ -111,7 +111,7 @@ class ObjectProblem:
 
 @dataclass(frozen=True, slots=True)
 class UncheckedObject:
-    """An object that could not be looked at, and why."""
+    """An object that could not be checked, and why."""
 
     object_id: int | None
     key: str
@@ -121,7 +121,7 @@ class UncheckedObject:
 
 @dataclass(slots=True)
 class ObjectVerification:
-    """Everything that a verification found. One thread at a time."""
+    """All findings of a verification. One thread at a time."""
 
     with_data: bool
     objects_checked: int = 0
@@ -134,7 +134,7 @@ class ObjectVerification:
 
     @property
     def found_problems(self) -> bool:
-        """Whether anything is wrong."""
+        """Whether there is any problem."""
         return bool(self.problems or self.disorders)
 
     @property
@@ -162,9 +162,9 @@ class Subject:
 
     Args:
         target: the object.
-        listed: its sizes, where an image gives them.
-        node_id: the node that lists it, if one does.
-        holds: the stream and range that the image promises of a stream object.
+        listed: its sizes, if an image lists it.
+        node_id: the node that lists it, if there is one.
+        holds: the stream and range that the image states for a stream object.
     """
 
     target: Target
@@ -175,7 +175,7 @@ class Subject:
 
 @dataclass(slots=True)
 class Checked:
-    """What became of one subject."""
+    """The result of one subject."""
 
     subject: Subject
     ranges: ObjectRanges | None = None
@@ -203,7 +203,7 @@ def subjects_of_image(image: MetadataImage, targets: Targets) -> Iterator[Subjec
 
 
 def subjects_of_names(names: Iterable[str], image: MetadataImage | None, targets: Targets) -> list[Subject]:
-    """The objects that names mean, each as the image lists it, if it does; those of a node in the order of its list."""
+    """The named objects, each as the image lists it, if it does; those of a node in the order of its list."""
     named = [targets.find(name) for name in dict.fromkeys(names)]
     if image is None:
         return [Subject(target) for target in named]
@@ -215,11 +215,11 @@ def subjects_of_names(names: Iterable[str], image: MetadataImage | None, targets
 
 
 class Verifier:
-    """Verifies objects one by one. Threads: any may check; one adds up.
+    """Verifies objects one by one. Threads: any may check; one adds results.
 
     Args:
-        targets: where linked objects of composites lie.
-        with_data: read every block, too.
+        targets: resolves the linked objects of composites.
+        with_data: also read every block.
     """
 
     def __init__(self, targets: Targets, *, with_data: bool) -> None:
@@ -227,7 +227,7 @@ class Verifier:
         self._with_data = with_data
 
     def check(self, subject: Subject) -> Checked:
-        """Read one object and compare it with itself and with what the image says of it."""
+        """Read one object, and compare it with itself and with the image."""
         checked = Checked(subject)
         target = subject.target
         try:
@@ -252,7 +252,7 @@ class Verifier:
             try:
                 body = _read_span(where.source, where.key, rows)
             except (KeyMissing, RangeInvalid) as error:
-                checked.problem("block", f"blocks at {rows[0].position} of {where.key!r} are gone: {error.detail}")
+                checked.problem("block", f"blocks at {rows[0].position} of {where.key!r} are missing: {error.detail}")
             else:
                 _decode_span(checked, body, rows, where.key, opened.size_bytes)
             if len(checked.problems) >= PROBLEMS_PER_OBJECT_MAX:
@@ -260,7 +260,7 @@ class Verifier:
 
 
 def add_up(results: Iterable[Checked], image: MetadataImage | None, verification: ObjectVerification) -> None:
-    """Add results to what was found so far; those of a node have to come in the order of its list."""
+    """Add results to the findings; those of a node must be added in the order of its list."""
     orders: dict[int, OrderCheck] = {}
     broken: set[tuple[int, int]] = set()
     known = image.unordered_streams if image is not None else frozenset()
@@ -280,7 +280,7 @@ def add_up(results: Iterable[Checked], image: MetadataImage | None, verification
 
 def _compare_with_image(checked: Checked, opened: LookedInto) -> None:
     listed, holds = checked.subject.listed, checked.subject.holds
-    # The image's size of a composite object is that of what it links, not its own.
+    # The image's size of a composite object is the size of the linked objects, not its own.
     if listed is not None and opened.composite is None:
         _compare(checked, "size", "bytes", listed.size_bytes, opened.size_bytes)
         _compare(checked, "index-size", "bytes of index", listed.index_size_bytes, opened.index.nbytes)
@@ -289,7 +289,7 @@ def _compare_with_image(checked: Checked, opened: LookedInto) -> None:
         held = checked.ranges.range_of(stream_id)
         if held is None or held.start > promised.start or held.end < promised.end:
             what = "nothing of it" if held is None else f"[{held.start}, {held.end})"
-            text = f"the image promises [{promised.start}, {promised.end}) of stream {stream_id}, found {what}"
+            text = f"the image states [{promised.start}, {promised.end}) of stream {stream_id}, found {what}"
             checked.problem("stream-range", text)
 
 
@@ -333,7 +333,7 @@ def _shown(verification: ObjectVerification, *, is_quiet: bool) -> Shown:
 
 
 def _lines(verification: ObjectVerification, *, is_quiet: bool) -> Iterator[str]:
-    """None if all is well and nobody wants to hear of it."""
+    """None if there is no problem and the output is quiet."""
     for problem in verification.problems:
         yield f"{problem.check.upper():<13} {_name(problem.object_id, problem.key)}"
         yield f"              {problem.message}"
@@ -347,7 +347,7 @@ def _lines(verification: ObjectVerification, *, is_quiet: bool) -> Iterator[str]
     if len(verification.disorders) > DISORDERS_SHOWN_MAX:
         yield f"              … and {len(verification.disorders) - DISORDERS_SHOWN_MAX} more of the kind"
     if verification.disorders:
-        yield "              lookups open everything for streams that the image names at its top:"
+        yield "              add them to the image, so that lookups scan all objects for these streams:"
         yield f'              "unordered_streams": {verification.unordered_streams}'
     if verification.found_problems or verification.unchecked or not is_quiet:
         yield _sentence(verification)
@@ -374,7 +374,7 @@ def _sentence(verification: ObjectVerification) -> str:
 )
 @click.argument("names", metavar="[ID|KEY|FILE]...", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every object of the image, or of the catalog.")
-@click.option("--data", is_flag=True, help="Read every block, too, not only the indexes.")
+@click.option("--data", is_flag=True, help="Also read every block, not only the indexes.")
 @click.option("--parallel", type=click.IntRange(1, 1024), default=32, show_default=True, help="Objects at once.")
 @place_options
 def verify(
@@ -389,8 +389,8 @@ def verify(
     """Check objects against the format, against themselves, and against the image.
 
     Reads every index; with --data every block. With --image or --all it also compares sizes, and finds the streams
-    whose offsets do not ascend through a node's list. Ends with 3 if there are problems, else with 1 if something could
-    not be checked. With --quiet it says nothing when all is well.
+    whose offsets do not ascend through a node's list. Exits with 3 if there are problems, else with 1 if something
+    could not be checked. With --quiet it prints nothing if there is no problem.
     """
     if everything == bool(names):
         raise click.UsageError("Expected either objects to verify or --all.")

@@ -23,11 +23,11 @@ transaction_group = transactions.transaction_group
 
 @click.group("stream", cls=CommandGroup)
 def stream_group() -> None:
-    """Make streams, ask for their history, and change them.
+    """Create streams, show their history, and change them.
 
-    The segments' data are held by a broker, or by a program with a SegmentHost of its own. A scale is asked for, and
-    carried out there; what else needs the segments is refused. If you hold them yourself, not in this bucket's catalog,
-    --size says how far they reach, or --data-elsewhere that it does not matter.
+    A broker, or a program with its own SegmentHost, holds the data of the segments. `scale` leaves a request for it;
+    other commands that need the segments are refused. If you hold the segments yourself, outside this bucket's catalog,
+    give their sizes with --size, or use --data-elsewhere if sizes do not matter.
     """
 
 

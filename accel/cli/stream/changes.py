@@ -1,7 +1,7 @@
 """`accel stream scale`, `split`, `merge`, `seal`, `truncate`, `recover`, `delete` and `requests`: change a stream.
 
-A scale leaves a request, which the process that holds the segments carries out; `requests` shows where it stands, and
-`scale-status` whether one is under way.
+A scale leaves a request for the process that holds the segments; `requests` shows its state, and `scale-status`
+whether a scale is under way.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ LISTED_IDS_MAX = 1000
     callback=read_by(parse_range),
     help="Keys of a new segment; may be repeated. Together they are exactly those of the sealed ones.",
 )
-@moment_option("--time", "When; now by default.")
+@moment_option("--time", "Time of the scale; now by default.")
 @size_options
 @stream_options
 def scale(
@@ -85,8 +85,8 @@ def scale(
 ) -> None:
     """Seal some segments, and create others in their place.
 
-    Leaves a request, which the process that holds the segments carries out, and prints its id. With --size or
-    --data-elsewhere the scale is made at once, and the epoch that follows shown; repeat it if it was interrupted.
+    Leaves a request for the process that holds the segments, and prints its id. With --size or --data-elsewhere it
+    scales at once, and shows the next epoch; repeat it if it was interrupted.
     """
     opened = stream.open(sizes)
     if sizes is None:
@@ -103,7 +103,7 @@ def scale(
 )
 @click.argument("segment", metavar="N@E")
 @click.argument("parts", metavar="[PARTS]", required=False)
-@moment_option("--time", "When; now by default.")
+@moment_option("--time", "Time of the scale; now by default.")
 @size_options
 @stream_options
 def split(
@@ -115,7 +115,7 @@ def split(
     stream: StreamChoice,
     output: Output,
 ) -> None:
-    """Seal a segment, and create PARTS others, 2 by default, that divide its keys evenly. As `scale` otherwise."""
+    """Seal a segment, and create PARTS others, 2 by default, that divide its keys evenly. Otherwise as `scale`."""
     [segment_id], count = _segment_ids([segment]), _parts(parts)
     opened = stream.open(sizes)
     if sizes is None:
@@ -126,17 +126,17 @@ def split(
 
 
 @command(
-    "Merge segments that lie side by side.",
+    "Merge segments with adjacent keys.",
     "accel stream merge --store s3://bucket --scope shop --stream orders 2@1 3@1",
 )
 @click.argument("segments", metavar="N@E N@E...", nargs=-1)
-@moment_option("--time", "When; now by default.")
+@moment_option("--time", "Time of the scale; now by default.")
 @size_options
 @stream_options
 def merge(
     *, segments: tuple[str, ...], time: int | None, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
 ) -> None:
-    """Seal segments whose keys lie side by side, and create one with all their keys. As `scale` otherwise."""
+    """Seal segments with adjacent keys, and create one with all their keys. Otherwise as `scale`."""
     if len(segments) < 2:
         raise click.UsageError("Expected two segments or more, such as 2@1 3@1.")
     ids = _segment_ids(segments)
@@ -156,15 +156,15 @@ def merge(
 @click.option(
     "--epoch",
     type=click.IntRange(0),
-    help="The one in which the scale was asked for; the current one by default.",
+    help="The epoch in which the scale was requested; the current one by default.",
 )
 @stream_options
 def scale_status(*, epoch: int | None, stream: StreamChoice, output: Output) -> None:
-    """Show whether the stream went on from an epoch ("done"), is about to ("under way"), or neither ("none").
+    """Show whether the stream has left an epoch ("done"), is about to leave it ("under way"), or neither ("none").
 
-    Requests of scales that wait for the process that holds the segments are listed as well, and whether a policy asked
-    for them. The history keeps when an epoch began, and not who asked: of scales by policies that are done, the
-    metrics of the process that holds the segments tell.
+    It also lists requests of scales that wait for the process that holds the segments, and whether a policy made them.
+    The history stores when an epoch began, not its reason: the metrics of the process that holds the segments count
+    scales by policies that are done.
     """
     opened = stream.open()
     current = opened.current_epoch()
@@ -210,11 +210,11 @@ def _show_asked(stream: Stream, request_id: UUID, output: Output) -> None:
     output.show(shown_request(asked, waiting_note(asked)))
 
 
-@command("Seal a stream for good.", "accel stream seal --store s3://bucket --scope shop --stream orders")
+@command("Seal a stream permanently.", "accel stream seal --store s3://bucket --scope shop --stream orders")
 @size_options
 @stream_options
 def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
-    """End a stream for good: open transactions are aborted, and nothing can be written to it any more."""
+    """Seal a stream permanently: open transactions are aborted, and no event can be written to it any more."""
     opened = stream.open(sizes)
     if sizes is not None:
         _note_missing(opened.active_segments().ids.tolist(), sizes, output)
@@ -223,7 +223,7 @@ def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) 
 
 
 @command(
-    "Let a stream begin at a cut; a dry run without --yes.",
+    "Truncate a stream at a cut; a dry run without --yes.",
     "accel stream truncate --store s3://bucket --scope shop --stream orders --cut cut.json",
     "accel stream truncate --store s3://bucket --scope shop --stream orders --at 2@1=20 --at 4@2=0 --yes",
 )
@@ -234,7 +234,7 @@ def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) 
 def truncate(
     *, yes: bool, cut: dict[int, int], sizes: dict[int, int] | None, stream: StreamChoice, output: Output
 ) -> None:
-    """Let a stream begin at a cut; what lies before it is deleted.
+    """Truncate a stream at a cut: the data before it are deleted.
 
     Without --yes it checks the cut, and shows what would be deleted.
     """
@@ -250,18 +250,19 @@ def truncate(
 
 
 @command(
-    "Finish what dead processes left behind.",
+    "Finish workflows of processes that died.",
     "accel stream recover --store s3://bucket",
     "accel stream recover --store s3://bucket --scope shop --stream orders",
 )
-@option("--stream", callback=read_by(parse_name), help="The stream; all of the scope without it.")
+@option("--stream", callback=read_by(parse_name), help="The stream; without it, all streams of the scope.")
 @size_options
 @scope_options
 def recover(*, stream: str | None, sizes: dict[int, int] | None, scope: ScopeChoice, output: Output) -> None:
-    """Finish workflows that were cut short, in one stream, in all of --scope, or in all there are.
+    """Finish interrupted workflows in one stream, in all streams of --scope, or in all streams.
 
-    It may run at any time, beside those who work. A stream that fails does not hold up the others; the command then
-    names it, and ends with 1. What needs the process that holds the segments fails without --size or --data-elsewhere.
+    It may run at any time, beside other processes. A stream that fails does not stop the others; the command then names
+    it, and exits with 1. Workflows that need the process that holds the segments fail without --size or
+    --data-elsewhere.
     """
     if stream is None and sizes:
         raise click.UsageError("Expected --stream with --size: segments of which stream?")
@@ -286,7 +287,7 @@ def recover(*, stream: str | None, sizes: dict[int, int] | None, scope: ScopeCho
 @holder_option
 @stream_options
 def delete(*, yes: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
-    """Delete a stream that is sealed, or whose creation was cut short; one that is not there counts as deleted."""
+    """Delete a stream that is sealed or was not completely created; a missing stream counts as deleted."""
     store = stream.scope.open(sizes)
     if yes:
         store.delete_stream(stream.scope.scope, stream.name)
@@ -304,7 +305,7 @@ def _note_missing(sealed: Sequence[int], sizes: Mapping[int, int], output: Outpu
 
 
 def _refuse_undeletable(store: StreamStore, stream: StreamChoice) -> bool:
-    """Refuse as a deletion would; tells whether there is a stream."""
+    """Refuse in the same cases as a deletion; returns whether the stream exists."""
     try:
         refuse_undeletable(store.stream(stream.scope.scope, stream.name).state())
     except NotInHistory:
@@ -362,16 +363,16 @@ RANGES_SHOWN_MAX = 5
 
 
 @command(
-    "Show requests of workflows, and where they stand.",
+    "Show requests of workflows, and their state.",
     "accel stream requests --store s3://bucket --scope shop --stream orders",
     "accel stream requests --store s3://bucket --scope shop --stream orders --id ID",
 )
-@click.option("--id", "request_id", type=click.UUID, help="One request; all of the stream without it.")
+@click.option("--id", "request_id", type=click.UUID, help="One request; without it, all requests of the stream.")
 @stream_options
 def requests(*, request_id: UUID | None, stream: StreamChoice, output: Output) -> None:
     """Show the requests of a stream: those that wait, those under way, and the last 100 that ended.
 
-    A request that waits is carried out by the process that holds the segments.
+    The process that holds the segments carries waiting requests out.
     """
     opened = stream.open()
     if request_id is not None:
@@ -388,19 +389,19 @@ def requests(*, request_id: UUID | None, stream: StreamChoice, output: Output) -
 
 
 def shown_request(request: WorkflowRequest, note: str = "") -> Shown:
-    """One request; a note says what comes next."""
+    """One request, with a note on the next step."""
     reason = f": {request.reason}" if request.reason else ""
     lines = (f"{request.workflow_id}  {request.status.value}  {_what(request)}{reason}",)
     return Shown(_data(request), (*lines, note) if note else lines)
 
 
 def waiting_note(request: WorkflowRequest) -> str:
-    """How a request that was left is followed."""
+    """How to follow a request."""
     if request.status is not RequestStatus.WAITING:
         return ""
     return (
         "the process that holds the segments carries it out; accel stream requests"
-        f" --id {request.workflow_id} tells where it stands"
+        f" --id {request.workflow_id} shows its state"
     )
 
 

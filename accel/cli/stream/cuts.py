@@ -1,4 +1,4 @@
-"""`accel stream cuts`: look at recorded cuts, check a cut, compare two, and tell what lies between them."""
+"""`accel stream cuts`: list and show recorded cuts, check a cut, compare two, and list the segments between them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 _SAID = {"Before": "before", "EqualOrAfter": "equal to or after", "Overlaps": "before and after"}
 
 
-@click.group("cuts", cls=CommandGroup, short_help="Look at cuts of a stream.")
+@click.group("cuts", cls=CommandGroup, short_help="Show and check cuts of a stream.")
 def cuts_group() -> None:
-    """Look at a stream's cuts: recorded ones, and those that are given."""
+    """Show and check a stream's cuts: recorded ones, and given ones."""
 
 
 @command(
@@ -33,10 +33,10 @@ def cuts_group() -> None:
     name="list",
     group=cuts_group,
 )
-@limit_option(20, "The newest; 0 for all.")
+@limit_option(20, "Show this many of the newest; 0 for all.")
 @stream_options
 def list_cuts(*, limit: int, stream: StreamChoice, output: Output) -> None:
-    """List when cuts were recorded, and how much of the stream lay before each."""
+    """List when cuts were recorded, and the size of the stream before each."""
     recorded = stream.open().retention.read()
     entries = recorded[-limit:] if limit else recorded
     data: dict[str, Any] = {
@@ -56,31 +56,31 @@ def list_cuts(*, limit: int, stream: StreamChoice, output: Output) -> None:
     "accel stream cuts show --store s3://bucket --scope shop --stream orders --output json > head.json",
     group=cuts_group,
 )
-@moment_option("--recorded", "When it was recorded; without it, the cut that the stream begins with.")
+@moment_option("--recorded", "Time of its record; without it, the cut at which the stream begins.")
 @stream_options
 def show(*, recorded: int | None, stream: StreamChoice, output: Output) -> None:
-    """Show a cut; its JSON is what --cut takes."""
+    """Show a cut, in the JSON form that --cut reads."""
     opened = stream.open()
     cut = opened.head() if recorded is None else opened.retention.cut(recorded).cut
     output.show(said(cut_text(cut), stream=str(stream), recording_time_ms=recorded, cut=numbers_by_segment(cut)))
 
 
 @command(
-    "Tell whether a cut is valid, and where it lies.",
+    "Show whether a cut is valid, and its epochs.",
     "accel stream cuts check --store s3://bucket --scope shop --stream orders --at 0@0=10 --at 1@0=5",
     group=cuts_group,
 )
 @cut_options()
 @stream_options
 def check(*, cut: dict[int, int], stream: StreamChoice, output: Output) -> None:
-    """Tell whether somebody who reads the stream can stand at a cut, and which epochs its segments belong to.
+    """Show whether a reader of the stream can be at a cut, and the epochs of its segments.
 
-    Ends with 1 if nobody can.
+    Exits with 1 if the cut is not valid.
     """
     opened = stream.open()
     span = opened.cuts.span(cut)
     if not opened.cuts.is_valid(cut):
-        raise InvalidArgument(f"expected a cut that somebody can stand at, found {cut_text(cut)}")
+        raise InvalidArgument(f"expected a cut that a reader can be at, found {cut_text(cut)}")
     rows = list(span.segments)
     data = [{**segment_data(row), "epoch": span.epochs[row.id], "offset": cut[row.id]} for row in rows]
     columns: tuple[Column[SegmentRecord], ...] = (
@@ -100,13 +100,13 @@ def check(*, cut: dict[int, int], stream: StreamChoice, output: Output) -> None:
 @cut_options()
 @stream_options
 def compare(*, cut: dict[int, int], other: dict[int, int], stream: StreamChoice, output: Output) -> None:
-    """Tell whether a cut lies before another one, is equal to or after it, or both, at different keys."""
+    """Show whether a cut is before another one, equal to or after it, or both, at different keys."""
     order = stream.open().cuts.compare(cut, other).value
     output.show(said(f"{cut_text(cut)} is {_SAID[order]} {cut_text(other)}", order=order))
 
 
 @command(
-    "Tell what lies between two cuts.",
+    "List the segments between two cuts.",
     "accel stream cuts between --store s3://bucket --scope shop --stream orders",
     "accel stream cuts between --store s3://bucket --scope shop --stream orders --start a.json --end b.json",
     group=cuts_group,
@@ -115,9 +115,9 @@ def compare(*, cut: dict[int, int], other: dict[int, int], stream: StreamChoice,
 @cut_options("--start", "--start-at", "start", "Where to begin (the stream's head by default)", required=False)
 @stream_options
 def between(*, start: dict[int, int], end: dict[int, int], stream: StreamChoice, output: Output) -> None:
-    """List the segments between two cuts, both cuts' own included, and how much of the stream lies there.
+    """List the segments between two cuts, including those of both cuts, and the size of the stream between them.
 
-    Sizes are those of sealed segments, and those that the cuts tell.
+    Sizes come from sealed segments and from the cuts.
     """
     opened = stream.open()
     begin = start or opened.truncation().cut

@@ -1,11 +1,11 @@
-"""`accel stream write` and `accel stream read`: lines become events, and events lines, to try things with.
+"""`accel stream write` and `accel stream read`: write lines as events, and print events as lines; for trials.
 
     seq 100 | accel stream write ...         each line is an event
     accel stream read --payload raw ...      each event is a line: the same lines, in the order of time
 
-A read ends where the stream ends now, after `--limit` events, or at Ctrl-C and SIGTERM; whatever ended it, it says
-where the next one goes on. A signal is only noted, and looked at between two events: so each event that counts as read
-was printed, and each that was printed counts. A second one ends the command at once.
+A read ends at the stream's present end, after `--limit` events, or at Ctrl-C and SIGTERM; it then prints where the next
+read starts. A signal is noted and checked between two events, so the events that count as read are exactly those that
+were printed. A second signal ends the command at once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from accel.streams.segment_source import ObjectSegmentSource
     from accel.streams.writer import StreamWriter
 
-# Lines become events
+# Lines to events
 
 
 @command(
@@ -63,19 +63,21 @@ if TYPE_CHECKING:
     "accel stream write --store s3://bucket --scope shop --stream orders --key-separator : < keyed.txt",
 )
 @click.option("--key", help="The key of all lines; each line's own text by default.")
-@click.option("--key-separator", metavar="TEXT", help="What stands between the key of a line and the event.")
+@click.option("--key-separator", metavar="TEXT", help="The text between the key and the event in a line.")
 @click.option(
-    "--node-id", type=click.IntRange(0), help="The node to write as: its session is fenced; drawn by default."
+    "--node-id",
+    type=click.IntRange(0),
+    help="The node to write as: an earlier session of it is fenced; random by default.",
 )
 @stream_options
 @log_option
 def write(
     *, key: str | None, key_separator: str | None, node_id: int | None, stream: StreamChoice, output: Output
 ) -> None:
-    """Write each line of stdin as an event, without its end; all are durable when the command has ended.
+    """Write each line of stdin as an event, without its line end; all are durable when the command has ended.
 
-    Nobody else may have the stream's segments open. Where that is so, the command says which node has them. Ctrl-C and
-    SIGTERM end the reading of lines: those that were read are written, and the command says how many are durable.
+    No other process may have the stream's segments open; if one has, the error names its node. Ctrl-C and SIGTERM stop
+    the reading of lines: the lines read so far are written, and the command prints how many are durable.
     """
     from accel.streams.connection import connect  # noqa: PLC0415 - other commands start without it
 
@@ -105,7 +107,7 @@ def _written(writer: StreamWriter, key: str | None, separator: str | None, signa
 
 
 def _lines(signals: _Signals) -> Iterator[bytes]:
-    """Lines of stdin without their ends, until a signal comes: a part of a line that was read so far is no event."""
+    """Lines of stdin without their ends, until a signal arrives; an incomplete last line is then not an event."""
     while line := signals.interrupted(sys.stdin.buffer.readline):
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
@@ -117,34 +119,34 @@ def _divided(line: bytes, separator: bytes) -> tuple[bytes, bytes]:
     return key, event
 
 
-# Events become lines
+# Events to lines
 
 ORDERS: Final = ("time", "segment")
 FIELDS: Final = ("time", "segment", "offset", "size")
 RAW: Final = "raw"
 
 LOOK_SECONDS: Final = 0.5
-"""So often a read that waits looks whether it is to end."""
+"""Interval at which a waiting read checks whether to end."""
 
 REJOIN_PAUSE_SECONDS: Final = 1.0
-"""Before the group is asked again, where that failed."""
+"""Pause before the group is called again after a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRead:
-    """What is to be read of a stream.
+    """What to read of a stream.
 
     Args:
-        start: where to begin; None = the stream's head. Of a group: where one that is new begins.
-        stop: where to end; None = where the stream ends now, or nowhere if it follows.
-        group: of which it is a reader; None = of none.
-        name: of the reader of a group; None = one is drawn.
+        start: where to begin; None = the stream's head. For a group: where a new group begins.
+        stop: where to end; None = the stream's present end, or no end if ``follow`` is set.
+        group: read as a reader of this group; None = no group.
+        name: of the reader of a group; None = a random name.
         order: "time" or "segment".
         reorder_wait_seconds: how long events are held back for one request of a segment that may have older ones; None
-            = as readers do by default.
-        follow: whether to wait for more.
-        events_max: no more events than that; 0 = all.
-        skip_truncated: whether to go on at the head where the stream begins behind the start.
+            = the default of readers.
+        follow: whether to wait for more events.
+        events_max: the maximum number of events; 0 = all.
+        skip_truncated: whether to continue at the head if the stream begins after the start.
     """
 
     start: Place | None = None
@@ -158,10 +160,10 @@ class StreamRead:
     skip_truncated: bool = False
 
     def refuse_contradictions(self) -> None:
-        """Refuse what does not go together.
+        """Refuse options that contradict each other.
 
         Raises:
-            click.UsageError: that.
+            click.UsageError: two of them do.
         """
         if self.stop is not None and self.follow:
             raise click.UsageError("Expected '--to' or '--follow', found both.")
@@ -173,7 +175,7 @@ class StreamRead:
     def run(
         self, choice: StreamChoice, reader: ReaderChoice, printer: EventPrinter, slow_seconds: float | None
     ) -> None:
-        """Print the events; on stderr, where the next read goes on, and how lookups went that took so long."""
+        """Print the events; on stderr, where the next read starts, and the trace of slow lookups."""
         from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415 - other commands start without it
 
         stream = choice.open()
@@ -187,7 +189,7 @@ class StreamRead:
             try:
                 printer.show(self._events(events, signals), at_once=self.follow)
                 _commit(events)
-            finally:  # whatever ended it: what was printed is read
+            finally:  # printed events count as read, also after an error
                 printer.output.summary(_summary(events, printer, self.group, self._position(stream, events)))
         if signals:
             raise click.exceptions.Exit(128 + signals[0])
@@ -216,14 +218,14 @@ class StreamRead:
         return GroupReader(stream, source, group, name, follow=self.follow, settings=settings)
 
     def _position(self, stream: Stream, reader: StreamReader | GroupReader) -> Mapping[int, int]:
-        """Where the next read goes on: of a group, where all its readers told that they are."""
+        """Where the next read starts; for a group, the position that all its readers reported."""
         from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
 
         if self.group is None:
             return reader.position()
         try:
             return ReaderGroup.open(stream, self.group).position()
-        except AccelError:  # what ended the read may stand in the way here, too
+        except AccelError:  # the error that ended the read may occur here, too
             return reader.position()
 
     def _events(self, reader: StreamReader | GroupReader, signals: list[int]) -> Iterator[Event]:
@@ -253,25 +255,25 @@ class StreamRead:
                 return
 
     def _may_ask_again(self, error: AccelError) -> bool:
-        """Whether a group is asked again: readers try again by themselves, but not what they ask their group."""
+        """Whether to call a group again: readers retry their own requests, but not their calls to the group."""
         was_taken_for_dead = isinstance(error, IllegalState) and self.name is None
         return self.group is not None and (error.retryable or was_taken_for_dead)
 
 
 class _Signals(list[int]):
-    """Ctrl-C and SIGTERM, as they come, in place of what they do by default. One thread."""
+    """Ctrl-C and SIGTERM in the order of arrival; replaces their default actions. One thread."""
 
     _is_waiting = False
 
     def note(self, number: int, _: object) -> None:
-        """A signal came. A second one interrupts, and so does the first one while `interrupted` waits."""
+        """Note a signal. A second one interrupts, and so does the first one while `interrupted` waits."""
         is_first, is_waiting = not self, self._is_waiting
         self.append(number)
         if is_waiting or not is_first:
             raise KeyboardInterrupt
 
     def interrupted(self, read: Callable[[], bytes]) -> bytes:
-        """What a call returns that may wait for long; nothing if a signal came before, or ended it."""
+        """The result of a call that may wait for long; empty if a signal came before the call, or ended it."""
         try:
             try:
                 self._is_waiting = True
@@ -279,14 +281,14 @@ class _Signals(list[int]):
             finally:
                 self._is_waiting = False
         except KeyboardInterrupt:
-            if len(self) != 1:  # not from here, or the second one
+            if len(self) != 1:  # not from this call, or the second signal
                 raise
             return b""
 
 
 @contextmanager
 def _noted_signals() -> Iterator[_Signals]:
-    """Note signals; what they did before is put back."""
+    """Note signals; their earlier handlers are restored at the end."""
     noted = _Signals()
     numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
     before = {number: signal.getsignal(number) for number in numbers}
@@ -309,12 +311,12 @@ def _commit(reader: StreamReader | GroupReader) -> None:
 
 @dataclass(slots=True)
 class EventPrinter:
-    """How events are printed, and how many were.
+    """How events are printed, and a count of them.
 
     Args:
         output: prints.
         form: of payloads: one of `PAYLOAD_FORMS`, or "raw".
-        names: what stands before each payload: some of `FIELDS`.
+        names: fields before each payload: some of `FIELDS`.
     """
 
     output: Output
@@ -330,10 +332,10 @@ class EventPrinter:
             raise click.UsageError("Expected '--payload raw' with '--output text' and without '--fields'.")
 
     def show(self, events: Iterator[Event], *, at_once: bool) -> None:
-        """Print events as they come.
+        """Print events as they arrive.
 
         Args:
-            events: which.
+            events: the events.
             at_once: as of `Output.show_each`.
         """
         counted = self._counted(events)
@@ -376,7 +378,7 @@ class EventPrinter:
 def _summary(
     reader: StreamReader | GroupReader, printer: EventPrinter, group: str | None, position: Mapping[int, int]
 ) -> Shown:
-    """How a read went; the position is a cut as `--from` takes it."""
+    """The result of a read; the position is a cut in the form of `--from`."""
     data: dict[str, Any] = {
         "events": printer.events,
         "payload_bytes": printer.payload_bytes,
@@ -385,8 +387,8 @@ def _summary(
     }
     what = f"{count_text(printer.events, 'event')}, {size_text(printer.payload_bytes)}"
     if group is None:
-        return Shown(data, (f"{what}; goes on at {cut_text(position)}",))
-    return Shown({**data, "group": group}, (f"{what}; group {group} goes on at {cut_text(position)}",))
+        return Shown(data, (f"{what}; the next read starts at {cut_text(position)}",))
+    return Shown({**data, "group": group}, (f"{what}; group {group} continues at {cut_text(position)}",))
 
 
 def stream_read_options(command: Command) -> Command:
@@ -398,14 +400,18 @@ def stream_read_options(command: Command) -> Command:
         "start",
         metavar="PLACE",
         callback=read_by(parse_place),
-        help="Where to begin; else its head.",
+        help="Where to begin; by default the stream's head.",
     )
     @click.option(
-        "--to", "stop", metavar="PLACE", callback=read_by(parse_place), help="Where to end; else its end now."
+        "--to",
+        "stop",
+        metavar="PLACE",
+        callback=read_by(parse_place),
+        help="Where to end; by default the stream's present end.",
     )
     @click.option("--group", callback=read_by(parse_name), help="Read as one reader of this group.")
     @click.option(
-        "--reader", "name", callback=read_by(parse_name), help="The reader's name in its group; drawn by default."
+        "--reader", "name", callback=read_by(parse_name), help="The reader's name in its group; random by default."
     )
     @click.option("--order", type=click.Choice(ORDERS), default="time", show_default=True, help="Across segments.")
     @click.option(
@@ -415,7 +421,7 @@ def stream_read_options(command: Command) -> Command:
         metavar="SECONDS",
         help="How long to hold events back for one request of a segment that may have older ones; 10 by default.",
     )
-    @click.option("--follow", is_flag=True, help="Wait for more at the end; not with --to.")
+    @click.option("--follow", is_flag=True, help="Wait for more events at the end; not with --to.")
     @click.option(
         "--limit",
         "--events",
@@ -424,7 +430,7 @@ def stream_read_options(command: Command) -> Command:
         default=0,
         help="The maximum number; 0 for all.",
     )
-    @click.option("--skip-truncated", is_flag=True, help="Go on at the head if the stream begins behind --from.")
+    @click.option("--skip-truncated", is_flag=True, help="Continue at the head if the stream begins after --from.")
     @functools.wraps(command)
     def wrapped(*args: Any, **others: Any) -> Any:
         wanted = StreamRead(**{each.name: others.pop(each.name) for each in fields(StreamRead)})
@@ -435,13 +441,13 @@ def stream_read_options(command: Command) -> Command:
 
 
 def parse_fields(text: str) -> tuple[str, ...]:
-    """What stands before each payload.
+    """The fields before each payload.
 
     >>> parse_fields("time,offset"), parse_fields("all")
     (('time', 'offset'), ('time', 'segment', 'offset', 'size'))
 
     Raises:
-        ValueError: another word.
+        ValueError: an unknown field.
     """
     names = FIELDS if text == "all" else tuple(text.split(","))
     if unknown := set(names) - {*FIELDS}:
@@ -461,7 +467,7 @@ def parse_fields(text: str) -> tuple[str, ...]:
     "names",
     metavar="NAMES",
     callback=read_by(parse_fields),
-    help=f"What stands before each event: all, or some of {', '.join(FIELDS)}.",
+    help=f"Fields before each event: all, or some of {', '.join(FIELDS)}.",
 )
 @slow_log_option
 @click.option(
@@ -469,7 +475,7 @@ def parse_fields(text: str) -> tuple[str, ...]:
     type=click.Choice([*PAYLOAD_FORMS.choices, RAW]),
     default="text",
     show_default=True,
-    help="How to print what they hold; raw for what was written, byte by byte.",
+    help="How to print payloads; raw prints the bytes that were written.",
 )
 @stream_reader_options
 @log_option
@@ -485,11 +491,11 @@ def read(
 ) -> None:
     """Print the events of a stream, one a line (JSON lines with --output json), in the order of time.
 
-    A PLACE is a cut, as a JSON file or as offsets such as '0@0=120 1@0=7'; a moment, such as '1h ago', from which on
-    events arrived; head, or tail. Where the next read goes on stands on stderr, as --from takes it.
+    A PLACE is a cut, as a JSON file or as offsets such as '0@0=120 1@0=7'; a time of arrival, such as '1h ago'; head,
+    or tail. On stderr the command prints where the next read starts, in the form of --from.
 
-    With --group, as one reader of a group, which is made if there is none and then begins at --from; what was printed
-    counts as read when the command ends.
+    With --group it reads as one reader of a group. A group that does not exist is created, and begins at --from. The
+    printed events count as read when the command ends.
     """
     shown = (FIELDS if payload == "none" else ()) if names is None else names
     events.run(stream, reader, EventPrinter(output, payload, shown), slow_log)

@@ -1,4 +1,4 @@
-"""`accel stream epochs`, `history`, `segments` and `successors`: what a stream looked like, and looks like now."""
+"""`accel stream epochs`, `history`, `segments` and `successors`: what a stream consisted of, and consists of now."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ EPOCHS_SHOWN = 20
     "accel stream epochs --store s3://bucket --scope shop --stream orders --from 0 --to 9 --output json",
 )
 @click.option(
-    "--from", "first", type=click.IntRange(min=0), help=f"The first; --to less {EPOCHS_SHOWN - 1} by default."
+    "--from", "first", type=click.IntRange(min=0), help=f"The first epoch; {EPOCHS_SHOWN - 1} before --to by default."
 )
-@click.option("--to", "last", type=click.IntRange(min=0), help="The last; the current one by default.")
+@click.option("--to", "last", type=click.IntRange(min=0), help="The last epoch; the current one by default.")
 @stream_options
 def epochs(*, first: int | None, last: int | None, stream: StreamChoice, output: Output) -> None:
     """Show the epochs from one number to another, one a line, each with its segments."""
@@ -52,13 +52,13 @@ def epochs(*, first: int | None, last: int | None, stream: StreamChoice, output:
     "accel stream history --store s3://bucket --scope shop --stream orders --from '24h ago'",
     "accel stream history --store s3://bucket --scope shop --stream orders --to 2026-11-21T17:00:00Z",
 )
-@moment_option("--from", "Since when; the stream's beginning by default.", default="0", show_default=False)
-@moment_option("--to", "Until when; now by default.")
+@moment_option("--from", "The earliest time; the stream's beginning by default.", default="0", show_default=False)
+@moment_option("--to", "The latest time; now by default.")
 @stream_options
 def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> None:
     """Show the epochs from one time to another, one a line, with how many segments were split and merged.
 
-    The first is the one that it was at --from. Splits and merges of that one are not told.
+    The first is the epoch at --from, without its splits and merges.
     """
     low, high = bounds["from"] or 0, bounds["to"]
     if high is not None and low > high:
@@ -68,35 +68,35 @@ def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> No
 
 
 @command(
-    "Show the segments of now, or of a time.",
+    "Show the segments of the present, or of another time.",
     "accel stream segments --store s3://bucket --scope shop --stream orders",
     "accel stream segments --store s3://bucket --scope shop --stream orders --at '24h ago'",
 )
-@moment_option("--at", "When; without it, those that take writes now.")
+@moment_option("--at", "A time; without it, the segments that accept writes now.")
 @stream_options
 def segments(*, at: int | None, stream: StreamChoice, output: Output) -> None:
     """Show a stream's segments and their keys.
 
-    With --at: those of that time as far as they are still there, each with the offset that it begins with. Where one
-    was deleted, those are given that the stream begins with now.
+    With --at: the segments of that time that still exist, each with its first offset. If one of them was deleted, the
+    command shows the segments at the head of the stream instead.
     """
     opened = stream.open()
     output.show(_active(opened) if at is None else _segments_at(opened, at))
 
 
 @command(
-    "Show which segments follow one.",
+    "Show the successors of a segment.",
     "accel stream successors --store s3://bucket --scope shop --stream orders --segment 1@0",
 )
 @click.option(
     "--segment", metavar="N@E", required=True, callback=read_by(parse_segment), help="The segment, such as 3@1."
 )
-@click.option("--before", is_flag=True, help="Those that it follows instead.")
+@click.option("--before", is_flag=True, help="Show its predecessors instead.")
 @stream_options
 def successors(*, segment: int, before: bool, stream: StreamChoice, output: Output) -> None:
-    """Show the segments that follow one, each with all segments that it follows; none of an active one.
+    """Show the successors of a segment, each with all its predecessors; an active segment has none.
 
-    With --before: the segments that it follows, each with all that follow it.
+    With --before: its predecessors, each with all their successors.
     """
     opened = stream.open()
     neighbours = opened.epochs.predecessors(segment) if before else opened.epochs.successors(segment)

@@ -1,15 +1,15 @@
-"""How moments, segments, key ranges and cuts of a history are written and read by people.
+"""The text forms of moments, segments, key ranges and cuts of a history.
 
     | what      | written                                                                                    |
     |-----------|--------------------------------------------------------------------------------------------|
-    | moment    | milliseconds since 1970, 2026-11-21T17:00:00Z, 2026-11-21, or an age such as "24h ago"      |
+    | moment    | milliseconds since 1970, 2026-11-21T17:00:00Z, 2026-11-21, or an age such as "24h ago"     |
     | segment   | 3@1: number 3, created in epoch 1                                                          |
     | number    | 3@1=120: an offset or a size of a segment                                                  |
-    | key range | 0.0:0.5: from a key up to, but not including, another one                                  |
+    | key range | 0.0:0.5: from the first key up to, but not including, the second                           |
     | cut       | a file with {"3@1": 120, "4@2": -1}, or {"cut": ...} around it, as `cuts show` prints it   |
-    | place     | a cut; as pairs, too: 3@1=120 4@2=-1; a moment; head; or tail                              |
+    | place     | a cut, also as pairs: 3@1=120 4@2=-1; a moment; head; or tail                              |
 
-Functions that read raise ValueError with a text for the user.
+Functions that parse raise ValueError with a text for the user.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 MOMENT_MS_MAX: Final = TIME_MS_END - 1
-"""The last millisecond that a history takes, in the year 5138."""
+"""The last millisecond that a history accepts, in the year 5138."""
 
 OFFSET_MAX: Final = 2**63 - 1
 
@@ -77,7 +77,7 @@ def moment_ms_text(milliseconds: int) -> str:
 
 
 def parse_number(text: str) -> tuple[int, int]:
-    """A segment and a number of it.
+    """A segment and a number that belongs to it.
 
     >>> parse_number("3@0=-1")
     (3, -1)
@@ -94,7 +94,7 @@ def parse_number(text: str) -> tuple[int, int]:
 
 
 def parse_range(text: str) -> tuple[float, float]:
-    """A key range; whether its bounds fit is for a scale to say.
+    """A key range; a scale checks whether its bounds fit.
 
     >>> parse_range("0.25:0.5")
     (0.25, 0.5)
@@ -115,7 +115,7 @@ def read_cut(text: str) -> dict[int, int]:
     """A cut from a file; ``text`` is its path.
 
     Raises:
-        ValueError: it cannot be read, or is no cut.
+        ValueError: it cannot be read, or is not a cut.
     """
     try:
         content = json.loads(Path(text).read_bytes())
@@ -133,7 +133,7 @@ TAIL: Final = "tail"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where somebody wants to stand in a stream.
+    """A place in a stream that the user named.
 
     Args:
         at: a cut, by segment id; milliseconds since 1970; `HEAD` or `TAIL`.
@@ -143,15 +143,15 @@ class Place:
 
     @property
     def needs_data(self) -> bool:
-        """Whether events are read to find it."""
+        """Whether events are read to find the place."""
         return isinstance(self.at, int) or self.at == TAIL
 
     def cut(self, stream: Stream, source: SegmentSource | None = None) -> dict[int, int]:
-        """The cut that it is now.
+        """The cut that is at this place now.
 
         Args:
-            stream: which.
-            source: reads it, where `needs_data`.
+            stream: the stream.
+            source: reads its events, if `needs_data`.
 
         Raises:
             AccelError: something could not be read.
@@ -172,7 +172,7 @@ def parse_place(text: str) -> Place:
     (Place(at='tail'), Place(at={0: 120, 1: 7}), Place(at=60000))
 
     Raises:
-        ValueError: none.
+        ValueError: the text is none of these.
     """
     if text in {HEAD, TAIL}:
         return Place(text)
@@ -208,17 +208,17 @@ def parse_cut(text: str) -> dict[int, int]:
 def _is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
-    except OSError:  # longer than a name can be
+    except OSError:  # longer than a file name can be
         return False
 
 
 def numbers_by_segment(numbers: Mapping[int, int]) -> dict[str, int]:
-    """A cut, or sizes, as machines get them and `read_cut` reads them."""
+    """A cut, or sizes, in the form for machines that `read_cut` reads."""
     return {segment_text(segment_id): value for segment_id, value in numbers.items()}
 
 
 def cut_text(cut: Mapping[int, int]) -> str:
-    """A cut as people read it.
+    """A cut in the form for people.
 
     >>> cut_text({3: 120, 4: -1})
     '3@0=120 4@0=-1'
@@ -248,7 +248,7 @@ SHOWN_SEGMENTS_MAX: Final = 8
 
 
 def segment_data(segment: SegmentRecord) -> dict[str, Any]:
-    """A segment for machines."""
+    """A segment in the form for machines."""
     return {
         "segment": str(segment),
         "id": segment.id,
@@ -273,6 +273,6 @@ CREATED: Final[Column[SegmentRecord]] = word("created", lambda segment: moment_m
 
 
 def segments_text(segments: Iterable[SegmentRecord], count: int) -> str:
-    """The first few segments of a number of them, and their keys."""
+    """The first few of the given segments, and their keys."""
     shown = ", ".join(f"{segment} {keys_text(segment)}" for segment in islice(segments, SHOWN_SEGMENTS_MAX))
     return f"{shown}, and {count - SHOWN_SEGMENTS_MAX} more" if count > SHOWN_SEGMENTS_MAX else shown

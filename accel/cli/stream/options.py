@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 data_elsewhere_option = option(
     "--data-elsewhere",
     is_flag=True,
-    help="You hold the segments' data, not in this bucket's catalog, and do with them what the command says.",
+    help="You hold the segments' data, outside this bucket's catalog, and change them as the command requires.",
 )
 
 Callback: TypeAlias = Callable[[click.Context, click.Parameter, Any], Any]
 
 
 def read_by(parse: Callable[[str], Any]) -> Callback:
-    """A callback that reads an option's text, or each of several; ValueError is the user's message."""
+    """A callback that parses an option's text, or each of several; a ValueError is the message for the user."""
 
     def read(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
         try:
@@ -50,7 +50,7 @@ def read_by(parse: Callable[[str], Any]) -> Callback:
 
 
 def parse_name(text: str) -> str:
-    """Any text but the empty one, which no name can be.
+    """Any text except an empty one.
 
     Raises:
         ValueError: it is empty.
@@ -62,11 +62,11 @@ def parse_name(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ScopeChoice:
-    """Which scope the user means.
+    """The scope that the user named.
 
     Args:
-        store: where it lies.
-        name: the scope's; None where a command can do without.
+        store: the store of the scope.
+        name: the scope's name; None if the command does not need one.
     """
 
     store: StoreChoice
@@ -76,10 +76,10 @@ class ScopeChoice:
         """The streams of the store.
 
         Args:
-            sizes: how far segments reach, by id; those that are missing count 0. None = the user does not hold the
-                segments, and what needs a host is refused.
+            sizes: sizes of segments by id; a missing one counts as 0. None = the user does not hold the segments, and
+                operations that need a host are refused.
         """
-        from accel.history.store import GivenSizes, StreamStore  # noqa: PLC0415 - only for who needs it
+        from accel.history.store import GivenSizes, StreamStore  # noqa: PLC0415 - only some commands need it
 
         return StreamStore.open(self.store.open(), host=None if sizes is None else GivenSizes(sizes))
 
@@ -97,7 +97,7 @@ class ScopeChoice:
 
 @dataclass(frozen=True, slots=True)
 class StreamChoice:
-    """Which stream the user means.
+    """The stream that the user named.
 
     Args:
         scope: its scope.
@@ -111,10 +111,10 @@ class StreamChoice:
         return f"{self.scope.scope}/{self.name}"
 
     def open(self, sizes: Mapping[int, int] | None = None) -> Stream:
-        """The stream; sizes as `ScopeChoice.open` takes them.
+        """The stream; ``sizes`` as in `ScopeChoice.open`.
 
         Raises:
-            NotInHistory: there is none, or its creation was cut short.
+            NotInHistory: it does not exist, or was not completely created.
         """
         return self.scope.open(sizes).stream(self.scope.scope, self.name)
 

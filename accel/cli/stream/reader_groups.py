@@ -1,4 +1,4 @@
-"""`accel stream group`: make groups of readers, look at them, move them elsewhere, and delete them."""
+"""`accel stream group`: create groups of readers, show them, move them to another position, and delete them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def create(*, group: str, start: Place | None, stream: StreamChoice, reader: Rea
     what = "created" if is_new else "was there"
     output.show(
         said(
-            f"group {group} of {stream} {what}: it goes on at {cut_text(position)}",
+            f"group {group} of {stream} {what}: it continues at {cut_text(position)}",
             group=group,
             created=is_new,
             position=numbers_by_segment(position),
@@ -91,17 +91,17 @@ def create(*, group: str, start: Place | None, stream: StreamChoice, reader: Rea
 
 
 @command(
-    "Show where a group is, and who reads.",
+    "Show the position of a group, and its readers.",
     "accel stream group show --store s3://bucket --scope shop --stream orders --group billing --behind",
     group=groups_group,
 )
-@click.option("--behind", is_flag=True, help="Also how much lies between the group and the tail; reads some events.")
+@click.option("--behind", is_flag=True, help="Also show the distance to the tail; reads some events.")
 @group_option
 @stream_reader_options
 def show(*, group: str, behind: bool, stream: StreamChoice, reader: ReaderChoice, output: Output) -> None:
-    """Show the segments that a group reads and how far it is, and its readers: shares, lag and leases.
+    """Show the segments that a group reads, its position, and its readers: shares, lag and leases.
 
-    A reader that is silent for longer than its lease is taken for dead by the others. Its lag is what it told last.
+    Other readers take over from a reader that is silent for longer than its lease. Its lag is its last report.
     """
     opened = stream.open()
     state = _existing(opened, group).state()
@@ -114,21 +114,21 @@ def show(*, group: str, behind: bool, stream: StreamChoice, reader: ReaderChoice
 
 
 @command(
-    "Let a group go on elsewhere; a dry run without --yes.",
+    "Move a group to another position; a dry run without --yes.",
     "accel stream group reset --store s3://bucket --scope shop --stream orders --group billing --to '1h ago' --yes",
     group=groups_group,
 )
-@click.option("--to", "place", metavar="PLACE", required=True, callback=read_by(parse_place), help="Where it goes on.")
-@click.option("--evict", is_flag=True, help="Send away the readers that are in the group; they join again.")
+@click.option("--to", "place", metavar="PLACE", required=True, callback=read_by(parse_place), help="The new position.")
+@click.option("--evict", is_flag=True, help="Remove the readers from the group; they join again.")
 @yes_option("Move it; without it nothing is changed.")
 @group_option
 @stream_reader_options
 def reset(
     *, group: str, place: Place, evict: bool, yes: bool, stream: StreamChoice, reader: ReaderChoice, output: Output
 ) -> None:
-    """Let a group go on at another place, before or behind where it is.
+    """Move a group to another position, before or after its present one.
 
-    A PLACE is as for `create`. While readers are in the group that is refused, unless --evict sends them away.
+    A PLACE is as for `create`. The command is refused while the group has readers, unless --evict removes them.
     """
     opened = stream.open()
     found = _existing(opened, group)
@@ -150,9 +150,9 @@ def reset(
 @group_option
 @stream_options
 def offline(*, group: str, name: str, stream: StreamChoice, output: Output) -> None:
-    """Let others read the segments of a reader at once, from where it told last; else its lease has to run out.
+    """Give the segments of a reader to the others at once, from its last reported position, before its lease expires.
 
-    One that lives learns so from its next call, and joins again.
+    A reader that is still running finds out with its next call, and joins again.
     """
     found = _existing(stream.open(), group)
     was_there = name in [each.name for each in found.state().readers]
@@ -170,7 +170,7 @@ def offline(*, group: str, name: str, stream: StreamChoice, output: Output) -> N
 @group_option
 @stream_options
 def delete(*, yes: bool, group: str, stream: StreamChoice, output: Output) -> None:
-    """Delete a group, and what it knows of its position; one that is not there counts as deleted."""
+    """Delete a group and its position; a missing group counts as deleted."""
     from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
 
     opened = stream.open()
@@ -188,10 +188,10 @@ def delete(*, yes: bool, group: str, stream: StreamChoice, output: Output) -> No
 
 
 def _existing(stream: Stream, name: str) -> ReaderGroup:
-    """A group that is there: a wrong name makes none.
+    """An existing group; does not create one.
 
     Raises:
-        NotInHistory: it is not.
+        NotInHistory: it does not exist.
     """
     from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
 
@@ -243,7 +243,7 @@ def _shown_state(group: str, state: GroupState, left: int | None, unit: str) -> 
     sentence += "" if left is None else f", {left} {unit} behind the tail"
     tables = (table_of(state.segments, *SEGMENT_COLUMNS, *segment_columns), "")
     table = (table_of(readers, *reader_columns), "") if readers else ()
-    position = f"goes on at {cut_text(state.position())}"
+    position = f"continues at {cut_text(state.position())}"
     return Shown(data, (*tables, *table, sentence, position))
 
 

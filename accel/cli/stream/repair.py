@@ -1,4 +1,4 @@
-"""`accel stream repair`: find damaged records of a stream, and rebuild those that follow from others."""
+"""`accel stream repair`: find damaged records of a stream, and rebuild those that can be derived from others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from accel.history.store.repair_epochs import RepairOutcome
 
 SHOWN_FINDINGS_MAX: Final = 50
-"""Findings in the text; JSON has all of them."""
+"""Limit of findings in the text; JSON has all of them."""
 
 EXIT_FAILED: Final = 1
 
@@ -29,10 +29,10 @@ EXIT_FAILED: Final = 1
 @size_options
 @stream_options
 def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Output) -> None:
-    """Find records that cannot be read, are missing, or contradict others, and rebuild those that follow from others.
+    """Find records that cannot be read, are missing, or contradict others, and rebuild those derivable from others.
 
-    It may run at any time, beside those who work, and reads all records of the stream. It names what cannot be rebuilt,
-    with what is known of it, and then ends with 1. A lost shard of sealed sizes is rebuilt from --size.
+    It may run at any time, beside other processes, and reads all records of the stream. It reports each record that
+    cannot be rebuilt, and then exits with 1. A lost shard of sealed sizes is rebuilt from --size.
     """
     store = stream.scope.open()
     done = store.repair_stream(stream.scope.scope, stream.name, apply=yes, sizes=sizes)
@@ -40,8 +40,8 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
 
 
 def show_repair(done: Repair, what: str, output: Output) -> None:
-    """Print what a repair found and did, and end the command with the code that says how it went."""
-    from accel.history.store.repair_epochs import RepairOutcome  # noqa: PLC0415 - only for who needs it
+    """Print the findings and results of a repair, and exit with the code for its result."""
+    from accel.history.store.repair_epochs import RepairOutcome  # noqa: PLC0415 - only some commands need it
 
     data = {
         "stream": done.stream,
@@ -65,7 +65,7 @@ def show_repair(done: Repair, what: str, output: Output) -> None:
 
 
 def _lines(done: Repair, what: str, counts: Mapping[RepairOutcome, int]) -> Iterator[str]:
-    """Three lines for each finding, and a sentence."""
+    """Three lines for each finding, and a summary line."""
     for finding in done.findings[:SHOWN_FINDINGS_MAX]:
         yield f"{finding.key}: {finding.outcome.value}"
         yield f"  found: {finding.problem}"

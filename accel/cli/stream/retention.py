@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from accel.history.store.retention_workflow import StreamRetention
 
 SHOWN_STREAMS_MAX: Final = 50
-"""Streams in the text; JSON has all of them."""
+"""Limit of streams in the text; JSON has all of them."""
 
 EXIT_FAILED: Final = 1
 
@@ -39,15 +39,15 @@ def shown_retention(
     cost: Mapping[str, int | float] | None = None,
     cost_text: str = "",
 ) -> Shown:
-    """What became of streams; those to which nothing happened are only counted in the text.
+    """The result for each stream; unchanged streams are only counted in the text.
 
     Args:
-        streams: in the order in which they were looked at.
-        is_dry_run: whether this is what would become of them.
-        cost: what it took, for machines.
-        cost_text: the same for people; empty = nothing is said of it.
+        streams: in the order in which they were processed.
+        is_dry_run: whether nothing was written.
+        cost: the cost, for machines.
+        cost_text: the cost for people; empty = none is printed.
     """
-    from accel.history.store.retention_workflow import totals  # noqa: PLC0415 - only for who needs it
+    from accel.history.store.retention_workflow import totals  # noqa: PLC0415 - only some commands need it
 
     counts = totals(streams)
     data = {"dry_run": is_dry_run, "streams": list(map(_data, streams)), "totals": counts, **(cost or {})}
@@ -66,7 +66,7 @@ def exit_code(streams: Sequence[StreamRetention]) -> int:
 
 
 def _lines(streams: Sequence[StreamRetention], sentence: str, *, is_dry_run: bool) -> Iterator[Rendered]:
-    """A table, what is wrong, and a sentence."""
+    """A table, the failures, and a summary line."""
 
     def outcome(stream: StreamRetention) -> str:
         would_be = "would be " if is_dry_run and not stream.error else ""
@@ -95,14 +95,14 @@ def retention_group() -> None:
 
 
 @command(
-    "Record a cut, and truncate to what shall be kept; a dry run without --yes.",
+    "Record a cut, and truncate by policy; a dry run without --yes.",
     "accel stream retention run --store s3://bucket --scope shop",
     "accel stream retention run --store s3://bucket --scope shop --stream orders --size 2@1=5000 --yes",
     group=retention_group,
 )
 @yes_option()
-@option("--stream", callback=read_by(parse_name), help="The stream; all of the scope without it.")
-@moment_option("--time", "When; now by default.")
+@option("--stream", callback=read_by(parse_name), help="The stream; without it, all streams of the scope.")
+@moment_option("--time", "Time of the cut; now by default.")
 @size_options
 @cut_options("--read-by-all", "--read-at", "read_by_all", "The cut up to which all readers have read", required=False)
 @scope_options
@@ -119,14 +119,14 @@ def run(
     scope: ScopeChoice,
     output: Output,
 ) -> None:
-    """Record a cut at the end of one stream, or of all in a scope, and truncate each as its policy asks for.
+    """Record a cut at the end of one stream, or of all streams in a scope, and truncate each by its policy.
 
     Without --yes it writes nothing, and shows what would be recorded and truncated, in the same form.
-    Streams without a policy, and sealed ones, are left alone; in a whole scope also those that another workflow has.
-    A stream that fails does not hold up the others; the command then ends with 1.
+    Streams without a policy, and sealed ones, are skipped; with a whole scope also those in another workflow.
+    A stream that fails does not stop the others; the command then exits with 1.
 
-    How far segments reach is for those to say who hold them, as with --size. With --data-elsewhere segments that are
-    not named count as empty until they are sealed, so that streams are truncated by whole segments.
+    The sizes of segments come from the process that holds them, or from --size. With --data-elsewhere, an unsealed
+    segment without --size counts as empty, so that streams are truncated by whole segments.
     """
     if stream is None and (sizes or read_by_all):
         raise click.UsageError("Expected --stream with --size and --read-by-all: segments of which stream?")
@@ -136,7 +136,7 @@ def run(
     if stream is None:
         streams = store.run_retention(scope.scope, time, is_dry_run=not yes)
     else:
-        from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only for who needs it
+        from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only some commands need it
 
         workflow = store.stream(scope.scope, stream).retention
         act = workflow.retain if yes else workflow.plan

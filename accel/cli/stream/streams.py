@@ -34,13 +34,13 @@ LIMIT = limit_option(1000, "The maximum number; 0 for all.")
 
 @click.group("scope", cls=CommandGroup)
 def scope_group() -> None:
-    """Make, list and delete scopes, which hold streams."""
+    """Create, list and delete scopes, which hold streams."""
 
 
-@command("Make a scope.", "accel scope create --store s3://bucket --scope shop", name="create", group=scope_group)
+@command("Create a scope.", "accel scope create --store s3://bucket --scope shop", name="create", group=scope_group)
 @scope_options
 def create_scope(*, scope: ScopeChoice, output: Output) -> None:
-    """Make a scope; one that is there stays as it is."""
+    """Create a scope; an existing one is not changed."""
     is_new = scope.open().create_scope(scope.scope)
     output.show(said(f"scope {scope.scope} {'created' if is_new else 'was there'}", scope=scope.scope, created=is_new))
 
@@ -62,7 +62,7 @@ def list_scopes(*, limit: int, store: StoreChoice, output: Output) -> None:
 @yes_option("Delete; without it nothing is changed.")
 @scope_options
 def delete_scope(*, yes: bool, scope: ScopeChoice, output: Output) -> None:
-    """Delete a scope without streams; one that is not there counts as deleted."""
+    """Delete a scope without streams; a missing scope counts as deleted."""
     store, name = scope.open(), scope.scope
     if yes:
         store.delete_scope(name)
@@ -79,24 +79,28 @@ def delete_scope(*, yes: bool, scope: ScopeChoice, output: Output) -> None:
 
 
 def configuration_options(command: Command) -> Command:
-    """Options for what the owner of a stream wants; `_configuration` reads them."""
+    """Options of a stream's configuration; `_configuration` reads them."""
     for decorate in (
-        click.option("--tag", "tags", multiple=True, help="A word to find it by; may be repeated."),
+        click.option("--tag", "tags", multiple=True, help="A word to find the stream by; may be repeated."),
         click.option(
             "--unit",
             type=click.Choice([unit.value for unit in OffsetUnit]),
             default=OffsetUnit.RECORDS.value,
             show_default=True,
-            help="What offsets and sizes count; never changes afterwards.",
+            help="The unit of offsets and sizes; it never changes.",
         ),
-        click.option("--keep-size-max", type=int, metavar="SIZE", help="Keep no more than that, with --keep-size."),
-        click.option("--keep-size", type=int, metavar="SIZE", help="Keep at least so much, in the offset unit."),
-        click.option("--keep-max", type=TIME, metavar="TIME", help="Keep no more than that, with --keep."),
-        click.option("--keep", type=TIME, metavar="TIME", help="Keep at least that much time, such as 7d."),
-        click.option("--scale-factor", type=int, metavar="N", help="Into how many a hot one is split; 2 by default."),
-        click.option("--scale-kilobytes", type=int, metavar="RATE", help="Kilobytes a second that a segment may have."),
-        click.option("--scale-events", type=int, metavar="RATE", help="Events a second that a segment may have."),
-        click.option("--min-segments", type=int, default=1, show_default=True, help="It never has fewer."),
+        click.option("--keep-size-max", type=int, metavar="SIZE", help="Keep no more than this, with --keep-size."),
+        click.option("--keep-size", type=int, metavar="SIZE", help="Keep at least this size, in the offset unit."),
+        click.option("--keep-max", type=TIME, metavar="TIME", help="Keep no more than this, with --keep."),
+        click.option("--keep", type=TIME, metavar="TIME", help="Keep at least this much time, such as 7d."),
+        click.option(
+            "--scale-factor", type=int, metavar="N", help="Number of parts that a hot segment is split into; default 2."
+        ),
+        click.option(
+            "--scale-kilobytes", type=int, metavar="RATE", help="Target rate of a segment, in kilobytes a second."
+        ),
+        click.option("--scale-events", type=int, metavar="RATE", help="Target rate of a segment, in events a second."),
+        click.option("--min-segments", type=int, default=1, show_default=True, help="Minimum number of segments."),
     ):
         command = decorate(command)
     return command
@@ -108,13 +112,15 @@ def configuration_options(command: Command) -> Command:
     "accel stream create --store s3://bucket --scope shop --stream clicks --keep 7d --tag web",
 )
 @configuration_options
-@click.option("--segments", type=click.IntRange(1, SEGMENTS_MAX), help="How many at first; --min-segments by default.")
-@moment_option("--time", "When it is created; now by default.")
+@click.option(
+    "--segments", type=click.IntRange(1, SEGMENTS_MAX), help="Number of segments at first; --min-segments by default."
+)
+@moment_option("--time", "Time of its creation; now by default.")
 @stream_options
 def create(*, segments: int | None, time: int | None, stream: StreamChoice, output: Output, **wanted: Any) -> None:
-    """Make a stream, or finish one whose creation was cut short; one that is there stays as it is.
+    """Create a stream, or finish one that was not completely created; an existing stream is not changed.
 
-    One that is there with another configuration than the options say is refused; without any, it may have any.
+    If options are given, an existing stream with another configuration is refused.
     """
     asked = _configuration(wanted) if _given(wanted) else None
     store = stream.scope.open()
@@ -129,19 +135,19 @@ def create(*, segments: int | None, time: int | None, stream: StreamChoice, outp
 
 
 @command(
-    "Change what the owner of a stream wants.",
+    "Change the configuration of a stream.",
     "accel stream configure --store s3://bucket --scope shop --stream orders --min-segments 4 --keep 7d",
 )
 @configuration_options
-@click.option("--no-tags", is_flag=True, help="It has no tags any more.")
-@click.option("--no-retention", is_flag=True, help="Everything is kept from now on.")
-@click.option("--no-scaling", is_flag=True, help="Load changes its segments no more; scales by hand do.")
+@click.option("--no-tags", is_flag=True, help="Remove all tags.")
+@click.option("--no-retention", is_flag=True, help="Remove the retention policy: all data are kept.")
+@click.option("--no-scaling", is_flag=True, help="Remove the scaling policy; manual scales still work.")
 @stream_options
 def configure(*, stream: StreamChoice, output: Output, **wanted: Any) -> None:
-    """Change what the owner of a stream wants, and show it before and after; what no option names stays as it is.
+    """Change the configuration of a stream, and show it before and after; fields without an option are not changed.
 
-    Scaling is named by any of --scale-events, --scale-kilobytes and --scale-factor, retention by any of --keep...; both
-    are replaced as a whole, and turned off by --no-scaling and --no-retention. The offset unit never changes.
+    --scale-events, --scale-kilobytes and --scale-factor replace the scaling policy as a whole, and --keep... the
+    retention policy; --no-scaling and --no-retention remove them. The offset unit never changes.
     """
     off = {field: wanted.pop(f"no_{field}") for field in ("scaling", "retention", "tags")}
     given, asked = _given(wanted), _configuration(wanted)
@@ -167,7 +173,7 @@ def _shown_change(stream: Stream, before: StreamConfiguration) -> Shown:
 
 
 def _given(wanted: dict[str, Any]) -> set[str]:
-    """The options that somebody named, whatever their values."""
+    """The options that were given, whatever their values."""
     context = click.get_current_context()
     return {name for name in wanted if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
 
@@ -190,17 +196,17 @@ def list_streams(*, limit: int, scope: ScopeChoice, output: Output) -> None:
 
 
 @command(
-    "Show what a stream is and where it stands.",
+    "Show the configuration and state of a stream.",
     "accel stream describe --store s3://bucket --scope shop --stream orders",
 )
 @stream_options
 def describe(*, stream: StreamChoice, output: Output) -> None:
-    """Show a stream's state, configuration, current epoch, and where it begins."""
+    """Show a stream's state, configuration, current epoch, and head."""
     output.show(described(stream.open()))
 
 
 def described(stream: Stream) -> Shown:
-    """A stream as it stands."""
+    """A stream and its state."""
     current, truncation = stream.current_epoch(), stream.truncation()
     wanted, created_ms, state, head = stream.configuration(), stream.creation_time_ms(), stream.state(), stream.head()
     data = {

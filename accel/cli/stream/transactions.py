@@ -1,4 +1,4 @@
-"""`accel txn`: begin transactions of a stream, look at them, end them."""
+"""`accel txn`: begin, show and end transactions of a stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from accel.history.store import Stream
 
 COMMITS_MAX = 1000
-"""Commits until a transaction's turn comes: each takes a thousand of those before it."""
+"""Limit of commits to reach a transaction: each commits up to a thousand earlier ones."""
 
 
 _COLUMNS: Final[tuple[Column[tuple[UUID, ActiveTransaction]], ...]] = (
@@ -39,16 +39,16 @@ def id_option(command: Command) -> Command:
 
 def decide_option(command: Command) -> Command:
     """`--decide-only` -> ``decide_only``."""
-    text = "Leave it to the process that holds the segments."
+    text = "Leave the data to the process that holds the segments."
     return click.option("--decide-only", is_flag=True, help=text)(command)
 
 
 @click.group("txn", cls=CommandGroup)
 def transaction_group() -> None:
-    """Begin transactions of a stream, look at them, end them.
+    """Begin, show and end transactions of a stream.
 
-    Their data are held by a broker, or by a program with a SegmentHost of its own, which merges and deletes them: these
-    commands only decide how a transaction ends.
+    A broker, or a program with its own SegmentHost, holds their data, and merges or deletes them: these commands only
+    decide how a transaction ends.
     """
 
 
@@ -57,7 +57,7 @@ def transaction_group() -> None:
     "accel txn create --store s3://bucket --scope shop --stream orders --lease 10m",
     group=transaction_group,
 )
-@click.option("--lease", type=TIME, metavar="TIME", help="How long it lives; a minute by default.")
+@click.option("--lease", type=TIME, metavar="TIME", help="Lifetime of the transaction; a minute by default.")
 @click.option("--writer", metavar="NAME", help="Who writes it.")
 @stream_options
 def create(*, lease: float | None, writer: str | None, stream: StreamChoice, output: Output) -> None:
@@ -82,14 +82,14 @@ def list_transactions(*, stream: StreamChoice, output: Output) -> None:
 
 
 @command(
-    "Show where a transaction stands.",
+    "Show the state of a transaction.",
     "accel txn status --store s3://bucket --scope shop --stream orders --id ID",
     group=transaction_group,
 )
 @id_option
 @stream_options
 def status(*, transaction_id: UUID, stream: StreamChoice, output: Output) -> None:
-    """Show where a transaction stands; UNKNOWN if nobody knows it any more."""
+    """Show the state of a transaction; UNKNOWN if no record of it exists any more."""
     output.show(_status(transaction_id, stream.open().transactions.status(transaction_id)))
 
 
@@ -105,10 +105,10 @@ def status(*, transaction_id: UUID, stream: StreamChoice, output: Output) -> Non
 def commit(
     *, transaction_id: UUID, decide_only: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
 ) -> None:
-    """Commit a transaction, after those that were to be committed before it.
+    """Commit a transaction, after all that were to be committed before it.
 
-    It is decided; the process that holds the segments carries it out. With --size or --data-elsewhere it is committed
-    at once.
+    The decision is recorded; the process that holds the segments carries it out. With --size or --data-elsewhere the
+    transaction is committed at once.
     """
     opened = stream.open(sizes)
     status = opened.transactions.seal(transaction_id, commit=True)
@@ -131,7 +131,8 @@ def abort(
 ) -> None:
     """Abort a transaction.
 
-    It is decided; the process that holds the segments deletes its data. With --data-elsewhere it has ended at once.
+    The decision is recorded; the process that holds the segments deletes the data. With --data-elsewhere it ends at
+    once.
     """
     opened = stream.open(sizes)
     if decide_only:

@@ -111,7 +111,7 @@ def test_both_hints_in_one_pass_and_then_nothing(shop: Shop) -> None:
     assert len(read_pack_root(shop.store, NAMESPACE, NODE).entries) == 6
     assert len(SnapshotReader(shop.store, NAMESPACE, lambda: 0.0).read_entries(NODE, 1)) == 6
     again = shop.run("build-hints", "--dry-run")
-    assert "nothing to do: the hints of all nodes speak of just the objects that are listed" in again.stdout
+    assert "nothing to do: the hints of all nodes cover exactly the listed objects" in again.stdout
     assert shop.json("build-hints")["report"]["requests"] == 4
 
 
@@ -153,7 +153,7 @@ def test_a_run_that_was_overtaken_ends_with_0_and_a_word(shop: Shop, monkeypatch
     monkeypatch.setattr(building, "write_filters", overtaken)
     result = shop.run("build-hints")
     assert result.exit_code == 0
-    assert "node 4: another run wrote a newer pack meanwhile, which counts" in result.stdout
+    assert "node 4: another run wrote a newer pack meanwhile; that one is used" in result.stdout
 
 
 @pytest.mark.parametrize("command", ["build-filters", "build-snapshot", "build-hints"])

@@ -451,7 +451,7 @@ def test_undo_shows_first_and_then_does_it(any_shop: Shop) -> None:
     with any_shop.open() as catalog:
         assert catalog.refresh().nodes[4].refs == tuple(any_shop.sources)
     again = any_shop.run("undo", *choice, "--yes")
-    assert "the list has just the objects of version" in again.stdout
+    assert "the list has exactly the objects of version" in again.stdout
     assert any_shop.run("verify").exit_code == 0
 
 
@@ -523,4 +523,4 @@ def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
     assert shop.json("sketch", "--node", "4", "--yes") == {"dry_run": False, **expected}
     assert shop.run("verify").exit_code == 0
     again = shop.run("sketch", "--node", "4", "--yes").stdout
-    assert again == "node 4: 2 objects opened, and all sketches are true: nothing to do\n"
+    assert again == "node 4: 2 objects opened, and all sketches are correct: nothing to do\n"

@@ -95,8 +95,8 @@ def test_what_the_controller_refuses_is_named_with_what_is_left(world: World, br
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ((), "it takes '--take-ids', and either '--commit' or '--swaps'"),
-        (("--take-ids", "a_broker:take_ids"), "it takes '--take-ids', and either"),
+        ((), "the command needs '--take-ids', and either '--commit' or '--swaps'"),
+        (("--take-ids", "a_broker:take_ids"), "the command needs '--take-ids', and either"),
         (("--take-ids", "no_such_module:f", "--commit", "a_broker:commit"), "expected MODULE:FUNCTION"),
         (("--take-ids", "a_broker:committed", "--commit", "a_broker:commit"), "expected a function, found list"),
     ],

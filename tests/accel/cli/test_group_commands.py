@@ -83,7 +83,7 @@ def test_reads_of_a_group_go_on_where_the_last_one_ended_and_nothing_comes_twice
     assert shop.read() == [EVENTS]
     assert shop.json("group", "show", "--group", "billing")["readers"] == []
     told = shop.run("read", "--group", "billing").stderr
-    assert f"group billing goes on at {' '.join(f'{each}={at}' for each, at in shop.position().items())}" in told
+    assert f"group billing continues at {' '.join(f'{each}={at}' for each, at in shop.position().items())}" in told
 
 
 def test_a_group_shows_who_reads_what_and_how_much_is_left(shop: Shop) -> None:

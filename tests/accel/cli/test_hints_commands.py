@@ -41,7 +41,7 @@ def test_what_is_missing_is_told_and_is_no_problem(shop: Shop) -> None:
     found = shown(shop, "--check")
     assert {kind: each["trouble"] for kind, each in found.items()} == {"packs": "missing", "snapshots": "missing"}
     assert [each["covered"] for each in found.values()] == [0, 0]
-    assert "they lack 12 of 12 objects" in text(shop)
+    assert "12 of 12 objects not covered" in text(shop)
 
 
 def test_age_size_and_coverage_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,8 +56,8 @@ def test_age_size_and_coverage_are_shown(shop: Shop, monkeypatch: pytest.MonkeyP
     parts = [each for each in shop.store.list("accel/hints/packs/") if not each.key.endswith("root")]
     assert pack["size_bytes"] == sum(each.size_bytes for each in parts)
     assert pack["check"] is None
-    assert "they lack 2 of 14 objects" in text(shop)
-    assert "all sound" in text(shop)
+    assert "2 of 14 objects not covered" in text(shop)
+    assert "all usable" in text(shop)
 
 
 class _Clock:
@@ -79,7 +79,7 @@ def test_a_check_reads_every_filter_with_pybloom_live(shop: Shop, monkeypatch: p
     monkeypatch.setattr(pybloom_live.BloomFilter, "__contains__", lambda *_: True)
     assert shown(shop, "--check", code=3)["packs"]["check"]["differing"] == 6
     assert "6 other to pybloom-live" in text(shop, "--check")
-    assert "some are to be built anew: accel catalog build-hints" in text(shop, "--check")
+    assert "some must be rebuilt: accel catalog build-hints" in text(shop, "--check")
 
 
 def test_damaged_filters_are_found_by_a_check_only(shop: Shop) -> None:
@@ -99,7 +99,7 @@ def test_a_damaged_root_is_told_with_its_key(shop: Shop, kind: HintKind) -> None
     shop.json("build-hints")
     damage(shop, hint_root_key(kind, NODE))
     assert shown(shop, code=3)[kind.value]["trouble"] == "corrupt"
-    assert f"of no use: node {NODE}: hint '{hint_root_key(kind, NODE)}' is corrupt" in text(shop)
+    assert f"unusable: node {NODE}: hint '{hint_root_key(kind, NODE)}' is corrupt" in text(shop)
 
 
 def test_a_node_that_is_not_there_is_refused(shop: Shop) -> None:

@@ -56,7 +56,7 @@ def test_a_split_and_a_merge_are_asked_for_and_followed(shop: Shop) -> None:
     assert ", with 3 segments; 0 requests open" in told
     merged = shop.json("stream merge 2@1 3@1")
     assert (merged["seal"], merged["ranges"]) == (["2@1", "3@1"], [[0.0, 0.5]])
-    assert "tells where it stands" in shop.done("stream split 1@0")
+    assert "shows its state" in shop.done("stream split 1@0")
     assert len(shop.json("stream requests")["requests"]) == 3
 
 

@@ -84,7 +84,7 @@ def test_one_stream_alone(world: World) -> None:
     found = json.loads(world.run("object", "inspect", "42", "--stream", "7", "--rows", "--output", "json").stdout)
     assert [each["stream_id"] for each in found["streams"] + found["rows"]] == [7, 7]
     absent = world.run("object", "inspect", "42", "--stream", "8")
-    assert absent.stdout.endswith("it does not hold stream 8\n")
+    assert absent.stdout.endswith("the object does not hold stream 8\n")
 
 
 def test_a_hole_inside_is_counted(world: World) -> None:

@@ -235,4 +235,4 @@ def test_a_file_that_is_no_log_of_slow_lookups_is_refused(world: World, tmp_path
     file.write_text(text)
     refused = world.run("explain", "--from", str(file))
     assert refused.exit_code == 2
-    assert "expected what `to_dict()` of slow lookups gives" in " ".join(refused.stderr.split())
+    assert "expected the `to_dict()` of slow lookups" in " ".join(refused.stderr.split())

@@ -85,9 +85,9 @@ def test_a_link_is_marked(world: World) -> None:
 @pytest.mark.parametrize(
     ("args", "ending"),
     [
-        (("--start", "1000"), "next offset 1085: a hole: nothing listed goes on there"),
+        (("--start", "1000"), "next offset 1085: a hole: no listed object continues there"),
         (("--start", "0", "--max-bytes", "20B"), "2 batches, 26 B; next offset 128: --max-bytes are reached"),
-        (("--start", "5000"), "0 batches, 0 B; next offset 5000: a hole: nothing listed goes on there"),
+        (("--start", "5000"), "0 batches, 0 B; next offset 5000: a hole: no listed object continues there"),
         (("--start", "0", "--end", "9"), "1 batch, 12 B; next offset 105: the end is reached"),
     ],
 )

@@ -122,7 +122,7 @@ def test_one_line_an_event_and_the_position_on_stderr(orders: Reading) -> None:
         list(reader)
         end = reader.position()
     size_bytes = sum(map(len, orders.written))
-    assert found.stderr == f"{COUNT} events, {size_bytes} B; goes on at {cut_text(end)}\n"
+    assert found.stderr == f"{COUNT} events, {size_bytes} B; the next read starts at {cut_text(end)}\n"
 
 
 def test_json_is_one_document_a_line(orders: Reading) -> None:
@@ -169,7 +169,7 @@ def test_the_position_of_one_run_gives_the_rest_in_the_next(orders: Reading, cou
 
 def test_the_text_says_the_position_as_from_takes_it(orders: Reading) -> None:
     found = orders.run("--events", "5", "--payload", "text")
-    position = found.stderr.strip().partition("goes on at ")[2]
+    position = found.stderr.strip().partition("the next read starts at ")[2]
     rest, _ = orders.rows("--from", position)
     first = [line.split()[-1] for line in found.stdout.splitlines()]
     assert sorted(first + [each["payload"] for each in rest]) == orders.written
@@ -241,7 +241,7 @@ def test_a_read_begins_at_the_head_the_tail_or_a_moment(orders: Reading) -> None
     assert payloads(orders.rows("--from", str(middle))[0]) == payloads(later)
     assert payloads(orders.rows("--to", str(middle))[0]) == payloads([row for row in rows if row not in later])
     assert (
-        orders.rows("--from", orders.run("--limit", "3").stderr.partition("goes on at ")[2])[1]["events"] == COUNT - 3
+        orders.rows("--from", orders.run("--limit", "3").stderr.partition("the next read starts at ")[2])[1]["events"] == COUNT - 3
     )
 
 
@@ -493,5 +493,5 @@ def test_who_interrupts_a_read_that_follows_learns_where_to_go_on(
         process.send_signal(number)
         _, told = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 128 + number
-        position = told.decode().strip().partition("goes on at ")[2]
+        position = told.decode().strip().partition("the next read starts at ")[2]
         assert [summary["events"] for _, summary in (orders.rows("--from-position", position),)] == [0]

@@ -134,8 +134,8 @@ def test_a_stream_object_has_to_hold_what_the_image_promises(world: World) -> No
     world.change_image(streams=[{**stream, "stream_objects": rows}])
     found = verified(world, "--all")[1]
     assert [(each["object_id"], each["message"]) for each in found["problems"]] == [
-        (91, "the image promises [1085, 1128) of stream 420000, found nothing of it"),
-        (92, "the image promises [1085, 1129) of stream 420000, found [1085, 1128)"),
+        (91, "the image states [1085, 1128) of stream 420000, found nothing of it"),
+        (92, "the image states [1085, 1129) of stream 420000, found [1085, 1128)"),
     ]
 
 
@@ -189,7 +189,7 @@ def test_a_composite_object_is_followed_to_what_it_links(world: World) -> None:
     damage_block(world, 42)
     assert verified(world, "50", "--data")[1]["problems"][0]["check"] == "block"
     world.store.delete(LAYOUT.object_key(42))
-    assert "are gone" in verified(world, "50", "--data")[1]["problems"][0]["message"]
+    assert "are missing" in verified(world, "50", "--data")[1]["problems"][0]["message"]
 
 
 def test_what_cannot_be_read_is_unchecked_and_ends_with_1(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
