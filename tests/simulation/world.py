@@ -21,7 +21,7 @@ from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.parts import catalog_parts, existing_format
 from accel.system import Components
 from accel.testing import Fault
-from loaders.format import MissingBytes, open_tail
+from loaders.format import MissingBytes, open_tail, tail_checksum
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import create_object
@@ -364,7 +364,8 @@ def opened(object_id: int, body: bytes) -> tuple[ObjectRef, ObjectRanges]:
     index = open_tail(body, object_size_bytes=len(body), key=str(object_id))
     if isinstance(index, MissingBytes):
         raise Violation(f"object {object_id} is cut off")
-    return ObjectRef(object_id, len(body), index.nbytes), index.object_ranges()
+    checksum = tail_checksum(body, object_size_bytes=len(body), index_size_bytes=index.nbytes)
+    return ObjectRef(object_id, len(body), index.nbytes, tail_checksum=checksum), index.object_ranges()
 
 
 def spans_of(ranges: ObjectRanges) -> list[Span]:
