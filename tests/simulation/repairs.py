@@ -14,6 +14,7 @@ were there before.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -45,9 +46,9 @@ ROUNDS_MAX = 6
 DAMAGED_MAX = 4
 UNNOTICED_IF_GONE = {
     CATALOG: (f"{TABLES_PREFIX}{NODE_CHECKPOINTS}/", f"{TABLES_PREFIX}{NODE_LIST_HISTORY}/"),
-    STREAM: ("retentionCuts-", "transactionsInEpoch-", "markers-", "waitingRequestProcessor"),
+    STREAM: (r"/retentionCuts-", r"transactionsInEpoch-", r"/markers-", r"/waitingRequest", r"epochsWith[^/]*/\d+$"),
 }
-"""Keys that may be absent: nothing else refers to them."""
+"""Keys that may be absent, as patterns: nothing else refers to them, or only a table that need not be there."""
 
 
 class Lost(NamedTuple):
@@ -147,8 +148,8 @@ def _key_of(finding: Finding) -> str:
     return folder + (TABLE_MARKER if finding.key == TABLE_MARKER else encode_name(finding.key))
 
 
-def _may_be_gone(key: str, names: tuple[str, ...]) -> bool:
-    return any(name in key for name in names)
+def _may_be_gone(key: str, patterns: tuple[str, ...]) -> bool:
+    return any(re.search(each, key) for each in patterns)
 
 
 def repair_catalog(world: World) -> None:
@@ -172,7 +173,7 @@ def repair_catalog(world: World) -> None:
         found = verify(catalog)
         if found.outcome is not Verdict.CLEAN:
             raise Violation(f"expected a catalog that is sound again, found {found.problems} {found.unchecked}")
-        for node_id in NODES: 
+        for node_id in NODES:
             if catalog.parts.keys.node_list(node_id).read() is not None:
                 catalog.open_node(node_id).close()
     read_now(world)
@@ -216,9 +217,7 @@ def repair_history(world: World) -> None:
     start = TABLES_PREFIX + encode_name(f"{SCOPE}/{STREAM}/")
     infos = world.memory.list(start)
     keys = [info.key for info in infos if info.size_bytes != TOMBSTONE_SIZE_BYTES]
-    lost = disaster.damage([key for key in keys if not key.endswith(TABLE_MARKER)])
+    lost = disaster.damage(keys)
     streams = world.history.streams()
-    disaster.repair_all(
-        lambda: streams.repair_stream(SCOPE, STREAM, apply=True), lost, UNNOTICED_IF_GONE[STREAM]
-    )
+    disaster.repair_all(lambda: streams.repair_stream(SCOPE, STREAM, apply=True), lost, UNNOTICED_IF_GONE[STREAM])
     world.count("histories repaired")
