@@ -125,8 +125,10 @@ class Disaster:
         """
         named: set[str] = set()
         by_key = {each.key: each for each in lost}
+        findings: tuple[Finding, ...] = ()
         for _ in range(ROUNDS_MAX):
             found = find()
+            findings = found.findings
             named |= {_key_of(each) for each in found.findings}
             if not found.findings and found.is_complete:
                 break
@@ -137,7 +139,7 @@ class Disaster:
                 if self.body(key) == by_key[key].body:
                     self.bring_back(key)
         else:
-            raise Violation(f"expected a repair to end, found after {ROUNDS_MAX} of them {found.findings}")
+            raise Violation(f"expected a repair to end, found after {ROUNDS_MAX} of them {findings}")
         for key, each in by_key.items():
             if key not in named and not (each.body is None and _may_be_gone(key, may_be_gone)):
                 raise Violation(f"{key} is damaged, and no repair named it")

@@ -309,7 +309,8 @@ class Repairing:
     def _check_groups(self, findings: Findings) -> None:
         table = self._store.tables.table(self._stream.reader_groups_table)
         with suppress(TableMissing):
-            for name in table.keys():
+            names = table.keys()
+            for name in names:
                 stands = table.inspect(name)
                 if isinstance(stands, Unreadable):
                     advice = f"{_COPY}; or delete the group, and create it again at a cut"
