@@ -40,10 +40,11 @@ from accel.history.store.keys import SEGMENT_STREAMS, SYSTEM_TABLES, TRANSACTION
 from accel.history.store.repair import Repair
 from accel.history.store.repair_epochs import MISSING, NOTHING, Finding, Findings, RepairOutcome, RunIsFull
 from loaders.errors import TableMissing
+from loaders.layout import TABLE_MARKER
 from loaders.tables import TypedKey
 
 THE_CATALOG: Final = "the catalog"
-MARKER: Final = "!table"
+
 PUT_BACK: Final = "put the newest sound version of the key back, from the bucket's versions or a copy"
 
 
@@ -94,7 +95,9 @@ class CatalogRepairing:
             except FormatError as error:
                 problem = str(error)
             if problem:
-                finding = Finding(name, MARKER, problem, "its purpose: the table is there", RepairOutcome.REBUILDABLE)
+                finding = Finding(
+                    name, TABLE_MARKER, problem, "its purpose: the table is there", RepairOutcome.REBUILDABLE
+                )
                 self._findings.mend(finding, partial(tables.restore_table, name))
                 are_wrong = True
         return are_wrong

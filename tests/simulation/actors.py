@@ -28,7 +28,7 @@ from tests.simulation.clones import cloned
 from tests.simulation.collectors import RIGHT, Collector, CollectorRules
 from tests.simulation.invariants import refuse_missing
 from tests.simulation.scheduler import Died, Violation
-from tests.simulation.world import LAYOUT, NODES, STREAMS, Machine, Span, opened, spans_of
+from tests.simulation.world import LAYOUT, NODES, STREAMS, Machine, Span, content_of
 
 PROMISE_SECONDS = 25.0
 
@@ -88,7 +88,8 @@ def kind_of(machine: Machine, error: AccelError) -> str:
     for kind, what in EXPECTED.items():
         if isinstance(error, kind):
             return what
-    if machine.store.changed_bodies or machine.world.listings.injected["keys damaged"]:
+    injected = machine.world.listings.injected
+    if machine.store.changed_bodies or injected["keys damaged"] or injected["objects damaged"]:
         return "changes noticed"
     raise Violation(f"{machine.name}: expected an answer or an error of the store, found {error!r}") from error
 
@@ -320,7 +321,7 @@ class Compactor:
 
     def _content(self, ref: ObjectRef) -> list[Span]:
         body = self.machine.store.get(LAYOUT.object_key(ref.object_id)).body
-        return spans_of(opened(ref.object_id, body)[1])
+        return content_of(ref, body)
 
 
 def coalesced(contents: list[list[Span]]) -> dict[int, list[Span]]:
@@ -412,14 +413,15 @@ class Reader:
             try:
                 body = self.machine.store.get(LAYOUT.object_key(ref.object_id)).body
             except KeyMissing:
-                if self.machine.scheduler.seconds <= good_until:
+                is_hurt = self.machine.world.is_hurt(LAYOUT.object_key(ref.object_id))
+                if self.machine.scheduler.seconds <= good_until and not is_hurt:
                     raise Violation(f"object {ref.object_id} is gone, {good_until} was promised") from None
                 self.machine.count("images too old")
                 raise
             except StoreError:
                 continue
             self.machine.count("objects read")
-            return spans_of(opened(ref.object_id, body)[1])
+            return content_of(ref, body)
         raise StoreUnavailable("get", LAYOUT.object_key(ref.object_id), "asked often enough")
 
 

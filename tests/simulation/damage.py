@@ -1,19 +1,26 @@
 """Storage that goes bad while everybody works: outages, bytes that rot, and a key that has the bytes of its neighbour.
 
-One key at a time is damaged for some seconds; then somebody puts it back, as an operator does who has a copy. Meanwhile
-nobody may take what lies there for a value of that key: a process ends with an error, or waits. What is not put back
-because it was written over is a violation: nothing may be built on bytes that cannot be read.
+One key at a time is damaged for some seconds; then an operator who has a copy puts it back. Meanwhile no process may
+take the bytes for a value of that key: it ends with an error, or waits. A damaged key that another process wrote over
+is a violation: nothing may be built on bytes that cannot be read.
 
-Values of tables are damaged, which tell by themselves. Objects are not: that flipped bits of a payload are not seen is
-said in docs/operations/reliability.md, and so is that a key which went back in time may contradict nothing.
+Values of tables are damaged, which have a checksum, and objects: these disappear, get the bytes of another one, or rot
+in the footer, and `accel catalog put-back` restores them while everything goes on. Flipped bits of a payload are not
+noticed by all readers, and a key that went back in time may contradict nothing (docs/operations/reliability.md).
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from accel.catalog.putting_back import PutBackOutcome
+from accel.catalog.putting_back import put_back as catalog_put_back
+from accel.errors import AccelError
 from loaders.errors import KeyMissing
-from loaders.layout import TABLES_PREFIX
+from loaders.format import FOOTER_SIZE_BYTES
+from loaders.layout import ACCEL_PREFIX, TABLES_PREFIX
+from loaders.store import MemoryStore
 from tests.simulation.machine_store import Outage
 from tests.simulation.scheduler import Violation
 
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
 
 PAUSE_SECONDS_MAX = 25.0
 DAMAGED_SECONDS_MAX = 4.0
+OBJECTS = 0.4
+"""Of the damaged keys, so many are objects."""
+
 OUTAGE_SECONDS, OUTAGE_PAUSE_SECONDS_MAX = 10.0, 60.0
 
 
@@ -31,12 +41,12 @@ class Damage(NamedTuple):
     Args:
         key: the key.
         right: its bytes as they were written.
-        wrong: those that lie there.
+        wrong: its bytes now; None = there are none.
     """
 
     key: str
     right: bytes
-    wrong: bytes
+    wrong: bytes | None
 
 
 class Outages:
@@ -73,23 +83,48 @@ class Rot:
         """One key."""
         random = self.machine.random
         self.machine.scheduler.sleep(random.uniform(0, PAUSE_SECONDS_MAX))
-        keys = [info.key for info in self.world.memory.list("") if _can_be_told(info.key)]
+        choose = _is_object if random.random() < OBJECTS else _is_value
+        keys = [info.key for info in self.world.memory.list("") if choose(info.key)]
         if not keys:
             return
         key = random.choice(keys)
         right = bytes(self.world.memory.get(key).body)
-        wrong = self._rotten(right) if random.random() < 0.5 else self._of_a_neighbour(key, keys)
+        wrong: bytes | None = self._rotten(key, right)
+        if random.random() < 0.5:
+            wrong = self._of_a_neighbour(key, keys)
+        if _is_object(key) and (wrong == right or random.random() < 0.3):
+            wrong = None
         if wrong == right or not right:
             return
-        self.world.damage = Damage(key, right, wrong)
-        self.world.memory.put(key, wrong)
-        self.world.listings.injected["keys damaged"] += 1
+        self._damage(Damage(key, right, wrong))
         self.machine.scheduler.sleep(random.uniform(0, DAMAGED_SECONDS_MAX))
+        if _is_object(key):
+            self._put_object_back()
         put_back(self.world)
 
-    def _rotten(self, right: bytes) -> bytes:
+    def _damage(self, damage: Damage) -> None:
+        memory = self.world.memory
+        if damage.wrong is None:
+            memory.delete(damage.key)
+        else:
+            memory.put(damage.key, damage.wrong)
+        self.world.damage = damage
+        self.world.listings.injected["objects damaged" if _is_object(damage.key) else "keys damaged"] += 1
+
+    def _put_object_back(self) -> None:
+        """With `put-back`, from a copy that has this object; one that is no longer live stays as it is."""
+        damage, copy = self.world.damage, MemoryStore()
+        if damage is None:
+            return
+        copy.put(damage.key, damage.right)
+        with suppress(AccelError):  # the lists could not be read: the store's own tools do it
+            report = catalog_put_back(self.machine.open(), copy, is_dry_run=False)
+            self.machine.count("objects put back meanwhile", report.count(PutBackOutcome.PUT_BACK))
+
+    def _rotten(self, key: str, right: bytes) -> bytes:
         body = bytearray(right)
-        body[self.machine.random.randrange(len(body))] ^= 1 << self.machine.random.randrange(8)
+        first = max(0, len(body) - FOOTER_SIZE_BYTES) if _is_object(key) else 0
+        body[self.machine.random.randrange(first, len(body))] ^= 1 << self.machine.random.randrange(8)
         return bytes(body)
 
     def _of_a_neighbour(self, key: str, keys: list[str]) -> bytes:
@@ -102,20 +137,29 @@ def put_back(world: World) -> None:
     """Put a damaged key back, if one is.
 
     Raises:
-        Violation: somebody wrote over what nobody could read.
+        Violation: a process wrote over what it could not read.
     """
     damage, world.damage = world.damage, None
     if damage is None:
         return
+    world.hurt[damage.key] = world.scheduler.seconds
     try:
         now = bytes(world.memory.get(damage.key).body)
     except KeyMissing:
-        return  # it was due to be deleted, whatever lies there
+        now = None
+    if now is None and damage.wrong is not None:
+        return  # it was due to be deleted, damaged or not
+    if _is_object(damage.key) and now == damage.right:
+        return  # `put-back` did it
     if now != damage.wrong:
-        raise Violation(f"{damage.key} was damaged, and somebody wrote over it without having read it")
+        raise Violation(f"{damage.key} was damaged, and a process wrote over it without having read it")
     world.memory.put(damage.key, damage.right)
 
 
-def _can_be_told(key: str) -> bool:
-    """Whether damage there is seen: values of tables have a checksum over bytes and place; markers have no value."""
+def _is_value(key: str) -> bool:
+    """Whether a key has a value of a table: these have a checksum over bytes and place; markers have no value."""
     return key.startswith(TABLES_PREFIX) and not key.endswith("/!table")
+
+
+def _is_object(key: str) -> bool:
+    return not key.startswith(ACCEL_PREFIX)

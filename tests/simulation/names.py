@@ -143,6 +143,7 @@ def settle_names(world: World) -> None:
                 raise Violation(f"stream {name!r}: expected epoch {before + 1} after a scale, found {after}")
         stream.seal()
         streams.delete_stream(SCOPE, name)
+        history.names.is_there[name] = False
         if held := history.segments.ids((SCOPE, name)):
             raise Violation(f"stream {name!r} is deleted, and its host holds segments {held[:5]}")
         world.count("names settled")

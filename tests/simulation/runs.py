@@ -23,6 +23,7 @@ from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
 from tests.simulation.names import Gardener
 from tests.simulation.quiet import STEPS_MAX, read_now, settle
+from tests.simulation.repairs import repair_catalog, repair_history
 from tests.simulation.scheduler import Violation, described
 from tests.simulation.streams import OWNERS, EventReader, Member, OwnerActor, SharedStream, settle_stream
 from tests.simulation.undoers import Undoer
@@ -256,6 +257,9 @@ def simulate(seed: int, steps: int, plan: Plan = WHOLE, faulty: Faulty = NONE) -
             settle(world, look)
             world.history.settle()
             settle_events(world)
+            repair_history(world)
+            world.history.settle()
+            repair_catalog(world)
         except Exception as error:
             raise Failed(seed, steps, plan, world, error) from error
         finally:

@@ -10,6 +10,7 @@ trim what they asked for.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -21,9 +22,10 @@ from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.parts import catalog_parts, existing_format
 from accel.system import Components
 from accel.testing import Fault
-from loaders.format import MissingBytes, open_tail
+from loaders.errors import CorruptObject
+from loaders.format import MissingBytes, open_tail, tail_checksum
 from loaders.layout import ObjectLayout
-from loaders.object_ref import ObjectRef
+from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import create_object
 from loaders.store import MemoryStore
 from loaders.tables import FormatRecord
@@ -45,6 +47,8 @@ STREAMS = tuple(range(100_001, 100_009))
 NODES = (4, 5)
 START_SECONDS = 1_800_000_000.0
 HOUR_SECONDS = 3600.0
+HURT_SECONDS = 20.0
+"""So long after damage a process may still report it."""
 CATALOG, HISTORY, EVENTS = "catalog", "history", "events"
 
 FAULTS = {
@@ -210,6 +214,7 @@ class World:
         self.listings = Listings(self.memory, self.choices.listing_lag_seconds)
         self.stores: list[MachineStore] = []
         self._numbers = count(1)
+        self.hurt: dict[str, float] = {}
         self.system = self.components(lambda: 0.0, Random(f"{seed}/system"))
         made = CatalogSettings(parallel_requests=1)
         ObjectCatalog.init(self.memory, self.choices.format, settings=made, system=self.system)
@@ -225,6 +230,13 @@ class World:
             nonce=lambda: next(self._numbers).to_bytes(16, "big"),
             start=lambda work, _: work(),
         )
+
+    def is_hurt(self, key: str = "") -> bool:
+        """Whether a key, by default any object, is damaged or was until some seconds ago."""
+        if self.damage is not None and (not key or self.damage.key == key):
+            return True
+        ends = self.hurt.values() if not key else [self.hurt.get(key, -math.inf)]
+        return any(self.scheduler.seconds - end <= HURT_SECONDS for end in ends)
 
     def count(self, what: str, number: int = 1) -> None:
         """Note that something happened, so that a run can show what it was about."""
@@ -364,7 +376,21 @@ def opened(object_id: int, body: bytes) -> tuple[ObjectRef, ObjectRanges]:
     index = open_tail(body, object_size_bytes=len(body), key=str(object_id))
     if isinstance(index, MissingBytes):
         raise Violation(f"object {object_id} is cut off")
-    return ObjectRef(object_id, len(body), index.nbytes), index.object_ranges()
+    checksum = tail_checksum(body, object_size_bytes=len(body), index_size_bytes=index.nbytes)
+    return ObjectRef(object_id, len(body), index.nbytes, tail_checksum=checksum), index.object_ranges()
+
+
+def content_of(ref: ObjectRef, body: bytes) -> list[Span]:
+    """What an object holds whose bytes are those that a list has the checksum of.
+
+    Raises:
+        CorruptObject: they are not.
+    """
+    found, ranges = opened(ref.object_id, body)
+    if ref.tail_checksum not in (UNKNOWN, found.tail_checksum):
+        expected, met = f"a tail with checksum {ref.tail_checksum}", str(found.tail_checksum)
+        raise CorruptObject(LAYOUT.object_key(ref.object_id), len(body), expected=expected, found=met)
+    return spans_of(ranges)
 
 
 def spans_of(ranges: ObjectRanges) -> list[Span]:

@@ -9,6 +9,7 @@ from accel.cli.options import command, end_with, yes_option
 from accel.cli.stream.options import StreamChoice, size_options, stream_options
 from accel.rendering import Output, Shown
 from accel.units import count_text
+from loaders.layout import TABLE_MARKER
 
 if TYPE_CHECKING:
     from accel.history.store.repair import Repair
@@ -67,7 +68,8 @@ def show_repair(done: Repair, what: str, output: Output) -> None:
 def _lines(done: Repair, what: str, counts: Mapping[RepairOutcome, int]) -> Iterator[str]:
     """Three lines for each finding, and a summary line."""
     for finding in done.findings[:SHOWN_FINDINGS_MAX]:
-        yield f"{finding.key}: {finding.outcome.value}"
+        place = f"{finding.table}/{finding.key}" if finding.key == TABLE_MARKER else finding.key
+        yield f"{place}: {finding.outcome.value}"
         yield f"  found: {finding.problem}"
         yield f"  from:  {finding.remedy}"
     if len(done.findings) > SHOWN_FINDINGS_MAX:

@@ -19,6 +19,7 @@ It may run beside workflows, and beside other repairs:
   had it in between, since each workflow changes the version of the state. A workflow that begins after step 3 finds the
   record still damaged, and fails, or finds it rebuilt.
 - The state itself is replaced only if its bytes cannot be read, and no request could have the stream.
+- A table's marker is written only if the stream still has records; a deletion that runs meanwhile removes them.
 
 So if a workflow stopped at a damaged record, the repair can still rebuild that record; `recover` carries the workflow
 out afterwards.
@@ -33,7 +34,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from uuid import UUID
 
-from accel.errors import IllegalState, OperationNotAllowed
+from accel.errors import FormatError, IllegalState, OperationNotAllowed
 from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.epochs import NO_TRANSITION
 from accel.history.rules.requests import RequestStatus
@@ -46,6 +47,7 @@ from accel.history.store.keys import MARK
 from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.repair_epochs import (
     AT_REST,
+    MISSING,
     NOTHING,
     EpochsRepair,
     Finding,
@@ -55,6 +57,7 @@ from accel.history.store.repair_epochs import (
     Sizes,
 )
 from loaders.errors import TableMissing
+from loaders.layout import TABLE_MARKER
 from loaders.tables import TypedKey, Unreadable
 from loaders.tables.typed_key import Inspected
 
@@ -135,6 +138,8 @@ class Repairing:
         state = None if status.value is None else status.value.state
         if state in (StreamState.UNKNOWN, StreamState.CREATING):
             raise IllegalState(f"expected a stream that was created, found {self._stream} being created: recover it")
+        if not self._check_tables(findings):
+            raise RunIsFull  # the keys of a table without a marker cannot be listed
         if not self._check_layout(findings):
             return
         truncation = self._keys.truncation().inspect()
@@ -145,10 +150,50 @@ class Repairing:
         self._check_creation(findings)
         self._check_retention(findings)
         self._check_transactions(findings, is_at_rest=state in AT_REST)
+        self._check_groups(findings)
         self._check_workflows(findings, state)
         requests = self._check_requests(findings, status)
         if status.value is None:
             self._check_state(findings, status, epochs, requests)
+
+    # Tables
+
+    def _check_tables(self, findings: Findings) -> bool:
+        """Whether the tables that every stream has, and that of reader groups, have sound markers.
+
+        Raises:
+            TableMissing: the stream was deleted: it has no records either.
+        """
+        stream = self._stream
+        is_marked = self._is_marked(stream.metadata_table, findings)
+        if not is_marked and not self._has_records(stream.metadata_table):
+            raise TableMissing(stream.metadata_table, "", "expected a table, found neither a marker nor records")
+        others = [self._is_marked(stream.epochs_table, findings)]
+        others.append(self._is_marked(stream.reader_groups_table, findings, is_optional=True))
+        return is_marked and all(others)
+
+    def _is_marked(self, table: str, findings: Findings, *, is_optional: bool = False) -> bool:
+        """Whether a table has a sound marker; an optional table without records needs none."""
+        tables, problem = self._store.tables, MISSING
+        try:
+            if tables.table_exists(table) or (is_optional and not self._has_records(table)):
+                return True
+        except FormatError as error:
+            problem = str(error)
+        finding = Finding(table, TABLE_MARKER, problem, "the records in the table", RepairOutcome.REBUILDABLE)
+        findings.mend(finding, lambda: self._restore_table(table))
+        return False
+
+    def _has_records(self, table: str) -> bool:
+        """Whether a table holds records, with or without a marker. 1 call for 1,000 keys, 1 for each tombstone."""
+        found = self._store.tables.table(table)
+        keys_of_it = (key for _, key in self._store.tables.etags([table]))
+        return any(found.inspect(key) is not None for key in keys_of_it)
+
+    def _restore_table(self, table: str) -> None:
+        if not self._has_records(self._stream.metadata_table):  # deleted meanwhile
+            raise TableMissing(table, "", "expected records of the stream, found none")
+        self._store.tables.restore_table(table)
 
     def _check_layout(self, findings: Findings) -> bool:
         stands = self._keys.layout().inspect()
@@ -213,6 +258,8 @@ class Repairing:
         committing: dict[int, UUID] = {}
         for epoch in self._epochs_with_transactions():
             self._check_mark(epoch, findings)
+            if not self._is_marked(self._stream.transactions_table(epoch), findings, is_optional=True):
+                raise RunIsFull  # which transactions are to be committed is known once they can be listed
             with suppress(TableMissing):
                 for transaction_id in filter(None, map(_uuid, self._keys.transactions(epoch).keys())):
                     self._look_at(epoch, transaction_id, committing, findings)
@@ -256,6 +303,18 @@ class Repairing:
         elif stands.error is not None:
             advice = f"{_COPY}: no other record says whether to commit it, and nothing is committed on a guess"
             findings.lose(key, stands, advice)
+
+    # Reader groups
+
+    def _check_groups(self, findings: Findings) -> None:
+        table = self._store.tables.table(self._stream.reader_groups_table)
+        with suppress(TableMissing):
+            names = table.keys()
+            for name in names:
+                stands = table.inspect(name)
+                if isinstance(stands, Unreadable):
+                    advice = f"{_COPY}; or delete the group, and create it again at a cut"
+                    findings.name(Finding(table.name, name, str(stands.error), advice, RepairOutcome.LOST))
 
     # Workflows
 

@@ -131,7 +131,11 @@ class Findings:
 
     def lose(self, key: TypedKey[T], stands: Inspected[T], advice: str, problem: str = "") -> None:
         """Add a record that does not follow from any other."""
-        self._add(_Draft(Finding(key.table_name, key.key, problem or _problem(stands), advice, RepairOutcome.LOST)))
+        self.name(Finding(key.table_name, key.key, problem or _problem(stands), advice, RepairOutcome.LOST))
+
+    def name(self, finding: Finding) -> None:
+        """Add a finding that no record of the history determines."""
+        self._add(_Draft(finding))
 
     def mend(self, finding: Finding, write: Callable[[], object]) -> None:
         """Something other than a record, which `write` puts right."""

@@ -20,6 +20,8 @@ from accel.history.store import StreamStore, repair_epochs
 from accel.history.store.keys import StreamKeys
 from accel.history.store.repair import Repair
 from accel.history.store.repair_epochs import RepairOutcome
+from accel.streams.groups import ReaderGroup
+from accel.testing import Crash, CrashStore
 from loaders.errors import CorruptObject
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
@@ -524,3 +526,73 @@ def test_sizes_are_not_rebuilt_while_it_is_not_known_which_segments_are_sealed()
     done = outcomes(repair(bench, apply=True))
     assert done["segmentsSealedSizeMapShard-0"] is RepairOutcome.LOST
     assert "currentEpochRecord" not in done
+
+
+# Markers of tables, and reader groups
+
+
+def markers(bench: Bench) -> list[str]:
+    """The markers of the stream's tables."""
+    start = "accel/tables/" + quote(f"{SCOPE}/{STREAM}/", safe="")
+    return [info.key for info in bench.store.list(start) if info.key.endswith("/!table")]
+
+
+def with_group(bench: Bench) -> Bench:
+    """The same stream with a reader group."""
+    ReaderGroup.open(bench.stream(), "team")
+    return bench
+
+
+@pytest.mark.parametrize("damage", [remove, empty, flip])
+@pytest.mark.parametrize("number", range(4))
+def test_a_marker_of_a_table_is_written_again(number: int, damage: Damage) -> None:
+    bench = with_group(grown())
+    marker = markers(bench)[number]
+    damage(bench, marker)
+    assert outcomes(repair(bench)) == {"!table": RepairOutcome.REBUILDABLE}
+    assert outcomes(repair(bench, apply=True)) == {"!table": RepairOutcome.REBUILT}
+    assert outcomes(repair(bench)) == {}
+    assert shown(bench) == _shown_of_grown()
+    assert list(ReaderGroup.names(bench.stream())) == ["team"]
+
+
+def test_all_markers_at_once_take_more_than_one_run() -> None:
+    bench = with_group(grown())
+    for marker in markers(bench):
+        remove(bench, marker)
+    runs = [repair(bench, apply=True) for _ in range(3)]
+    assert [len(each.findings) for each in runs] == [3, 1, 0]
+    assert [each.is_complete for each in runs] == [False, False, True]
+    assert shown(bench) == _shown_of_grown()
+
+
+def test_the_record_of_a_group_is_named_where_it_cannot_be_read() -> None:
+    bench = with_group(grown())
+    flip(bench, key_of(bench, "team"))
+    assert outcomes(repair(bench, apply=True)) == {"team": RepairOutcome.LOST}
+
+
+def test_an_interrupted_deletion_is_not_undone() -> None:
+    """It removes a marker before the records of the table."""
+    whole = sealed()
+    counted = CrashStore(whole.store, None)
+    whole.streams(counted).delete_stream(SCOPE, STREAM)
+    without_marker = 0
+    for number in range(counted.writes):
+        bench = sealed()
+        with pytest.raises(Crash):
+            bench.streams(CrashStore(bench.store, number)).delete_stream(SCOPE, STREAM)
+        before = bodies(bench)
+        if number:  # before its first write nothing has begun
+            with pytest.raises((StreamDeleted, NotInHistory)):
+                repair(bench, apply=True)
+        assert bodies(bench) == before
+        without_marker += bool(keys_of(bench)) and not markers(bench)
+    assert without_marker
+
+
+def sealed() -> Bench:
+    bench = Bench()
+    bench.create()
+    bench.stream().seal()
+    return bench
