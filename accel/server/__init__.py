@@ -1,20 +1,20 @@
 """A sidecar: lookups, records, histories and metrics over HTTP, for brokers in any language.
 
     accel serve s3://bucket/prefix                      on the command line
-    app = sidecar_app(Sidecar(store))                   an ASGI application, for a server of your own
+    app = sidecar_app(Sidecar(store))                   an ASGI application, for your own server
 
-    sidecar      `Sidecar`: the store, the accelerator and the histories that requests ask; ready, degraded or not
+    sidecar      `Sidecar`: the store, the accelerator and the histories; starting, ready, degraded or stale
     app          `sidecar_app`: the routes behind the guard
-    guard        who may ask, how much and for how long
-    operations   the table of routes: what each takes, gives and costs; the OpenAPI document is made of it
+    guard        access, and limits of number and time
+    operations   the table of routes: parameters, answers and costs; the OpenAPI document is generated from it
     lookups      objects, explain, records and places
     streams      histories: segments, epochs, successors, cuts, lag
-    console      the page at /, and what it asks besides
+    console      the page at /, and its routes
     control      own uploads, refresh, stats, health, metrics
     problems     errors as `application/problem+json`
-    settings     bounds and access
+    settings     limits and access
 
-The extra `server` brings what it takes. docs/how-to/sidecar.md is the page for users. Threads: one event loop.
+The extra `server` installs its dependencies. docs/how-to/sidecar.md is the page for users. Threads: one event loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PLACES = {"Sidecar": "accel.server.sidecar", "sidecar_app": "accel.server.app"}
 
 
 def __getattr__(name: str) -> Any:
-    # What needs Starlette is loaded when it is asked for, so that a command without the extra can say so.
+    # Modules that need Starlette are loaded on first use, so that a missing extra can be reported.
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - likewise

@@ -1,9 +1,9 @@
-"""The application: routes behind the guard, with more routes beside them; and how it is opened and drained.
+"""The application: the sidecar's routes and further ones behind the guard; it opens the sidecar and drains it.
 
     app = sidecar_app(Sidecar(store))
     uvicorn.run(app, host="127.0.0.1", port=8480)
 
-A process that owns segments takes the events of others through the same port:
+A process that owns segments receives events from other processes through the same port:
 
     app = sidecar_app(sidecar, more=forwarding_app(SegmentService(host, token), secret).routes)
 """
@@ -33,18 +33,21 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *control.OPERATIONS,
     *console.OPERATIONS,
 )
-"""All operations; the OpenAPI document has them in this order."""
+"""All operations; the OpenAPI document lists them in this order."""
 
-TITLES: Final = {404: ("NotFound", "There is no such route."), 405: ("MethodNotAllowed", "Not with this method.")}
+TITLES: Final = {
+    404: ("NotFound", "There is no such route."),
+    405: ("MethodNotAllowed", "Wrong method for this route."),
+}
 
 
 def sidecar_app(sidecar: Sidecar, more: Iterable[BaseRoute] = ()) -> App:
     """The ASGI application of a sidecar. It opens the sidecar when it starts, and closes it when it ends.
 
     Args:
-        sidecar: answers; each application has its own.
-        more: further routes, such as those of `forwarding_app` or of a page; the guard stands before them, too. A path
-            that begins with /accel/ has a secret of its own.
+        sidecar: answers the requests; it belongs to one application.
+        more: further routes, such as those of `forwarding_app` or of a page; the guard also checks their requests. A
+            path that begins with /accel/ has its own secret.
     """
     document = openapi(OPERATIONS, _version())
 
@@ -70,10 +73,10 @@ async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:  # noqa
 
 
 def _with_problems(router: Router) -> App:
-    """The router; what Starlette refuses by itself becomes a problem, too."""
+    """The router; errors of Starlette become problems, too."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = router  # so that a wrong method is raised, and not answered as text
+        scope["app"] = router  # so that a wrong method raises an error instead of a text answer
         try:
             await router(scope, receive, send)
         except HTTPException as error:

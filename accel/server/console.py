@@ -1,14 +1,14 @@
-"""The console: one page, with what it asks. It loads nothing from elsewhere, and knows what the routes tell, no more.
+"""The console: one page, and its routes. It loads no file from elsewhere, and shows only what the routes return.
 
     /                    the page
-    /console.css         how it looks
-    /console.js          asks the routes below /v1
-    /drawing.css, .js    draws what they tell; notebooks draw with the same (`accel.drawing`)
-    GET /v1/map          a stream's objects, as memory knows them
-    GET /v1/prices       what a request costs, for the figures of the page
+    /console.css         its style
+    /console.js          sends requests to the routes below /v1
+    /drawing.css, .js    draws the answers; notebooks use the same files (`accel.drawing`)
+    GET /v1/map          a stream's objects, as far as they are in memory
+    GET /v1/prices       the price of a request, for the figures of the page
 
-The files hold nothing of the data, so they are given without a token; where reading needs one, the page asks for it,
-and keeps it in the memory of the page. Threads: one event loop; the files are read once.
+The files contain no data, so they need no token. If reading needs one, the page prompts for the token, and keeps it in
+its own memory. Threads: one event loop; the files are read once.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FILES: Final = {
 
 
 class MapQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of which stream; of a list longer than 20,000 objects those around an offset, or the last ones."""
+    """The stream; of a list longer than 20,000 objects, those around an offset, or the last ones."""
 
     stream_id: Annotated[int, Meta(ge=0, le=2**63 - 1)]
     offset: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
 
 
 class Prices(Struct, frozen=True):
-    """What requests cost, in a currency: of a thousand reads, and of a thousand writes and listings."""
+    """Prices of requests in a currency: of a thousand reads, and of a thousand writes and listings."""
 
     currency: str
     per_thousand_reads: float
@@ -53,7 +53,7 @@ class Prices(Struct, frozen=True):
 
 
 async def stream_map(sidecar: Sidecar, asked: Asked) -> Response:
-    """`GET /v1/map`: in a thread, as lists may be long; it loads nothing."""
+    """`GET /v1/map`: runs in a thread, as lists may be long; loads nothing."""
     query: MapQuery = asked.query
     return json_response(await sidecar.in_thread(sidecar.accelerator.stream_map, query.stream_id, query.offset))
 
@@ -66,9 +66,15 @@ async def prices(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - 
 
 OPERATIONS: Final = (
     Operation(
-        "GET", "/v1/map", "map", "What memory knows of a stream's objects.", stream_map, query=MapQuery, reply=StreamMap
+        "GET",
+        "/v1/map",
+        "map",
+        "A stream's objects, as far as they are in memory.",
+        stream_map,
+        query=MapQuery,
+        reply=StreamMap,
     ),
-    Operation("GET", "/v1/prices", "prices", "What requests cost, as this sidecar was told.", prices, reply=Prices),
+    Operation("GET", "/v1/prices", "prices", "The prices of requests in the sidecar's settings.", prices, reply=Prices),
 )
 
 

@@ -1,4 +1,4 @@
-"""What a sidecar is told, and what it tells of itself: own uploads, refreshes, counts, health, metrics."""
+"""Own uploads and refreshes; and the sidecar's stats, health and metrics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Size = Annotated[int, Meta(ge=-1, le=2**63 - 1)]
 
 
 class Committed(Struct, frozen=True, forbid_unknown_fields=True):
-    """An object that the broker wrote itself and committed: nobody needs to open it.
+    """An object that the broker wrote and committed itself, so that the sidecar need not open it.
 
-    `ranges` has [stream id, start, end) rows of all that it holds, each without a hole inside. What is said here is
-    believed: it must be true.
+    `ranges` has a row [stream id, start, end) for each of its ranges, without holes inside. The sidecar does not check
+    the rows: they must be true.
     """
 
     node_id: Id
@@ -33,13 +33,13 @@ class Committed(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Taken(Struct, frozen=True):
-    """How many ranges were taken in."""
+    """The number of ranges that were added."""
 
     ranges: int
 
 
 class Refreshed(Struct, frozen=True):
-    """Whether there was a newer image, and which one is at hand now."""
+    """Whether there was a newer image, and the version of the current one."""
 
     is_newer: bool
     image_version: int
@@ -52,7 +52,7 @@ class Health(Struct, frozen=True):
 
 
 class Ready(Struct, frozen=True):
-    """starting, ready, degraded or stale, and why; see `accel.server.sidecar`."""
+    """starting, ready, degraded or stale, and the reasons; see `accel.server.sidecar`."""
 
     state: str
     reasons: list[str]
@@ -70,14 +70,14 @@ async def committed(sidecar: Sidecar, asked: Asked) -> Response:
 
 
 async def refresh(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - the form of operations
-    """`POST /v1/refresh`: asks the source of images now."""
+    """`POST /v1/refresh`: queries the source of images now."""
     accelerator = sidecar.accelerator
     is_newer = await accelerator.refresh()
     return json_response(Refreshed(is_newer, version_number(accelerator.image_version)))
 
 
 async def stats(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
-    """`GET /v1/stats`: in a thread, as hints are summed over lists."""
+    """`GET /v1/stats`: runs in a thread, as hints are summed over lists."""
     accelerator = sidecar.accelerator
     told = (await sidecar.in_thread(accelerator.stats)).to_dict()
     counts = sidecar.store.snapshot()
@@ -92,7 +92,7 @@ async def healthy(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 -
 
 
 async def ready(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
-    """`GET /readyz`: 200 if lookups are answered, from memory alone if need be, else 503."""
+    """`GET /readyz`: 200 if lookups are answered, even if only from memory; else 503."""
     readiness = sidecar.readiness()
     status = 200 if readiness.serves else 503
     reasons = readiness.reasons if sidecar.settings.is_loopback else []
@@ -100,7 +100,7 @@ async def ready(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - l
 
 
 async def metrics(sidecar: Sidecar, asked: Asked) -> Response:  # noqa: ARG001 - likewise
-    """`GET /metrics`: in a thread."""
+    """`GET /metrics`: runs in a thread."""
     body = await sidecar.in_thread(generate_latest, sidecar.registry)
     return Response(body, media_type=CONTENT_TYPE_LATEST)
 
@@ -110,14 +110,14 @@ OPERATIONS: Final = (
         "POST",
         "/v1/objects:committed",
         "objects_committed",
-        "Tell of an object that the broker wrote itself, so that nobody needs to open it.",
+        "Report an object that the broker wrote itself, so that the sidecar need not open it.",
         committed,
         body=Committed,
         reply=Taken,
         writes=True,
     ),
-    Operation("POST", "/v1/refresh", "refresh", "Ask for the newest image now.", refresh, reply=Refreshed, writes=True),
-    Operation("GET", "/v1/stats", "stats", "What is counted; docs/operations/operations.md has the names.", stats),
+    Operation("POST", "/v1/refresh", "refresh", "Load the newest image now.", refresh, reply=Refreshed, writes=True),
+    Operation("GET", "/v1/stats", "stats", "Statistics; docs/operations/operations.md explains the names.", stats),
     Operation("GET", "/healthz", "healthz", "Whether the process answers.", healthy, reply=Health),
     Operation("GET", "/readyz", "readyz", "Whether lookups are answered, and how well.", ready, reply=Ready),
     Operation("GET", "/metrics", "metrics", "Metrics for Prometheus.", metrics, media_type="text/plain"),

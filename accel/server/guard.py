@@ -1,19 +1,19 @@
-"""Who may ask, how much and for how long: what every request passes before a route sees it.
+"""Access, and limits of number and time: the checks of every request before a route.
 
-In this order, each refusal a problem:
+In this order; each refusal is a problem:
 
     | check                                                                         | refused with |
     |-------------------------------------------------------------------------------|--------------|
     | Host is a name of loopback, or allowed (where clients need no token)          | 421          |
     | Origin, which browsers send, is the sidecar itself                            | 403          |
-    | the token, where reading needs one, and for all that writes (`Access`)        | 401, 403     |
-    | requests below /v1 that are under way                                         | 429          |
+    | the token, where reading needs one, and for all routes that write (`Access`)  | 401, 403     |
+    | the number of requests below /v1 under way                                    | 429          |
     | the time for the request                                                      | 504          |
 
-A page that a browser has open anywhere may send requests to loopback, and by a name of its own that points there
-(DNS rebinding). It cannot choose the headers Host and Origin, so these two tell it apart.
+Any page in a browser may send requests to loopback, also by its own name that resolves to loopback (DNS rebinding). It
+cannot choose the headers Host and Origin, so these two identify it.
 
-What a route raises becomes a problem, too. Every answer has headers that keep browsers from guessing and framing.
+An exception of a route becomes a problem, too. Every answer has headers against type guessing and framing.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ SECURITY_HEADERS: Final = (
 OPEN_PATHS: Final = frozenset(
     {"/healthz", "/readyz", "/", "/console.css", "/console.js", "/drawing.css", "/drawing.js"}
 )
-"""Asked by orchestrators and by browsers that open the page, which have no token; they tell nothing of the data."""
+"""Requested by orchestrators, and by browsers that open the page, which have no token; they reveal no data."""
 
 FORWARDED_PATHS: Final = ("/accel/",)
-"""Routes with a secret of their own."""
+"""Routes with their own secret."""
 
 
 class Guard:
@@ -64,8 +64,8 @@ class Guard:
 
     Args:
         app: the routes.
-        settings: bounds and access.
-        writes: whether a path changes anything, by method and path.
+        settings: limits and access.
+        writes: whether a route changes anything, by method and path.
     """
 
     def __init__(self, app: App, settings: SidecarSettings, writes: Callable[[str, str], bool]) -> None:
@@ -92,7 +92,7 @@ class Guard:
                 self.under_way += 1
             async with asyncio.timeout(self._settings.request_seconds):
                 await self._app(scope, receive, answer.send)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is answered
+        except Exception as error:  # noqa: BLE001 - the client gets an answer to every error
             await self._refuse(scope, answer, error)
         finally:
             self.under_way -= is_counted
@@ -104,7 +104,7 @@ class Guard:
             raise Refused("ForeignHost", 421, "The request names another host.", found)
         origin = headers.get(b"origin", b"").decode("latin-1")
         if origin and origin.partition("://")[2] != host:
-            found = f"expected requests of no other page, found Origin {origin[:80]!r}"
+            found = f"expected no request of another page, found Origin {origin[:80]!r}"
             raise Refused("ForeignOrigin", 403, "Another page sent the request.", found)
         path = scope["path"]
         if path in OPEN_PATHS or path.startswith(FORWARDED_PATHS):
@@ -116,7 +116,7 @@ class Guard:
     def _check_token(self, given: bytes, *, writes: bool) -> None:
         if self._token is None:
             found = "expected a sidecar with a token (--token-file, ACCEL_TOKEN), found one without"
-            raise Refused("Forbidden", 403, "Nobody may write here.", found)
+            raise Refused("Forbidden", 403, "This sidecar accepts no writes.", found)
         if not hmac.compare_digest(given.removeprefix(b"Bearer "), self._token):
             what = "whatever writes" if writes else "every request"
             detail = f"expected 'Authorization: Bearer' and the token of the sidecar with {what}"
@@ -125,7 +125,7 @@ class Guard:
     def _check_room(self) -> None:
         most = self._settings.requests_max
         if self.under_way >= most:
-            detail = f"expected less than {most} requests at one time; ask again in a second"
+            detail = f"expected less than {most} requests at one time; retry in a second"
             raise Refused("TooManyRequests", 429, "Too many requests are under way.", detail, retryable=True)
 
     async def _refuse(self, scope: Scope, answer: _Answer, error: Exception) -> None:
@@ -135,7 +135,7 @@ class Guard:
         elif not isinstance(error, Refused | AccelError):
             logger.warning("%s %s: %s", scope["method"], scope["path"], problem.detail)
         if answer.has_begun:
-            raise error  # the connection is cut: the client must not take a part for the whole
+            raise error  # the connection is closed: the client must not take a partial answer for the whole
         body, headers = encoded(problem)
         if problem.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
@@ -145,7 +145,7 @@ class Guard:
 
 
 class _Answer:
-    """Adds headers to an answer, and knows whether it has begun."""
+    """Adds headers to an answer, and records whether it has begun."""
 
     __slots__ = ("_send", "has_begun")
 
@@ -161,7 +161,7 @@ class _Answer:
 
 
 async def refuse_connection(most: int, send: Send) -> None:
-    """Answer a request on a connection beyond the bound: a problem, after which the connection ends."""
+    """Answer a request on a connection beyond the limit with a problem, and close the connection."""
     detail = f"expected at most {most} connections at one time; connect again in a second"
     refused = Refused("TooManyConnections", 503, "Too many connections are open.", detail, retryable=True)
     body, headers = encoded(refused.problem)

@@ -1,9 +1,9 @@
-"""Lookups over HTTP: objects, many at once, their story, records, and the places of their bytes.
+"""Lookups over HTTP: objects, batches of lookups, traces, records, and the byte ranges of records.
 
-A lookup that memory answers does no I/O and changes no thread: the accelerator gives its answer at once, and what is
-left is to write JSON. Others wait on the event loop for loads, which run in the accelerator's threads. An answer is
-true of one image, whose version is its ETag: a client that sends it back is told 304 for as long as that image is the
-newest at hand. An answer that ends at a hole, or is partial, has none, as asking again may bring more.
+A lookup that is answered from memory does no I/O and stays in its thread. Other lookups wait on the event loop for
+loads, which run in the accelerator's threads. An answer is valid for one image, whose version is its ETag: a client
+that sends the ETag back gets 304 while this image is the newest loaded one. An answer that ends at a hole or is partial
+has no ETag, as the same request may return more later.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Seconds = Annotated[float, Meta(ge=0, le=3600)]
 
 
 class ObjectsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a lookup is asked; offsets [start, end), an end of -1 is open."""
+    """The request of a lookup; offsets [start, end), an end of -1 is open."""
 
     stream_id: Whole
     start: Whole
@@ -44,7 +44,7 @@ class ObjectsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 class FoundPlace(Struct, frozen=True):
     """An object that holds offsets [start, end) of the stream, and its key in the bucket, below the sidecar's prefix.
 
-    `node_id` is the node in whose list it stands; null for an object of one stream. `size_bytes` is -1 if not known.
+    `node_id` is the node that lists it; null for an object of one stream. `size_bytes` is -1 if not known.
     """
 
     object_id: int
@@ -59,8 +59,8 @@ class FoundPlace(Struct, frozen=True):
 class Objects(Struct, frozen=True):
     """Objects in offset order, each starting where the one before it ends.
 
-    `ending` says why there are no more: limit, end, hole (this image has no more in a row) or partial (a bound of the
-    caller's); ask again from `resume_offset`. `rounds` and `objects_opened` are what it cost; 0 and 0 if memory knew.
+    `ending` is the reason why there are no more: limit, end, hole (the image lists no next object) or partial (a limit
+    of the caller); continue at `resume_offset`. `rounds` and `objects_opened` are the cost; both are 0 from memory.
     """
 
     stream_id: int
@@ -89,20 +89,20 @@ class Batch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
-    """What came of one lookup of a batch: an answer, or a problem."""
+    """The result of one lookup of a batch: an answer, or a problem."""
 
     answer: Objects | None = None
     problem: Problem | None = None
 
 
 class BatchReply(Struct, frozen=True):
-    """For each lookup of a batch, in its order, what came of it: one never fails the others."""
+    """The results of a batch, in the order of its lookups; the failure of one does not affect the others."""
 
     outcomes: list[Outcome]
 
 
 class RecordsQuery(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Which record batches; `max_bytes` bounds their payload."""
+    """The record batches to read; `max_bytes` limits their payload."""
 
     stream_id: Whole
     start: Whole
@@ -122,7 +122,7 @@ class Place(Struct, frozen=True):
 
 
 class Places(Struct, frozen=True):
-    """Where the bytes of a range lie, for a client with its own access to the bucket; ask again from `next_offset`."""
+    """The byte ranges of a range, for a client with access to the bucket; continue at `next_offset`."""
 
     stream_id: int
     image_version: int
@@ -139,7 +139,7 @@ STREAMED_BYTES: Final = 1 << 18
 
 
 class _Etags:
-    """The ETag of the version that was asked for last. One event loop."""
+    """The ETag of the version that was requested last. One event loop."""
 
     def __init__(self) -> None:
         self._version: ImageVersion | None = None
@@ -243,7 +243,7 @@ async def explain(sidecar: Sidecar, asked: Asked) -> Response:
 
 
 async def read_records(sidecar: Sidecar, asked: Asked) -> Response:
-    """`GET /v1/records`: the first batch is read before the answer begins, so that an error is still a problem."""
+    """`GET /v1/records`: reads the first batch before the answer begins, so that an error is still a problem."""
     query = _checked_records(sidecar, asked)
     reading = sidecar.accelerator.read(query.stream_id, query.start, query.end, max_bytes=query.max_bytes)
     try:
@@ -270,7 +270,7 @@ async def _streamed(reading: AsyncReading, first: RecordBatch) -> AsyncIterator[
 
 
 async def find_places(sidecar: Sidecar, asked: Asked) -> Response:
-    """`GET /v1/records/places`: the lookup on the event loop, the opening of what it found in a thread."""
+    """`GET /v1/records/places`: does the lookup on the event loop, and opens the objects in a thread."""
     query = _checked_records(sidecar, asked)
     accelerator = sidecar.accelerator
     answer = await accelerator.get_objects(query.stream_id, query.start, query.end, PLACES_OBJECTS)
@@ -299,7 +299,7 @@ OPERATIONS: Final = (
         "GET",
         "/v1/objects",
         "objects",
-        "Which objects hold offsets of a stream, in order and without a gap.",
+        "The objects that hold offsets of a stream, in order and without a gap.",
         find_objects,
         query=ObjectsQuery,
         reply=Objects,
@@ -314,7 +314,7 @@ OPERATIONS: Final = (
         body=Batch,
         reply=BatchReply,
     ),
-    Operation("GET", "/v1/explain", "explain", "A lookup, really made, with its trace.", explain, query=ObjectsQuery),
+    Operation("GET", "/v1/explain", "explain", "A lookup with its trace.", explain, query=ObjectsQuery),
     Operation(
         "GET",
         "/v1/records",
@@ -328,7 +328,7 @@ OPERATIONS: Final = (
         "GET",
         "/v1/records/places",
         "places",
-        "The byte ranges of a range of offsets, to be fetched by the client itself.",
+        "The byte ranges of a range of offsets, for a client that reads them itself.",
         find_places,
         query=RecordsQuery,
         reply=Places,

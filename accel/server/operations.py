@@ -1,8 +1,8 @@
-"""The table of routes: what each takes, what it gives, and whether it changes anything. The OpenAPI document follows.
+"""The table of routes: parameters and answer of each, and whether it writes. The OpenAPI document is generated from it.
 
-An operation is a function of the sidecar and what was asked. Its parameters are a msgspec struct: names, types,
-defaults and bounds are what the document says and what is checked, in one place. Unknown parameters are refused, as a
-typing error would be taken for a default.
+An operation is a function of the sidecar and the request. Its parameters are a msgspec struct, whose names, types,
+defaults and limits are documented and checked in one place. Unknown parameters are refused: a misspelt one would
+otherwise be replaced by its default.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks.
+    """One request.
 
     Args:
-        query: its parameters, as the operation's struct; None if it takes none.
-        body: its body, likewise.
-        path: what stands in the variable parts of the path.
+        query: its parameters, as the operation's struct; None if the operation has none.
+        body: its body; None if the operation has none.
+        path: the values of the variable parts of the path.
         headers: of the request.
     """
 
@@ -50,16 +50,16 @@ class Operation:
 
     Args:
         method: GET or POST.
-        path: as Starlette writes it.
+        path: in Starlette's notation.
         name: of the operation, in the document and in metrics.
         summary: one sentence for people.
-        answer: does it.
+        answer: the function that answers.
         query: struct of its parameters.
         body: struct of its body, which is JSON.
-        reply: struct of its answer, if that is JSON of a form; None for other JSON.
+        reply: struct of its answer, if that is JSON with a fixed form; None for other JSON.
         media_type: of its answer.
         writes: whether it needs the token on loopback, too.
-        is_conditional: whether it answers 304 to an ETag that still holds.
+        is_conditional: whether it answers 304 to a current ETag.
     """
 
     method: str
@@ -89,7 +89,7 @@ def _endpoint(operation: Operation, sidecar: Sidecar) -> Callable[[Request], Awa
     timer = sidecar.system.timer
 
     async def endpoint(request: Request) -> Response:
-        from accel.server.problems import problem_of  # noqa: PLC0415 - only where something goes wrong
+        from accel.server.problems import problem_of  # noqa: PLC0415 - only errors need it
 
         started_seconds, status = timer(), 499
         try:
@@ -150,17 +150,17 @@ def _invalid(detail: str) -> Refused:
 STATUSES: Final = {
     "400": "The request makes no sense.",
     "401": "The token is missing or wrong.",
-    "403": "Not from this page, or not without a token.",
-    "404": "There is no such thing.",
-    "409": "Not while things stand as they do.",
-    "410": "It was there, and is no more.",
+    "403": "Another page sent the request, or the token is missing.",
+    "404": "It does not exist.",
+    "409": "The present state does not allow it.",
+    "410": "It no longer exists.",
     "413": "The body is too large.",
     "415": "The body is of another type.",
     "421": "The request names another host.",
-    "429": "Too many requests are under way; ask again after Retry-After.",
+    "429": "Too many requests are under way; retry after Retry-After.",
     "500": "The sidecar failed; its log says why.",
-    "502": "What the store holds is damaged or refused.",
-    "503": "Not now; ask again after Retry-After.",
+    "502": "Stored data are damaged or refused.",
+    "503": "Not available now; retry after Retry-After.",
     "504": "It took too long.",
 }
 
@@ -177,7 +177,7 @@ def openapi(operations: Sequence[Operation], version: str) -> dict[str, Any]:
         "info": {
             "title": "Accel",
             "version": version,
-            "description": "Finds which objects hold a stream's offsets. docs/how-to/sidecar.md has the rules.",
+            "description": "Finds which objects hold a stream's offsets. docs/how-to/sidecar.md contains the rules.",
         },
         "paths": paths,
         "components": {

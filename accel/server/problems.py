@@ -1,10 +1,10 @@
-"""Errors as HTTP tells them: `application/problem+json` (RFC 9457), with the kinds of `accel.errors`.
+"""Errors over HTTP: `application/problem+json` (RFC 9457), with the types of `accel.errors`.
 
     {"type": "urn:accel:UnknownStream", "title": "...", "status": 404, "detail": "...", "advice": "...",
      "retryable": false}
 
-`type` is the class of the error, and what a client branches on; `detail` is for people. A status is that of the first
-class in the table that the error is one of. No user, password or token stands in a detail.
+Clients branch on `type`, the class of the error; `detail` is for people. The status is that of the first class in the
+table that the error is an instance of. A detail contains no user, password or token.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.InconsistentAnswer, 502),
     (TimeoutError, 504),
 )
-"""By class; what is none of these is 500. The first that fits counts: a class stands before its base."""
+"""By class; other errors are 500. The first match is used: a class precedes its base."""
 
 RETRY_SECONDS: Final = 1
-"""The header Retry-After of what helps to try again."""
+"""The header Retry-After of errors that a retry may cure."""
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
-    """The body of an answer that tells of an error.
+    """The body of an answer that reports an error.
 
     Args:
         type: urn:accel: and the class of the error.
-        title: what this class means.
+        title: the meaning of this class.
         status: of the answer.
         detail: what happened.
-        advice: what the person who sees it can do.
-        retryable: whether the same request may succeed later by itself.
+        advice: what the user can do.
+        retryable: whether the same request may succeed later.
     """
 
     type: str
@@ -75,14 +75,14 @@ _encode = Encoder().encode
 
 
 class Refused(Exception):
-    """A request that is answered with a problem which is no error of the library.
+    """A refused request whose problem is not an error class of the library.
 
     Args:
         kind: the end of its type, such as "TooManyRequests".
         status: of the answer.
-        title: what this kind means.
+        title: the meaning of this kind.
         detail: what was expected, and what was found.
-        retryable: whether the same request may succeed later by itself.
+        retryable: whether the same request may succeed later.
     """
 
     def __init__(self, kind: str, status: int, title: str, detail: str, *, retryable: bool = False) -> None:
@@ -91,7 +91,7 @@ class Refused(Exception):
 
 
 def problem_of(error: BaseException) -> Problem:
-    """What a client is told of an error; of one that is not ours only that it happened."""
+    """The problem of an error; for a foreign error it contains no details."""
     if isinstance(error, Refused):
         return error.problem
     if isinstance(error, TimeoutError):
@@ -99,7 +99,7 @@ def problem_of(error: BaseException) -> Problem:
             URN + "TimedOut", "The request took too long.", 504, "the time for a request is over", UNSET, True
         )
     if not isinstance(error, AccelError):
-        return Problem(URN + "InternalError", "The sidecar failed.", 500, "the log of the sidecar tells why")
+        return Problem(URN + "InternalError", "The sidecar failed.", 500, "the log of the sidecar contains the reason")
     kind = type(error)
     title = (kind.__doc__ or "").strip().partition("\n")[0]
     detail, advice = shortened(redacted(str(error))), error.advice or UNSET
@@ -107,7 +107,7 @@ def problem_of(error: BaseException) -> Problem:
 
 
 def status_of(error: BaseException) -> int:
-    """The status of an answer that tells of an error."""
+    """The status of an answer that reports an error."""
     return next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
 
 

@@ -1,8 +1,8 @@
 """Runs a sidecar's application in this process: uvicorn with bounds, TLS, a log, and an end that drains.
 
-On SIGTERM or Ctrl-C it takes no more connections, lets requests go on for `drain_seconds`, and closes the sidecar.
-Where stderr is no terminal, each line of the log is one JSON object, as collectors of logs want them; a terminal gets
-lines of text. Neither has a header, a body or a query of a request in it.
+On SIGTERM or Ctrl-C it accepts no more connections, lets requests continue for `drain_seconds`, and closes the sidecar.
+On a terminal the log is lines of text, elsewhere one JSON object a line, as collectors of logs expect. Neither contains
+a header, a body or a query of a request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from accel.server.settings import SidecarSettings
 from accel.streams.listening import listening_config
 
 CONNECTIONS_BEYOND: Final = 64
-"""Connections beyond the bound that are told so by a problem; all others get uvicorn's 503, which is plain text."""
+"""Connections beyond the limit that get a problem; further ones get uvicorn's 503, which is plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Tls:
     key: Path
 
     def check(self) -> None:
-        """That both can be read, and belong together.
+        """Check that both can be read, and belong together.
 
         Raises:
-            InvalidArgument: they do not.
+            InvalidArgument: they cannot be read, or do not.
         """
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.certificate, self.key)
@@ -46,7 +46,7 @@ class Tls:
 
 
 def log_to_stderr(form: LogForm | None = None, *, level: int = logging.INFO) -> None:
-    """Send the logs of this process to stderr; None = as text to a terminal, as JSON to all else."""
+    """Send the logs of this process to stderr; None = text on a terminal, else JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(log_lines(form, "%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=level, force=True)
@@ -55,7 +55,7 @@ def log_to_stderr(form: LogForm | None = None, *, level: int = logging.INFO) -> 
 
 
 def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> uvicorn.Server:
-    """A server that is not started yet; its `run` blocks until the process is told to end."""
+    """A server that is not started yet; its `run` blocks until the process is stopped."""
     if tls is not None:
         tls.check()
 

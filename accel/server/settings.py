@@ -1,4 +1,4 @@
-"""The bounds of a sidecar, and who may ask it what: frozen, printable without its secret, comparable."""
+"""The limits of a sidecar, and access to it: frozen, comparable, and printable without its secret."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from loaders.settings import MIB, check_settings
 DEFAULT_PORT: Final = 8480
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-"""What a browser or a client on the same machine calls it, in the header Host."""
+"""Names of the sidecar in the header Host of a browser or client on the same machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarSettings:
-    """Bounds and access of one sidecar. Threads: immutable.
+    """Limits and access of one sidecar. Threads: immutable.
 
     Args:
-        host: the address that it listens on; only this machine by default.
+        host: the address to listen on; by default only this machine can reach it.
         port: the port; 8480.
-        token: what clients must have to write, and on any address but loopback to read; at least 16 characters. None =
-            nothing may be written. It is not printed.
-        is_open: other addresses than loopback may read without a token.
-        allowed_hosts: names besides those of loopback that the header Host may have; anything is allowed where clients
+        token: needed by clients to write, and on any address but loopback to read; at least 16 characters. None = no
+            client may write. It is not printed.
+        is_open: clients on addresses other than loopback may read without a token.
+        allowed_hosts: further names that the header Host may have besides loopback; any name is allowed where clients
             need a token.
-        connections_max: connections at one time; requests on more are answered with 503, and these end.
-        requests_max: requests below /v1 under way at one time; more are answered with 429.
+        connections_max: connections at one time; requests on further ones get 503, and the connection is closed.
+        requests_max: requests below /v1 under way at one time; further ones get 429.
         body_bytes_max: of a request.
         batch_max: lookups of one batch.
         batch_objects_max: the limits of all lookups of a batch together.
         objects_max: the limit of one lookup.
         records_bytes_max: payload of one answer with records.
-        request_seconds: how long a request may take; then it is answered with 504.
-        head_seconds: in which its line and headers have to come; then the connection ends.
-        history_threads: questions about histories, and openings for places, at one time.
-        drain_seconds: how long requests may go on once the process is told to end.
+        request_seconds: how long a request may take; then it gets 504.
+        head_seconds: within which its line and headers must arrive; then the connection is closed.
+        history_threads: requests about histories, and openings for places, at one time.
+        drain_seconds: how long requests may continue after the process is stopped.
         currency: of the prices that the console shows.
         per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1.
         per_thousand_writes: of a thousand PUTs or listings; likewise.
-        slow_request_seconds: a request to the store that takes longer makes the sidecar say that it is degraded, while
-            the request is under way.
-        open_retry_seconds: after which opening the store is tried again; at most ten times as long later on.
+        slow_request_seconds: while a request to the store has taken longer than this, the sidecar reports that it is
+            degraded.
+        open_retry_seconds: pause before opening the store is retried; at most ten times as long later.
 
     Raises:
         ValueError: a number of 0 or below.
-        InvalidArgument: a short token; or an address besides loopback without a token, and not said to be open.
+        InvalidArgument: a short token; or an address besides loopback without a token or `is_open`.
     """
 
     host: str = "127.0.0.1"
@@ -81,12 +81,12 @@ class SidecarSettings:
         if not self.is_loopback and self.token is None and not self.is_open:
             raise InvalidArgument(
                 f"expected a token for clients of {self.host}, as it is not loopback, found none; "
-                "give one (--token-file, ACCEL_TOKEN), or say that anybody may read (--open)"
+                "give one (--token-file, ACCEL_TOKEN), or let all clients read (--open)"
             )
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Whether only this machine can reach it."""
         if self.host in LOOPBACK_NAMES:
             return True
         try:

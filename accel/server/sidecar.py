@@ -1,18 +1,18 @@
-"""What requests ask: the store, the accelerator and the histories of one bucket, opened beside the event loop.
+"""The state behind the routes: the store, the accelerator and the histories of one bucket, opened by the event loop.
 
-A sidecar begins to listen before the store has answered, and opens it again and again until it does. From then on it
-answers from what it knows:
+A sidecar listens before the store has answered, and retries opening it until it succeeds. From then on it answers from
+what is loaded:
 
     | state     | means                                                                    | /readyz |
     |-----------|--------------------------------------------------------------------------|---------|
     | starting  | no image was loaded yet                                                  | 503     |
-    | ready     | the image is at hand, and what was asked for last was answered           | 200     |
+    | ready     | an image is loaded, and the last requests to store and source succeeded  | 200     |
     | degraded  | the store or the source of images fails, or a request to the store takes | 200     |
-    |           | more than `slow_request_seconds`; what memory knows is answered          |         |
-    | stale     | no image may be served from any more; lookups fail with `ImageTooOld`    | 503     |
+    |           | more than `slow_request_seconds`; answers come from memory               |         |
+    | stale     | the image is too old to be used; lookups fail with `ImageTooOld`         | 503     |
 
-Nothing has to be done for it to recover: each question about readiness asks for a newer image where one is due, as a
-lookup does, and the next request that succeeds ends it.
+It recovers by itself: each readiness request, like a lookup, queries the source for a newer image if one is due, and
+the next request that succeeds ends the state.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 KEYS_KEPT_MAX: Final = 65_536
-"""Keys of objects that are kept as text; 150 bytes each."""
+"""Limit of object keys kept as text; 150 bytes each."""
 
 RETRIES_GROW_TO: Final = 10
 """The longest pause between tries to open the store, in multiples of `open_retry_seconds`."""
@@ -64,7 +64,7 @@ class State(StrEnum):
 
 
 class Readiness(NamedTuple):
-    """The state, and why it is not ready."""
+    """The state, and the reasons why it is not ready."""
 
     state: State
     reasons: list[str]
@@ -79,12 +79,12 @@ class Sidecar:
     """One bucket, for requests over HTTP. Threads: one event loop, that of `open`.
 
     Args:
-        store: the store; with a timer, metrics tell the latency of requests, and readiness tells of slow ones.
+        store: the store; with a timer, metrics contain the latency of requests, and readiness reports slow ones.
         settings: bounds and access.
-        images: gives the source of images, called in a thread; None = the catalog of the store.
+        images: returns the source of images, called in a thread; None = the catalog of the store.
         lookups: settings of the accelerator.
-        system: clock, sleep and chance.
-        warm: load filter packs and snapshots before the sidecar says that it is ready.
+        system: clock, sleep and random source.
+        warm: load filter packs and snapshots before the sidecar is ready.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Sidecar:
         self.registry.register(_SidecarCollector(self))
 
     async def open(self) -> None:
-        """Begin to open the store, beside the caller."""
+        """Start to open the store; does not wait."""
         self._opening = asyncio.get_running_loop().create_task(self._keep_opening())
 
     async def wait_opened(self) -> None:
@@ -123,7 +123,7 @@ class Sidecar:
             await asyncio.shield(self._opening)
 
     async def close(self) -> None:
-        """End what is under way, and close what was opened."""
+        """End requests under way, and close what was opened."""
         if self._opening is not None:
             self._opening.cancel()
         if self._accelerator is not None:
@@ -136,31 +136,31 @@ class Sidecar:
         """Answers lookups.
 
         Raises:
-            Refused: 503 while there is none yet.
+            Refused: 503 while no image is loaded.
         """
         if self._accelerator is None:
-            why = "" if self._failed is None else f"; the last try failed: {_told(self._failed)}"
-            detail = f"expected the first image to be loaded, found it on its way{why}"
+            why = "" if self._failed is None else f"; the last attempt failed: {_told(self._failed)}"
+            detail = f"expected the first image to be loaded, found it loading{why}"
             raise Refused("NotReady", 503, "The sidecar is starting.", detail, retryable=True)
         return self._accelerator
 
     @property
     def accelerator_or_none(self) -> AsyncReadAccelerator | None:
-        """The same; None while there is none yet."""
+        """The accelerator; None while no image is loaded."""
         return self._accelerator
 
     @property
     def connection(self) -> Connection:
-        """Histories of streams. Its calls block: `in_thread`."""
+        """Histories of streams. Its calls block: use `in_thread`."""
         return self._connection
 
     async def in_thread(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-        """Do what may block in a thread."""
+        """Run a blocking function in a thread."""
         submitted = self._threads.submit(work, *args, **options)
         return await asyncio.wrap_future(submitted)
 
     def readiness(self) -> Readiness:
-        """Whether requests are answered. Starts the question for a newer image where one is due; does not block."""
+        """Whether requests are answered. Starts to load a newer image if one is due; does not block."""
         accelerator = self._accelerator
         if accelerator is None:
             return Readiness(State.STARTING, [] if self._failed is None else [_told(self._failed)])
@@ -172,22 +172,22 @@ class Sidecar:
             return Readiness(State.STALE, [ImageTooOld.__name__])
         reasons = []
         if accelerator.is_source_failing:
-            reasons.append("the last question to the source of images failed")
+            reasons.append("the last request to the source of images failed")
         if self.store.is_failing:
-            reasons.append("the last request to the store found it unavailable")
+            reasons.append("the store was unavailable at the last request")
         if (seconds := self.store.oldest_request_seconds()) > self.settings.slow_request_seconds:
-            reasons.append(f"a request to the store has taken {seconds:.0f} s until now")
+            reasons.append(f"a request to the store has taken {seconds:.0f} s so far")
         return Readiness(State.DEGRADED if reasons else State.READY, reasons)
 
     def note(self, operation: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         histogram = self._seconds.get((operation, status))
         if histogram is None:
             histogram = self._seconds[operation, status] = Histogram(SECONDS_BOUNDS)
         histogram.add(seconds)
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus is told: of requests over HTTP, and all that `AccelCollector` tells."""
+        """The metrics for Prometheus: of requests over HTTP, and those of `AccelCollector`."""
         told = {state.value: 0 for state in State} | {self.readiness().state.value: 1}
         states = GaugeMetricFamily("accel_sidecar_state", "1 for the state that the sidecar is in.", labels=("state",))
         for state, value in told.items():
@@ -195,7 +195,7 @@ class Sidecar:
         yield states
         labels = ("operation", "status")
         requests = CounterMetricFamily("accel_http_requests", "Requests that were answered.", labels=labels)
-        seconds = HistogramMetricFamily("accel_http_request_duration_seconds", "Time that they took.", labels=labels)
+        seconds = HistogramMetricFamily("accel_http_request_duration_seconds", "Time to their answers.", labels=labels)
         for (operation, status), histogram in list(self._seconds.items()):
             stats = histogram.stats()
             buckets = [("+Inf" if bound == float("inf") else str(bound), count) for bound, count in stats.cumulated()]
@@ -213,9 +213,9 @@ class Sidecar:
                 accelerator = await self.in_thread(self._open_accelerator)
                 if self._warm:
                     await accelerator.warm()
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again, and told
+            except Exception as error:  # noqa: BLE001 - every error is logged, and opening is retried
                 self._failed = error
-                logger.warning("the store could not be opened, and is tried again: %s", _told(error))
+                logger.warning("the store could not be opened, and is retried: %s", _told(error))
             else:
                 self.key_of = lru_cache(KEYS_KEPT_MAX)(accelerator.object_key)
                 self._accelerator, self._failed = accelerator, None
@@ -230,7 +230,7 @@ class Sidecar:
 
 
 class _SidecarCollector(Collector):
-    """Asks a sidecar at each scrape, and nothing when it is registered."""
+    """Reads the metrics of a sidecar at each scrape; does nothing when it is registered."""
 
     def __init__(self, sidecar: Sidecar) -> None:
         self._sidecar = sidecar

@@ -1,6 +1,6 @@
-"""Histories over HTTP: what a stream consists of now, and consisted of at a time; how cuts lie; how far a group is.
+"""Histories over HTTP: the segments of a stream now and in the past, the order of cuts, and the lag of groups.
 
-All of them ask tables of the bucket, in threads of the sidecar. Segments are written number@epoch, cuts are objects of
+All routes read tables of the bucket, in threads of the sidecar. Segments are written number@epoch, cuts are objects of
 offsets by segment, times are milliseconds since 1970, offsets have the stream's own unit (docs/explanation/history.md).
 """
 
@@ -35,7 +35,7 @@ CUTS_MAX: Final = 100
 
 
 class SegmentsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Without a time: the segments of now."""
+    """Without a time: the segments of the present."""
 
     at_ms: Moment | None = None
 
@@ -47,7 +47,7 @@ class SegmentQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EpochsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The epochs from one time to another; at most `limit`, the first ones."""
+    """The epochs from one time to another; the first `limit` of them."""
 
     from_ms: Moment = 0
     to_ms: Moment = 10**14 - 1
@@ -73,7 +73,7 @@ class LagQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Segment(Struct, frozen=True):
-    """A segment and its keys; `offset` is where it begins at the time that was asked for."""
+    """A segment and its keys; `offset` is its first offset at the requested time."""
 
     segment: str
     key_start: float
@@ -101,21 +101,21 @@ class Epoch(Struct, frozen=True):
 
 
 class Epochs(Struct, frozen=True):
-    """Epochs in order; `more` says whether there are others after them."""
+    """Epochs in order; `more` is true if others follow."""
 
     epochs: list[Epoch]
     more: bool
 
 
 class SegmentObjects(Struct, frozen=True):
-    """A segment, and the id of the stream by which lookups know what it holds: `stream_id` of /v1/objects."""
+    """A segment, and the id of its stream in lookups: `stream_id` of /v1/objects."""
 
     segment: str
     stream_id: int
 
 
 class Neighbours(Struct, frozen=True):
-    """Segments that follow one (or that it follows), each with all that it follows (or that follow it)."""
+    """The successors (or predecessors) of a segment, each with all its predecessors (or successors)."""
 
     segment: str
     neighbours: dict[str, list[str]]
@@ -129,20 +129,20 @@ class TwoCuts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CutOrder(Struct, frozen=True):
-    """How the first cut lies to the other one: Before, EqualOrAfter or Overlaps."""
+    """The order of the first cut relative to the other one: Before, EqualOrAfter or Overlaps."""
 
     order: str
 
 
 class CutSpan(Struct, frozen=True, forbid_unknown_fields=True):
-    """What lies between two cuts; an empty one is the stream's beginning, or its end."""
+    """Two cuts; an empty one is the stream's beginning, or its end."""
 
     start: dict[str, int] = {}
     end: dict[str, int] = {}
 
 
 class Between(Struct, frozen=True):
-    """Segments between two cuts, and how much of the stream lies there."""
+    """Segments between two cuts, and the size of the stream between them."""
 
     segments: list[str]
     size: int
@@ -150,14 +150,14 @@ class Between(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True):
-    """The cut that the stream begins with, and whether something before it is still being deleted."""
+    """The cut at which the stream begins, and whether data before it are still being deleted."""
 
     cut: dict[str, int]
     is_deleting: bool
 
 
 class RecordedCut(Struct, frozen=True):
-    """A cut that retention recorded: when, how much lay before it, and its offsets by segment."""
+    """A cut that retention recorded: its time, the size of the stream before it, and its offsets by segment."""
 
     recorded_ms: int
     size: int
@@ -165,7 +165,7 @@ class RecordedCut(Struct, frozen=True):
 
 
 class RecordedCuts(Struct, frozen=True):
-    """The last recorded cuts, the newest one last; `more` says whether there are older ones. Sizes have the unit."""
+    """The last recorded cuts, the newest last; `more` is true if there are older ones. Sizes have the stream's unit."""
 
     cuts: list[RecordedCut]
     more: bool
@@ -173,7 +173,7 @@ class RecordedCuts(Struct, frozen=True):
 
 
 class Lag(Struct, frozen=True):
-    """How far a group is behind the end, in milliseconds, by its slowest reader; and its readers."""
+    """The lag of a group in milliseconds, by its slowest reader; and its readers."""
 
     group: str
     lag_ms: int
@@ -181,7 +181,7 @@ class Lag(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True):
-    """Names in order; `more` says whether there are others."""
+    """Names in order; `more` is true if others follow."""
 
     names: list[str]
     more: bool
@@ -212,7 +212,7 @@ def _epoch(epoch: EpochRecord | EpochSummary, time_ms: int) -> Epoch:
 
 
 async def segments(sidecar: Sidecar, asked: Asked) -> Response:
-    """`GET .../segments`: of now, or of a time."""
+    """`GET .../segments`: of the present, or of a time."""
     at_ms = asked.query.at_ms
 
     def question(stream: Stream) -> Segments:
@@ -318,7 +318,7 @@ async def lag(sidecar: Sidecar, asked: Asked) -> Response:
 
     def work() -> Lag:
         opened = sidecar.connection.stream_store.stream(scope, stream)
-        if group not in ReaderGroup.names(opened):  # to open one that is not there would make it
+        if group not in ReaderGroup.names(opened):  # opening a group that does not exist would create it
             raise NotInHistory(f"expected a reader group of {opened.name}, found none named {group!r}")
         state = ReaderGroup.open(opened, group).state()
         readers = {each.name: each.lag for each in state.readers}
@@ -357,7 +357,7 @@ OPERATIONS: Final = (
     _of_stream(
         "GET",
         "segments",
-        "The segments of now, or of a time, each with its offset then.",
+        "The segments of the present, or of a time, each with its offset at that time.",
         segments,
         query=SegmentsQuery,
         reply=Segments,
@@ -365,21 +365,21 @@ OPERATIONS: Final = (
     _of_stream(
         "GET",
         "segment",
-        "The id by which lookups know a segment.",
+        "The id of a segment in lookups.",
         segment_stream,
         query=SegmentQuery,
         reply=SegmentObjects,
     ),
     _of_stream("GET", "epochs", "The epochs from one time to another.", epochs, query=EpochsQuery, reply=Epochs),
-    _of_stream("GET", "successors", "The segments that follow one.", successors, query=SegmentQuery, reply=Neighbours),
+    _of_stream("GET", "successors", "The successors of a segment.", successors, query=SegmentQuery, reply=Neighbours),
     _of_stream(
-        "GET", "predecessors", "The segments that one follows.", predecessors, query=SegmentQuery, reply=Neighbours
+        "GET", "predecessors", "The predecessors of a segment.", predecessors, query=SegmentQuery, reply=Neighbours
     ),
-    _of_stream("GET", "head", "The cut that the stream begins with.", head, reply=Head),
+    _of_stream("GET", "head", "The cut at which the stream begins.", head, reply=Head),
     _of_stream(
-        "GET", "cuts", "The cuts that retention recorded last.", recorded_cuts, query=CutsQuery, reply=RecordedCuts
+        "GET", "cuts", "The last cuts that retention recorded.", recorded_cuts, query=CutsQuery, reply=RecordedCuts
     ),
-    _of_stream("GET", "lag", "How far a reader group is behind.", lag, query=LagQuery, reply=Lag),
-    _of_stream("POST", "cuts:compare", "How a cut lies to another one.", compare_cuts, body=TwoCuts, reply=CutOrder),
-    _of_stream("POST", "cuts:between", "What lies between two cuts.", between_cuts, body=CutSpan, reply=Between),
+    _of_stream("GET", "lag", "The lag of a reader group.", lag, query=LagQuery, reply=Lag),
+    _of_stream("POST", "cuts:compare", "The order of two cuts.", compare_cuts, body=TwoCuts, reply=CutOrder),
+    _of_stream("POST", "cuts:between", "The segments between two cuts.", between_cuts, body=CutSpan, reply=Between),
 )

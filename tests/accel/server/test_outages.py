@@ -85,7 +85,7 @@ def test_while_requests_fail_what_is_known_is_answered_and_the_rest_is_a_503(fau
         assert [each["start"] for each in (await ask(app, KNOWN)).json["objects"]] == [0]
         told = await ask(app, "/readyz")
         assert (told.status, told.json["state"]) == (200, "degraded")
-        assert "the last request to the store found it unavailable" in told.json["reasons"]
+        assert "the store was unavailable at the last request" in told.json["reasons"]
         lines = (await ask(app, "/metrics")).body.decode().splitlines()
         assert {'accel_sidecar_state{state="degraded"} 1.0', "accel_store_failing 1.0"} <= set(lines)
         store.clear()
@@ -110,7 +110,7 @@ def test_while_nothing_comes_back_what_is_known_is_answered_and_it_says_how_long
         assert [each["start"] for each in (await ask(app, KNOWN)).json["objects"]] == [0]
         told = await ask(app, "/readyz")
         assert (told.status, told.json["state"]) == (200, "degraded")
-        assert told.json["reasons"] == ["a request to the store has taken 7 s until now"]
+        assert told.json["reasons"] == ["a request to the store has taken 7 s so far"]
         lines = (await ask(app, "/metrics")).body.decode().splitlines()
         assert {'accel_sidecar_state{state="degraded"} 1.0', "accel_store_oldest_request_seconds 7.0"} <= set(lines)
         store.is_silent = False
