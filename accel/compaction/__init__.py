@@ -1,8 +1,8 @@
-"""Compaction by object count: many small objects of a node become few, and what they hold stays the same.
+"""Compaction by object count: many small objects of a node are merged into few; their contents stay the same.
 
-`plan_compaction` finds out which neighbours to merge, `compact` does it. All of it runs in one process; an engine that
-has many runs `plan_node` and `run_group` there. `controller` does the same for objects whose metadata a controller
-keeps; `automq` makes an image of AutoMQ's.
+`plan_compaction` finds the neighbours to merge, `compact` merges them, both in one process; an engine with several
+processes runs `plan_node` and `run_group` there. `controller` does the same for objects whose metadata a controller
+keeps; `automq` converts AutoMQ's metadata to an image.
 """
 
 from __future__ import annotations

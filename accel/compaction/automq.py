@@ -1,9 +1,9 @@
-"""AutoMQ's metadata, as JSON, becomes an image.
+"""Converts AutoMQ's metadata, as JSON, to an image.
 
 Two forms are read; field names are those of AutoMQ's metadata records, in camel case, as its dumps print them:
 
 - *Records*: one JSON object a line, ``{"type": "S3_STREAM_RECORD", "version": 0, "data": {...}}``, as
-  `kafka-dump-log --cluster-metadata-decoder` prints them behind the word ``payload:``. They are replayed in order.
+  `kafka-dump-log --cluster-metadata-decoder` prints them after the word ``payload:``. They are replayed in order.
 - *A document*: one JSON object with the lists ``streams``, ``nodes`` and ``objects``.
 
     | record                          | fields that are read                                               |
@@ -19,9 +19,9 @@ Two forms are read; field names are those of AutoMQ's metadata records, in camel
     | S3_OBJECT_RECORD                | objectId, objectSize, attributes                                   |
     | REMOVE_S3_OBJECT_RECORD         | objectId                                                           |
 
-Other records and other fields say nothing about where offsets lie, and are passed over: a newer broker may have more of
-both. A field of the table that is missing or of another type is refused, with its place. The end of a stream's last
-range is not read: that range is open (docs/explanation/lookup.md, "The rules of the answer").
+Other records and fields do not affect where offsets are, and are ignored: a newer broker may have more of both. A field
+of the table that is missing or of another type is refused, with its place. The end of a stream's last range is not
+read: that range is open (docs/explanation/lookup.md, "The rules of the answer").
 
 Source of the names: the record schemas of AutoMQ (metadata/src/main/resources/common/metadata). No I/O.
 """
@@ -44,11 +44,11 @@ Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Maybe = Annotated[int, Meta(ge=UNKNOWN, le=2**63 - 1)]
 
 PAYLOAD: Final = b"payload:"
-"""What stands before a record in the lines of `kafka-dump-log`."""
+"""The text before a record in the lines of `kafka-dump-log`."""
 
 
 class _Camel(Struct, rename="camel"):
-    """Fields in camel case; those that are not named are passed over."""
+    """Fields in camel case; unknown ones are ignored."""
 
 
 class _StreamRow(_Camel):
@@ -135,11 +135,11 @@ class _SetObjectGone(_Camel):
 
 @dataclass(frozen=True, slots=True)
 class ControllerMetadata:
-    """What a controller's metadata says.
+    """The contents of a controller's metadata.
 
     Args:
         image: for lookups and jobs.
-        data_times_ms: object id -> milliseconds since 1970 of its oldest data, of the objects whose metadata says so.
+        data_times_ms: object id -> milliseconds since 1970 of its oldest data, for objects whose metadata contain it.
     """
 
     image: MetadataImage
@@ -148,7 +148,7 @@ class ControllerMetadata:
 
 @dataclass(slots=True)
 class _World:
-    """What the records up to here say."""
+    """The state after the records so far."""
 
     streams: dict[int, int] = field(default_factory=dict)
     ranges: dict[int, dict[int, _RangeRow]] = field(default_factory=dict)
@@ -157,11 +157,11 @@ class _World:
     objects: dict[int, _ObjectRow] = field(default_factory=dict)
 
     def add_stream(self, row: _StreamRow) -> None:
-        """A stream, or its new first kept offset."""
+        """Add a stream, or set its first kept offset."""
         self.streams[row.stream_id] = row.start_offset
 
     def remove_stream(self, row: _GoneStream) -> None:
-        """The stream, its ranges and its objects are gone."""
+        """Remove the stream, its ranges and its objects."""
         for known in (self.streams, self.ranges, self.stream_objects):
             known.pop(row.stream_id, None)
 
@@ -174,7 +174,7 @@ class _World:
         self.ranges.get(row.stream_id, {}).pop(row.range_index, None)
 
     def add_stream_object(self, row: _StreamObjectRow) -> None:
-        """An object of one stream."""
+        """Add an object of one stream."""
         self.stream_objects.setdefault(_required(row.stream_id, "streamId"), {})[row.object_id] = row
 
     def remove_stream_object(self, row: _StreamObjectGone) -> None:
@@ -182,7 +182,7 @@ class _World:
         self.stream_objects.get(row.stream_id, {}).pop(row.object_id, None)
 
     def add_set_object(self, row: _SetObjectRow) -> None:
-        """An object in a node's list."""
+        """Add an object to a node's list."""
         self.set_objects.setdefault(_required(row.node_id, "nodeId"), {})[row.object_id] = row
 
     def remove_set_object(self, row: _SetObjectGone) -> None:
@@ -190,7 +190,7 @@ class _World:
         self.set_objects.get(row.node_id, {}).pop(row.object_id, None)
 
     def add_object(self, row: _ObjectRow) -> None:
-        """What is known of an object."""
+        """Set the size and attributes of an object."""
         self.objects[row.object_id] = row
 
     def remove_object(self, row: _GoneObject) -> None:
@@ -214,7 +214,7 @@ _DECODERS = {name: msgspec.json.Decoder(form) for name, (form, _) in _RECORDS.it
 _RECORD = msgspec.json.Decoder(_Record)
 _DOCUMENT = msgspec.json.Decoder(_Document)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""How the decoder refuses a text: no JSON of that form, no UTF-8, nested too deeply."""
+"""Errors of the decoder: JSON of another form, no UTF-8, nested too deeply."""
 
 
 def read_automq(data: bytes, *, namespace: str, version: int = 0) -> ControllerMetadata:
@@ -222,8 +222,8 @@ def read_automq(data: bytes, *, namespace: str, version: int = 0) -> ControllerM
 
     Args:
         data: the dump.
-        namespace: of the objects' keys, such as ``_kafka_<cluster id>``; dumps do not say it.
-        version: of the image; 0 by default: each image is then as new as any other. For records the number of them.
+        namespace: of the objects' keys, such as ``_kafka_<cluster id>``; dumps do not contain it.
+        version: of the image; by default 0, so that no image is newer than another, or the number of records.
 
     Raises:
         ImageRefused: the text is neither form, or a field is missing, of another type, or contradicts another one. The

@@ -1,27 +1,27 @@
-"""Compaction for a controller: planned, merged and checked here, committed there.
+"""Compaction for a controller: planned, merged and checked here, committed by the controller.
 
     1 plan      which neighbours in a node's list to merge, by the rules of `accel.compaction`
-    2 ids       the controller gives ids for what will be written
+    2 ids       the controller supplies ids for the outputs
     3 merge     the outputs are written under these ids, and their indexes are read back
     4 check     outputs hold exactly what the sources hold, above the first kept offsets
-    5 commit    the controller is handed a `Swap`: these sources leave the list, these outputs take their place
+    5 commit    the controller receives a `Swap`, which replaces the sources in the list by the outputs
 
 Step 5 is a callback, or a file of swaps that the controller applies later. A controller applies a swap as a whole, and
-only while every source is still in the node's list, next to each other, with the same size and order id; otherwise it
-refuses it. A swap's id is a digest of all that it says, so that one that arrives twice is recognised.
+only while all sources are still in the node's list, adjacent, with the same size and order id; otherwise it refuses the
+swap. A swap's id is a digest of its contents, so that a swap that is received twice is recognised.
 
 Nothing is deleted here: neither the sources of a committed swap, which readers with old images still need, nor the
-outputs of a refused one. The report names both, and the controller deletes them when its own rules allow it.
+outputs of a refused one. The report lists both, and the controller deletes them when its own rules allow it.
 
     | what the callback does         | status    | the outputs                                                        |
     |--------------------------------|-----------|--------------------------------------------------------------------|
     | returns                        | COMMITTED | are listed                                                         |
-    | raises `SwapRefused`           | REFUSED   | are of no use; their ids are in the report                         |
-    | raises something else          | UNKNOWN   | may be listed: a lost reply is no failure; hand the swap over again |
-    | (a merge or check failed)      | FAILED    | none, or of no use                                                 |
+    | raises `SwapRefused`           | REFUSED   | are unused; their ids are in the report                            |
+    | raises something else          | UNKNOWN   | may be listed: the reply may be lost; pass the swap on again       |
+    | (a merge or check failed)      | FAILED    | none, or unused                                                    |
 
-Crash safety: outputs are written before the swap is handed over, so a crash leaves objects that nothing lists, under
-ids that the controller gave.
+Crash safety: outputs are written before the swap is passed on, so a crash leaves only unlisted objects, under ids that
+the controller supplied.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Known = Annotated[int, Meta(ge=UNKNOWN, le=2**63 - 1)]
 
 TakeIds = Callable[[int], Sequence[int]]
-"""Returns the requested number of object ids, which nothing else will ever use."""
+"""Returns the requested number of object ids, which are never used for other objects."""
 
 
 class _Form(Struct, frozen=True, forbid_unknown_fields=True):
@@ -79,15 +79,15 @@ class SwapSource(_Form, frozen=True):
 
 
 class SwapOutput(_Form, frozen=True):
-    """The object of many streams that takes the sources' place.
+    """The object of many streams that replaces the sources.
 
     Args:
-        object_id: of the ids that the controller gave.
-        order_id: the lowest of the sources'.
+        object_id: one of the ids that the controller supplied.
+        order_id: the lowest order id of the sources.
         size_bytes, index_size_bytes, attributes: as in `ObjectRef`.
         tail_checksum: of its index, footer and size.
-        data_time_ms: of the oldest data, milliseconds since 1970; -1 if no source's is known.
-        streams: how many it holds.
+        data_time_ms: of the oldest data, milliseconds since 1970; -1 if it is known of no source.
+        streams: the number of its streams.
     """
 
     object_id: Id
@@ -101,11 +101,11 @@ class SwapOutput(_Form, frozen=True):
 
 
 class SwapStreamObject(_Form, frozen=True):
-    """An object of one stream that was made of the sources.
+    """An object of one stream that was merged from the sources.
 
     Args:
         stream_id: the stream.
-        object_id: of the ids that the controller gave.
+        object_id: one of the ids that the controller supplied.
         start, end: the offsets that it holds.
         size_bytes, index_size_bytes, attributes, tail_checksum: as of an output.
     """
@@ -121,14 +121,14 @@ class SwapStreamObject(_Form, frozen=True):
 
 
 class Swap(_Form, frozen=True):
-    """One group that was merged: what a controller is to do in one step. Immutable.
+    """One merged group: the change that a controller makes in one step. Immutable.
 
     Args:
-        swap_id: 32 hexadecimal digits, a digest of all the rest.
+        swap_id: 32 hexadecimal digits, a digest of all other fields.
         namespace: of the objects' keys.
-        node_id: whose list.
+        node_id: the node of the list.
         sources: neighbours in the list, in its order.
-        output: the object that takes their place; None if all streams got objects of their own, or nothing is left.
+        output: the object that replaces them; None if all streams got their own objects, or no records are left.
         stream_objects: objects of one stream, to be listed with their streams.
     """
 
@@ -153,7 +153,7 @@ class _Document(_Form, frozen=True):
 
 
 class SwapRefused(Exception):
-    """What a controller's callback raises when it refuses a swap, with the reason; nothing was changed."""
+    """Raised by a controller's callback to refuse a swap, with the reason; no metadata was changed."""
 
 
 class SwapStatus(StrEnum):
@@ -167,15 +167,15 @@ class SwapStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SwapResult:
-    """What became of a group.
+    """The result of a group.
 
     Args:
         group: of the plan.
         status: how it ended.
-        swap: what was handed over; None if it did not come to that.
-        reason: of all but COMMITTED.
-        unlisted_ids: ids of outputs that may have been written and that nothing lists, for the controller to delete.
-            None of an UNKNOWN swap, since they may be listed, nor where an id turned out to be in use.
+        swap: the swap that was passed on; None if the group failed before.
+        reason: of any status but COMMITTED.
+        unlisted_ids: ids of outputs that may have been written and are not listed, for the controller to delete. Empty
+            for an UNKNOWN swap, whose outputs may be listed, and where an id was already in use.
     """
 
     group: Group
@@ -198,13 +198,13 @@ class SwapResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ControllerReport:
-    """A run, group by group, in the order in which they were merged."""
+    """The results of a run, group by group, in the order in which they were merged."""
 
     groups: tuple[SwapResult, ...]
 
     @property
     def is_partial(self) -> bool:
-        """Whether any group did not end as committed."""
+        """Whether any group ended with another status than committed."""
         return any(result.status is not SwapStatus.COMMITTED for result in self.groups)
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,13 +221,13 @@ def plan_for_controller(
     system: Components,
     data_times_ms: Mapping[int, int] | None = None,
 ) -> CompactionPlan:
-    """Which objects would be merged; nothing is written. One request an object of a node that has too many.
+    """Plan which objects to merge; writes nothing. One request for each object of a node that has too many.
 
     Args:
-        store: where the objects lie.
-        image: the controller's metadata; objects of nodes that are to be compacted have sizes.
-        settings: when and how much. An object is too young by its data time; one without a data time is not.
-        system: clock and chance.
+        store: the store of the objects.
+        image: the controller's metadata; objects of nodes to be compacted have sizes.
+        settings: when and how much. The age of an object is that of its data; without a data time it is old enough.
+        system: clock and random source.
         data_times_ms: object id -> milliseconds since 1970 of its oldest data.
 
     Raises:
@@ -250,17 +250,17 @@ def compact_for_controller(
     system: Components,
     data_times_ms: Mapping[int, int] | None = None,
 ) -> ControllerReport:
-    """Carry a plan out, group by group: merge, check, and hand each result to the controller.
+    """Carry a plan out, group by group: merge, check, and pass each result to the controller.
 
     Args:
-        store, system, data_times_ms: as `plan_for_controller`.
-        image: that the plan was made of.
+        store, system, data_times_ms: as in `plan_for_controller`.
+        image: the image of the plan.
         plan: of `plan_for_controller`.
-        take_ids: gives ids for what will be written. What is written under an id that another object has is refused by
-            the store, and the group fails.
+        take_ids: returns ids for the outputs. If another object has an id, the store refuses the write, and the group
+            fails.
         commit: commits a swap, or raises; see the table above. To write a file of swaps, collect them here.
 
-    A group that fails is in the report, and does no harm to the others.
+    A group that fails is in the report, and does not affect the others.
     """
     with ForeignCatalog(store, image, system=system) as foreign:
         run = _Run(foreign.parts, image, plan.settings, take_ids, commit, data_times_ms or {})
@@ -268,7 +268,7 @@ def compact_for_controller(
 
 
 class _Run:
-    """Groups on their way to the controller. Threads: one."""
+    """Merges groups and passes them to the controller. Threads: one."""
 
     def __init__(
         self,
@@ -288,7 +288,7 @@ class _Run:
         self._listed = _listed_ids(image)
 
     def swap(self, group: Group) -> SwapResult:
-        """Merge, check and hand over one group."""
+        """Merge one group, check it and pass it on."""
         taken: list[int] = []
 
         def take(count: int) -> Sequence[int]:
@@ -300,7 +300,7 @@ class _Run:
             self._check(outcome)
         except Exception as error:
             logger.warning("%s: not compacted", group.name, exc_info=True)
-            # An object of somebody else lies under one of these ids: then none of them is named as free to delete.
+            # One of these ids is in use by another object: then none of them is reported for deletion.
             unlisted = () if isinstance(error, ObjectExists) else tuple(taken)
             return SwapResult(group, SwapStatus.FAILED, reason=_reason(error), unlisted_ids=unlisted)
         return self._hand_over(outcome)
@@ -308,10 +308,10 @@ class _Run:
     def _new_ids(self, count: int) -> list[int]:
         ids = list(self._take_ids(count))
         if len(set(ids)) != count:
-            raise MaintenanceRefused(f"expected {count} different object ids of the controller, found {ids}")
+            raise MaintenanceRefused(f"expected {count} different object ids from the controller, found {ids}")
         if listed := sorted(self._listed.intersection(ids)):
             raise MaintenanceRefused(
-                f"expected new object ids of the controller, found {listed}, which the image lists"
+                f"expected new object ids from the controller, found {listed}, which the image lists"
             )
         return ids
 
@@ -394,7 +394,7 @@ def _digest(swap: Swap) -> str:
     return hashlib.sha256(msgspec.json.encode(bare, order="deterministic")).hexdigest()[:32]
 
 
-# -- what a controller does with swaps ---------------------------------------------------------------------------------
+# -- how a controller applies swaps ------------------------------------------------------------------------------------
 
 
 def swaps_to_json(swaps: Sequence[Swap]) -> bytes:
@@ -406,7 +406,7 @@ def swaps_from_json(data: bytes) -> tuple[Swap, ...]:
     """The swaps of a file.
 
     Raises:
-        ImageRefused: it is no such file, of a newer version, or was changed: a swap's id is not that of what it says.
+        ImageRefused: it is not such a file, has a newer version, or was changed: the id of a swap is not its digest.
     """
     try:
         document = msgspec.json.decode(data, type=_Document)
@@ -417,14 +417,14 @@ def swaps_from_json(data: bytes) -> tuple[Swap, ...]:
         raise ImageRefused(f"expected a file of {FORM!r} version {FORM_VERSION}, found {found}")
     for swap in document.swaps:
         if swap.swap_id != (expected := _digest(swap)):
-            raise ImageRefused(f"expected swap {expected} by what it says, found {swap.swap_id}: it was changed")
+            raise ImageRefused(f"expected swap {expected} by its contents, found {swap.swap_id}: it was changed")
     return tuple(document.swaps)
 
 
 def apply_to_image(image: MetadataImage, swap: Swap) -> MetadataImage:
-    """The image after a swap, with the next version: what a controller does, and the rules by which it refuses.
+    """The image after a swap, with the next version: how a controller applies a swap, and when it refuses one.
 
-    Applied again, it changes nothing but the version. O(objects of the node).
+    Applied again, it changes only the version. O(objects of the node).
 
     Raises:
         SwapRefused: another namespace, a source is not listed as it was, sources are not neighbours, or an output is

@@ -1,22 +1,22 @@
-"""What planning has to know of a node's objects, found in one pass over their ranges in list order.
+"""The facts about a node's objects that planning needs, found in one pass over their ranges in list order.
 
     position   0          1          2          3
     stream 7   [0, 10)    [10, 20)              [30, 40)      barrier of 3: position 1, where the stream broke off
     stream 8   [5, 9)                [9, 12)    [12, 20)
     seen last  -          7: 0       8: 0       7: 1, 8: 2    "at which position did this stream occur before?"
 
-**A barrier** is the last position that an object may not share a group with. One object names one [start, end) a
-stream, so a group that held both sides of a hole would claim offsets that it does not have. A stream whose offsets go
-back is a barrier as well: nothing is built on a list that is out of order.
+**A barrier** is the last position that an object must not share a group with. An object has one [start, end) a stream,
+so a group with both sides of a hole would claim offsets that it does not hold. A stream whose offsets go back is a
+barrier as well: a list that is out of order is not used.
 
-**Distinct streams of any run of neighbours** follow from where each stream occurred before, counted by position: of the
-streams of object b, a run that begins at a has those already that occurred at a or later. That is exact, and it takes
-neither the streams of all objects in memory nor a second pass.
+**Distinct streams of any run of neighbours** follow from where each stream occurred before, counted by position: a run
+that begins at a already has those streams of object b that occurred at a or later. The count is exact. It needs neither
+the streams of all objects in memory nor a second pass.
 
-**Slots** number the streams in the order in which they turn up: an index into columns that only grow. Sorted ids are
-fast to search and slow to insert into. So most of them stand in one long sorted array, and new ones in a short one
-beside it; when that has grown to an eighth of the long one, both are merged. All work is done for whole arrays of ids;
-a dictionary would take a step and 100 bytes an id.
+**Slots** number the streams in order of first occurrence: an index into columns that only grow. Sorted ids are fast to
+search and slow to insert into. So most ids are in one long sorted array, and new ones in a short one beside it; when
+that reaches an eighth of the long one, both are merged. Every step works on whole arrays of ids; a dictionary would
+need a step and 100 bytes an id.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class MergeCandidate:
     Args:
         size_bytes: of the object.
         index_size_bytes: of its block index.
-        streams: how many it holds.
+        streams: the number of its streams.
         barrier: the last position that it must not share a group with; -1 = none.
-        seen_at: ascending positions at which some of its streams occurred before, each stream at its last one.
-        seen_counts: how many streams, for each of these.
-        is_excluded: whether it stays as it is, whatever it holds: no group contains it.
+        seen_at: ascending positions at which some of its streams occurred last before.
+        seen_counts: for each of these, the number of such streams.
+        is_excluded: whether no group contains it, whatever it holds.
     """
 
     size_bytes: int
@@ -62,7 +62,7 @@ class MergeCandidate:
 
 
 class StreamTrail:
-    """Where each stream was seen last, on the way through a list. Threads: one.
+    """The last position of each stream, updated along a list. Threads: one.
 
     Memory: up to 80 bytes a distinct stream of the list.
 
@@ -80,11 +80,11 @@ class StreamTrail:
         self._columns = np.empty((4, 1024), dtype=np.int64)
 
     def add(self, position: int, ranges: ObjectRanges, size_bytes: int, index_size_bytes: int) -> MergeCandidate:
-        """Go on to the next object. Complexity: O(streams log distinct), and now and then O(distinct).
+        """Add the next object. Complexity: O(streams log distinct), and at times O(distinct).
 
         Args:
-            position: in the list; above all before.
-            ranges: what the object holds.
+            position: in the list; higher than all before.
+            ranges: the ranges of the object.
             size_bytes: of the object.
             index_size_bytes: of its block index.
         """
@@ -127,7 +127,7 @@ def _counted(positions: Integers) -> tuple[Integers, Integers]:
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """What sources of one group may be together."""
+    """Limits for the sources of one group."""
 
     size_bytes: int
     index_size_bytes: int
@@ -136,9 +136,9 @@ class GroupLimits:
 
 
 def earliest_starts(facts: list[MergeCandidate], limits: GroupLimits) -> list[int]:
-    """For each position b the lowest a for which the objects of [a, b] may be a group; b itself if it stands alone.
+    """For each position b, the lowest a for which the objects of [a, b] may be a group; b itself if there is none.
 
-    Every run within a permitted one is permitted, so these numbers ascend and say all there is to know.
+    Every run within a permitted one is permitted, so these numbers ascend and describe all permitted runs.
 
     Complexity: O(objects + all their `seen_at`).
     """
@@ -147,7 +147,7 @@ def earliest_starts(facts: list[MergeCandidate], limits: GroupLimits) -> list[in
 
 
 class _Window:
-    """A run of neighbours that moves through the list, and the sums over it."""
+    """A run of neighbours that moves through the list, and its sums."""
 
     def __init__(self, facts: list[MergeCandidate], limits: GroupLimits) -> None:
         self._facts = facts
@@ -155,7 +155,7 @@ class _Window:
         self._first = self._size_bytes = self._index_size_bytes = self._streams = 0
         self._last_excluded = NOWHERE
         self._occur_later: Integers = np.zeros(len(facts), dtype=np.int64)
-        """For each position: how many of its streams occur again, up to the window's end."""
+        """For each position: the number of its streams that occur again, up to the window's end."""
 
     def starts(self) -> Iterator[int]:
         for last, facts in enumerate(self._facts):
@@ -203,7 +203,7 @@ class _Sorted:
         self.slots = slots
 
     def fill(self, wanted: Integers, slots: Integers) -> None:
-        """Put the slots of those ids that stand here in their places."""
+        """Write the slots of those ids that are in this array to their places."""
         if not len(self.ids):
             return
         at = np.minimum(self.ids.searchsorted(wanted), len(self.ids) - 1)
@@ -220,7 +220,7 @@ _NOTHING = _Sorted(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
 class StreamSlots:
-    """Gives each stream a slot: 0 to the first one, and so on. Threads: one. Memory: 16 bytes a stream."""
+    """Numbers the streams in order of first occurrence, from 0. Threads: one. Memory: 16 bytes a stream."""
 
     def __init__(self) -> None:
         self._long = _NOTHING
@@ -228,16 +228,16 @@ class StreamSlots:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many streams have a slot."""
+        """The number of streams with a slot."""
         return self._count
 
     def slots_of(self, ids: Integers) -> tuple[Integers, Integers]:
-        """The slots of streams, and which of these ids turned up for the first time.
+        """The slots of streams, and which of these ids are new.
 
         Args:
             ids: ascending, each once.
 
-        Complexity: O(ids log streams), and now and then O(streams).
+        Complexity: O(ids log streams), and at times O(streams).
         """
         slots = np.full(len(ids), -1, dtype=np.int64)
         self._long.fill(ids, slots)

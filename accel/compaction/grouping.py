@@ -1,31 +1,31 @@
-"""Which neighbours become one object, so that enough objects go and few bytes are rewritten.
+"""Chooses the neighbours to merge, so that enough objects are removed and few bytes are rewritten.
 
-A group of k objects costs their bytes and removes k - 1 objects. The plan wants groups that remove objects for the
-least bytes. Put a price on objects instead: a group is worth (k - 1) * price minus its bytes, and the best groups for a
-price are found in one walk over the list:
+A group of k objects costs their bytes and removes k - 1 objects. The plan needs the groups that remove objects for the
+least bytes. So an object gets a price: a group is worth (k - 1) * price minus its bytes, and the best groups for a
+price are found in one pass over the list:
 
     best(i) = the least of   best(i - 1)                                     object i - 1 stays alone
                              best(a) + bytes[a, i) - price * (i - 1 - a)     it ends a group that begins at a
 
-where a runs over the permitted starts of a group that ends there. These move forward through the list, so the least of
-them is kept in a queue, and a walk is O(objects). A higher price removes more objects; the lowest price that removes
-enough is found by halving. The groups for it are the cheapest of all that remove as many.
+where a runs over the permitted starts of a group that ends at i. The starts move forward through the list, so a queue
+yields the least of them, and a pass is O(objects). A higher price removes more objects; bisection finds the lowest
+price that removes enough. The groups for it are the cheapest of all that remove as many.
 
-A price buys whole groups at once, so they may remove more than is wanted. Then there are two ways to hit the mark, and
-the cheaper one is taken: from these groups objects at the ends are left out again, dearest first; or the groups for the
+A price selects whole groups, which may remove more objects than needed. There are two ways to correct this, and the
+cheaper one is used: objects at the ends of these groups are left out again, most expensive first; or the groups for the
 next lower price, which remove too few, are joined with their neighbours, cheapest first.
 
-Joining alone is simpler and gets stuck: of objects with 6, 4, 4 and 6 bytes where 10 fit a group, it joins the middle
-ones and is at its end.
+Joining alone is simpler and may end too early: of objects with 6, 4, 4 and 6 bytes, and groups of at most 10, it joins
+the middle ones, and no further join is possible.
 
-Where groups remove too few objects, neighbours are joined one by one, cheapest first:
+If groups remove too few objects, neighbours are joined one by one, cheapest first:
 
-    two objects that stand alone    remove one, and cost both
+    two single objects              removes one, and costs both
     a group and an object           removes one, and costs that object
     two groups                      removes one, and costs nothing
 
-A join changes what the joins beside it cost; those are looked at anew, and the outdated ones are skipped when they come
-up. That is O(n log n) in all.
+A join changes the cost of the joins beside it; their new costs are queued, and outdated entries are skipped. This is
+O(n log n) in total.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def choose_groups(
 class _Market:
     """The best groups for a price.
 
-    Bytes and prices are multiplied by more than there are objects, and one is added to the price: so of two sets of
-    groups that are worth the same the one that removes more wins, in whole numbers.
+    Bytes and prices are multiplied by a factor above the number of objects, and one is added to the price: of two sets
+    of groups with the same worth, the one that removes more is chosen, in integers.
     """
 
     def __init__(self, sizes_bytes: Sequence[int], earliest: Sequence[int]) -> None:
@@ -89,7 +89,7 @@ class _Market:
         price += 1
         best = [0]
         begins: list[int] = []
-        queue: deque[tuple[int, int]] = deque()  # (worth of a beginning, its position): both ascend
+        queue: deque[tuple[int, int]] = deque()  # (worth of a start, its position): both ascend
         for last in range(len(self._earliest)):
             if last:
                 first = last - 1
@@ -120,7 +120,7 @@ def _read_back(begins: Sequence[int]) -> list[Run]:
 def _trimmed(
     groups: Sequence[Run], sizes_bytes: Sequence[int], sums: Sequence[int], wanted: int, bytes_max: int
 ) -> list[Run]:
-    """Leave objects at the ends of groups out again, those that save most first, while there is too much of it."""
+    """Leave objects at the ends of groups out again, those that save most first, while too many are removed."""
     removes, size_bytes = removed(groups), rewritten_bytes(groups, sums)
     heap = [(-_saved(group, sizes_bytes), group) for group in groups]
     heapq.heapify(heap)
@@ -133,7 +133,7 @@ def _trimmed(
 
 
 def _saved(group: Run, sizes_bytes: Sequence[int]) -> int:
-    """Bytes that need not be rewritten if one object is left out; of two, none is left to be joined."""
+    """Bytes saved if one object is left out; a group of two then ceases to exist."""
     ends = (sizes_bytes[group[0]], sizes_bytes[group[1] - 1])
     return sum(ends) if group[1] - group[0] == 2 else max(ends)
 
@@ -150,7 +150,7 @@ Run = tuple[int, int]
 
 
 def removed(groups: Sequence[Run]) -> int:
-    """How many objects fewer there are after these groups."""
+    """The number of objects that these groups remove."""
     return sum(end - first - 1 for first, end in groups)
 
 
@@ -162,7 +162,7 @@ def rewritten_bytes(groups: Sequence[Run], sums: Sequence[int]) -> int:
 def join_neighbours(
     groups: Sequence[Run], sizes_bytes: Sequence[int], earliest: Sequence[int], wanted: int, bytes_max: int
 ) -> list[Run]:
-    """Go on from some groups until `wanted` objects are removed, or no further join is permitted or affordable.
+    """Join further neighbours until `wanted` objects are removed, or no further join is permitted or affordable.
 
     Args:
         groups: ascending; they remove at most `wanted`, and cost at most `bytes_max`.
@@ -178,7 +178,7 @@ def join_neighbours(
 
 
 class _Joins:
-    """All objects as runs, alone or in groups, and what it costs to join each with the next one."""
+    """All objects as runs, single or grouped, and the cost of joining each run with the next."""
 
     def __init__(self, groups: Sequence[Run], sizes_bytes: Sequence[int], earliest: Sequence[int]) -> None:
         self._sums = [0, *accumulate(sizes_bytes)]
@@ -199,7 +199,7 @@ class _Joins:
         return sorted((first, end) for first, end in self._end_of.items() if end - first > 1)
 
     def take_cheapest(self, bytes_max: int) -> bool:
-        """Make the cheapest join; false if there is none, or none that keeps within the bytes."""
+        """Make the cheapest join; false if there is none within the limit of bytes."""
         while self._heap:
             cost_bytes, first, middle, end = heapq.heappop(self._heap)
             is_current = self._end_of.get(first) == middle and self._end_of.get(middle) == end

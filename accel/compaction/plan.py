@@ -1,8 +1,8 @@
-"""What a compaction will do: groups of neighbours, and what becomes of each.
+"""The plan of a compaction: groups of neighbours, and the result of each.
 
-A plan is data. What a dry run prints is `to_dict()` of the very object that a run carries out. It is made from lists
-and indexes as they stood; a group whose sources have gone since fails by itself and harms no other one. So an old plan
-can be carried out, or carried out again: groups that are done are recognised.
+A plan is data. A dry run prints `to_dict()` of the same object that a run carries out. The plan is based on lists and
+indexes at one time; a group whose sources are gone by now fails without affecting the others. So an old plan can be
+carried out, also repeatedly: finished groups are recognised.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from loaders.object_ref import ObjectRef
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Neighbours in a node's list that are merged and swapped for what comes of it, in one commit.
+    """Neighbours in a node's list that are merged and replaced by their outputs, in one commit.
 
     The object of many streams takes their place in the list: their lowest order id, and the time of their oldest data.
 
     Args:
-        node_id: whose list.
+        node_id: the node of the list.
         position: of the first source, when the plan was made.
         sources: in list order, with their sizes.
-        trimmed_ids: streams of these sources whose first kept offset is above 0, ascending; what lies below is dropped.
+        trimmed_ids: streams of these sources whose first kept offset is above 0, ascending; lower offsets are dropped.
         trimmed_starts: these offsets.
-        streams: distinct streams of the sources.
-        set_objects: objects of many streams that come of it: 1, or 0 if all streams get objects of their own.
-        stream_objects: objects of one stream that come of it.
-        output_bytes: of all these. Where the store copies the data itself, rows are not coalesced, and the index of the
-            object is larger by the rows that this would have saved.
+        streams: the number of distinct streams of the sources.
+        set_objects: outputs with many streams: 1, or 0 if all streams get their own objects.
+        stream_objects: outputs with one stream.
+        output_bytes: of all outputs. If the store copies the data itself, rows are not coalesced, and the index of the
+            object is larger by the rows that coalescing would have saved.
         dropped_bytes: of the sources' blocks, below first kept offsets.
     """
 
@@ -52,7 +52,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Short and the same in every run of the plan."""
+        """A short name, the same in every run of the plan."""
         return f"node {self.node_id}, objects {self.sources[0].object_id} to {self.sources[-1].object_id}"
 
     @property
@@ -62,12 +62,12 @@ class Group:
 
     @property
     def removed_objects(self) -> int:
-        """How many objects fewer there are afterwards, objects of one stream counted."""
+        """The number of objects that the group removes; outputs with one stream count."""
         return len(self.sources) - self.set_objects - self.stream_objects
 
     @property
     def bytes_per_removed_object(self) -> float:
-        """What it costs: groups are carried out in this order, and those that cost most are left out first."""
+        """The cost: groups are carried out in this order, and the most expensive are left out first."""
         return self.source_bytes / max(1, self.removed_objects)
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,12 +88,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Objects that could have been compacted, and why they are not.
+    """Objects that could have been compacted, and the reason why they are not.
 
     Args:
-        node_id: whose list.
-        object_ids: which.
-        reason: why.
+        node_id: the node of the list.
+        object_ids: the objects.
+        reason: the reason.
     """
 
     node_id: int
@@ -110,9 +110,9 @@ class SparedNode:
     """A node that is left alone.
 
     Args:
-        node_id: which.
+        node_id: the node.
         objects: in its list now.
-        reason: why.
+        reason: the reason.
     """
 
     node_id: int
@@ -122,14 +122,14 @@ class SparedNode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePlan:
-    """What is to be done in one node's list.
+    """The plan for one node's list.
 
     Args:
         node_id: the node.
         objects: in its list now.
-        target_objects: how many are wanted.
+        target_objects: the number to reach.
         groups: ascending by position.
-        skipped: what stays as it is although it could have been of use.
+        skipped: objects that are left alone although merging them could have helped.
     """
 
     node_id: int
@@ -140,7 +140,7 @@ class NodePlan:
 
     @property
     def objects_after(self) -> int:
-        """Objects in its list afterwards; objects of one stream do not stand there."""
+        """Objects in its list afterwards, without objects of one stream, which are not in the list."""
         return self.objects - sum(len(group.sources) - group.set_objects for group in self.groups)
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,13 +157,13 @@ class NodePlan:
 
 @dataclass(frozen=True, eq=False)
 class CompactionPlan:
-    """What one run will do. Threads: immutable; picklable.
+    """The plan of one run. Threads: immutable; picklable.
 
     Args:
         planned_at_ms: when it was made, milliseconds since 1970.
-        settings: what it was made with.
-        nodes: those that have too many objects, ascending.
-        spared: those that have not, ascending.
+        settings: the settings that it was made with.
+        nodes: those with too many objects, ascending.
+        spared: the other nodes, ascending.
     """
 
     planned_at_ms: int
@@ -173,17 +173,17 @@ class CompactionPlan:
 
     @Lazy
     def groups(self) -> tuple[Group, ...]:
-        """All groups, those that cost least for an object removed first."""
+        """All groups, those with the lowest cost per removed object first."""
         return tuple(sorted((group for node in self.nodes for group in node.groups), key=_cost))
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """What is left as it is although it could have been of use."""
+        """Objects that are left alone although merging them could have helped."""
         return tuple(skipped for node in self.nodes for skipped in node.skipped)
 
     @property
     def stream_objects(self) -> int:
-        """Objects of one stream that the run will make."""
+        """Objects of one stream that the run will create."""
         return sum(group.stream_objects for group in self.groups)
 
     @property
@@ -214,10 +214,10 @@ def assemble_plan(
     nodes: tuple[NodePlan, ...],
     spared: tuple[SparedNode, ...] = (),
 ) -> CompactionPlan:
-    """Put plans of nodes together: within the bytes that a run may rewrite, the cheapest groups of all.
+    """Combine plans of nodes: the cheapest groups of all, within the bytes that a run may rewrite.
 
     Raises:
-        MaintenanceRefused: they would make more objects of one stream than settings allow.
+        MaintenanceRefused: they would create more objects of one stream than settings allow.
     """
     whole = CompactionPlan(planned_at_ms, settings, tuple(sorted(nodes, key=lambda node: node.node_id)), spared)
     plan = whole if settings.max_bytes is None else _within_bytes(whole, settings.max_bytes)
@@ -225,7 +225,7 @@ def assemble_plan(
         sources = sum(len(group.sources) for group in plan.groups)
         raise MaintenanceRefused(
             f"expected a plan with at most max_stream_objects = {settings.max_stream_objects} objects of one stream, "
-            f"found {plan.stream_objects} made of {sources} objects in {len(plan.groups)} groups: raise that setting, "
+            f"found {plan.stream_objects} from {sources} objects in {len(plan.groups)} groups: raise that setting, "
             f"or split_size_bytes = {settings.split_size_bytes}"
         )
     return plan

@@ -1,15 +1,14 @@
-"""Planning: which neighbours of which nodes become one object.
+"""Planning: chooses which neighbours of which nodes are merged.
 
-    survey_catalog   the catalog's lists             which nodes have too many objects; no object is opened
-    plan_node        indexes of that node's list     its groups; one node after another, or a task each
-    assemble_plan    the plans of all nodes          what fits into the bytes of one run
+    survey_catalog   reads the catalog's lists       which nodes have too many objects; opens no object
+    plan_node        reads the indexes of one node   its groups; one node after another, or a task each
+    assemble_plan    combines the plans              the groups that fit into the bytes of one run
 
-A node is planned in two steps. One pass over its objects in list order tells which runs of neighbours are permitted
-(`facts`), and the cheapest of these are chosen (`grouping`). Then each chosen group is merged on paper, by the code
-that will merge it in earnest: so the plan says exactly how many objects come of it, and a group that would not have
-fewer objects afterwards is left out.
+A node is planned in two steps. One pass over its objects in list order finds the permitted runs of neighbours
+(`facts`), and the cheapest of these are chosen (`grouping`). Then the code of the merge simulates each chosen group: so
+the plan contains the exact number of outputs, and a group that would not reduce the number of objects is left out.
 
-The planner looks at lists, not at sessions: a node that left the cluster years ago is compacted like any other.
+The planner reads lists, not sessions: a node that left the cluster years ago is compacted like any other.
 """
 
 from __future__ import annotations
@@ -36,20 +35,20 @@ from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 
 Progress = Callable[[int, int], object]
-"""Told (done, in all)."""
+"""Called with (done, total)."""
 
 INDEXES_KEPT_BYTES_MAX = 64 << 20
-"""Indexes that are kept from the first step for the second one; the others are opened twice."""
+"""Limit of indexes kept from the first step for the second; the others are opened twice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSurvey:
-    """A node that has too many objects: all that `plan_node` needs besides the objects. Picklable.
+    """A node with too many objects: the input of `plan_node`, besides the objects. Picklable.
 
     Args:
         node_id: the node.
         live: LIVE rows of its list.
-        target_objects: how many are wanted.
+        target_objects: the number to reach.
         surveyed_at_ms: milliseconds since 1970; ages count from then.
         trimmed_ids: streams whose first kept offset is above 0, ascending.
         trimmed_starts: these offsets.
@@ -68,12 +67,12 @@ def plan_compaction(
 ) -> CompactionPlan:
     """Plan a whole run in this process.
 
-    Requests: a refresh, and what `plan_node` sends for each node that has too many objects.
+    Requests: a refresh, and those of `plan_node` for each node with too many objects.
 
     Args:
-        catalog: whose objects.
+        catalog: of the objects.
         settings: when and how much.
-        progress: told how many of the objects to open were opened.
+        progress: called with the number of opened objects, and the number to open.
 
     Raises:
         MaintenanceRefused: the plan would make too many objects of one stream.
@@ -86,10 +85,10 @@ def plan_compaction(
 
 
 class CatalogSurvey(NamedTuple):
-    """What a look at all lists tells.
+    """The result of reading all lists.
 
     Attributes:
-        nodes: those that have too many objects, ascending.
+        nodes: those with too many objects, ascending.
         spared: the others, and why they are left alone.
     """
 
@@ -98,7 +97,7 @@ class CatalogSurvey(NamedTuple):
 
 
 def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> CatalogSurvey:
-    """Which nodes have too many objects. Requests: a refresh.
+    """Find the nodes with too many objects. Requests: a refresh.
 
     Raises:
         StoreError: the catalog cannot be read now.
@@ -132,14 +131,14 @@ def plan_node(
 ) -> NodePlan:
     """Plan one node.
 
-    Requests: one an object that is old enough and has a neighbour that is; one more a source of a group whose index was
-    not kept.
+    Requests: one for each object that is old enough and has such a neighbour; one more for each source of a group whose
+    index was not kept.
 
     Args:
-        access: where the objects lie; of a catalog its `parts`.
+        access: to the objects; `parts` of a catalog.
         survey: the node, of `survey_catalog`.
         settings: those of the survey.
-        progress: called for each object that was dealt with.
+        progress: called for each processed object.
 
     Raises:
         StoreError: an object could not be read now. One that is missing or corrupt is left out of all groups instead.
@@ -160,7 +159,7 @@ def plan_node(
 
 
 class _NodePlanner:
-    """One node on its way to a plan. Threads: one."""
+    """Plans one node. Threads: one."""
 
     def __init__(self, parts: ObjectAccess, survey: NodeSurvey, settings: CompactionSettings) -> None:
         self._parts = parts
@@ -171,7 +170,7 @@ class _NodePlanner:
         self.skipped: list[Skipped] = []
 
     def facts(self, progress: Callable[[], object]) -> list[MergeCandidate]:
-        """What is known of each object, in list order."""
+        """The facts about each object, in list order."""
         trail = StreamTrail(
             self._survey.trimmed_ids, self._survey.trimmed_starts, split_holes=self._settings.split_holes
         )
@@ -186,7 +185,7 @@ class _NodePlanner:
         return facts
 
     def groups(self, run: Run) -> Iterator[Group]:
-        """The group of a run of neighbours; nothing if it does not pay."""
+        """The group of a run of neighbours; None if it does not reduce the number of objects."""
         refs = self._refs[run[0] : run[1]]
         indexes = self._indexes(refs)
         streams = _streams_of(indexes)
@@ -249,7 +248,7 @@ class _NodePlanner:
             return f"{len(opened.ranges.holed)} of its streams have holes inside"
         largest_row = int(opened.index.rows["size_bytes"].max(initial=0))
         if largest_row > ROW_SIZE_BYTES_MAX:
-            return f"a row of its index has {largest_row} bytes, and at most {ROW_SIZE_BYTES_MAX} are moved at once"
+            return f"a row of its index has {largest_row} bytes, and the limit is {ROW_SIZE_BYTES_MAX}"
         return ""
 
     def _indexes(self, refs: Sequence[ObjectRef]) -> list[BlockIndex]:
@@ -272,14 +271,14 @@ class _NodePlanner:
 
 
 class _KeptIndexes:
-    """Indexes in memory, as many as there is room for."""
+    """Indexes in memory, up to a limit."""
 
     def __init__(self, bytes_max: int) -> None:
         self._left_bytes = bytes_max
         self._kept: dict[ObjectRef, BlockIndex] = {}
 
     def keep(self, ref: ObjectRef, index: BlockIndex) -> None:
-        """Keep one, if there is room left."""
+        """Keep an index, if the limit allows it."""
         if index.nbytes <= self._left_bytes:
             self._left_bytes -= index.nbytes
             self._kept[ref] = index
@@ -292,7 +291,7 @@ class _KeptIndexes:
 
 
 class _Tally:
-    """Counts what is done, and tells."""
+    """Counts and reports processed objects."""
 
     def __init__(self, in_all: int, progress: Progress | None) -> None:
         self._in_all = in_all
@@ -311,4 +310,4 @@ def _streams_of(indexes: Sequence[BlockIndex]) -> NDArray[np.int64]:
 
 
 def _nobody() -> None:
-    """Nobody wants to know."""
+    """Discards reports of progress."""

@@ -1,22 +1,22 @@
-"""Carrying out a plan: groups are merged, one after another or on many machines, and committed as they come.
+"""Carries out a plan: groups are merged, one after another or on many machines, and committed when they are ready.
 
     plan = plan_compaction(catalog, CompactionSettings())
     print(plan.to_dict())                        a dry run ends here
     report = compact(catalog, plan)
 
 To distribute the work, pass a `run` that merges groups elsewhere (each by `run_group`, with a catalog opened there) and
-gives the outcomes back as they come. Commits are made here and nowhere else: one attempt a group, whatever retries and
-twins the engine has started. Progress is never lost: what is committed is done; after a crash a new plan takes the
-rest, and the same plan knows which of its groups are done.
+returns the outcomes when they are ready. Commits are made only here, and for one attempt a group, whatever retries and
+duplicates the engine has started. Progress is never lost: committed groups are done. After a crash, a new plan contains
+the rest, and the same plan skips the groups that are done.
 
-*Merging a group*: its outputs' ids are prepared, the sources read, the outputs written. Every attempt writes under ids
-of its own, so two attempts at one group never meet, and neither do two runs. One of them is committed; the ids of the
-others run out, and the collector deletes what was written under them.
+*Merging a group*: ids for its outputs are prepared, the sources read, the outputs written. Every attempt writes under
+its own ids, so attempts and runs never conflict. One attempt is committed; the ids of the others expire, and the
+collector deletes what was written under them.
 
-*Committing a group* is one swap in its node's list, or none. A commit that fails on the way may have happened. It is
-repeated as it is: done before, it changes nothing. A commit that is refused cannot succeed any more, because a source
-is gone (another compaction took it) or the outputs' ids have run out. Then the outputs are discarded, and that group
-alone is lost.
+*Committing a group* is one swap in its node's list, or no change. A commit that fails on the way may have happened. It
+is repeated unchanged: if it was done before, it changes nothing. A commit that is refused cannot succeed any more,
+because a source is gone (another compaction merged it) or the ids of the outputs have expired. Then the outputs are
+discarded, and only that group is lost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from range_index import ObjectRanges
 
 
 class Status(StrEnum):
-    """What became of a group."""
+    """The result of a group."""
 
     COMMITTED = "committed"
     DONE_BEFORE = "done before"
@@ -55,13 +55,13 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupResult:
-    """What became of one group.
+    """The result of one group, with details.
 
     Args:
         group: the group.
         status: committed; done before this run; lost to another compaction; or failed.
         reason: why it is lost or failed; else empty.
-        outcome: what was merged; None if nothing was.
+        outcome: the merged group; None if it was not merged.
     """
 
     group: Group
@@ -71,7 +71,7 @@ class GroupResult:
 
     @property
     def is_failure(self) -> bool:
-        """Whether the group was to be compacted, and neither this run nor another one did it."""
+        """Whether the group is still to be compacted: neither this run nor another one did it."""
         return self.status is Status.FAILED
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,21 +88,20 @@ class GroupResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompactionReport:
-    """What a run did.
+    """The result of a run.
 
     Args:
         rewritten_objects: sources of groups that this run committed.
-        added_objects: objects of many streams that came of them.
-        added_stream_objects: objects of one stream that came of them.
+        added_objects: their outputs with many streams.
+        added_stream_objects: their outputs with one stream.
         rewritten_bytes: of the sources.
-        added_bytes: of what came of them.
-        requests: that merging took, of attempts that came to nothing too as far as they told; those of the catalog
-            are not among them.
+        added_bytes: of the outputs.
+        requests: of merging, including failed attempts as far as they reported them; without those of the catalog.
         failed_groups: groups that were not compacted.
-        lost_groups: groups that another compaction took meanwhile, whole or in part.
+        lost_groups: groups that another compaction merged in the meantime, whole or in part.
         failed_tasks: attempts that failed, whether or not another one succeeded.
         seconds: from start to end.
-        groups: what became of each, in the plan's order.
+        groups: the result of each, in the plan's order.
     """
 
     rewritten_objects: int
@@ -119,7 +118,7 @@ class CompactionReport:
 
     @property
     def is_partial(self) -> bool:
-        """Whether something was left undone."""
+        """Whether any work is left."""
         return self.failed_groups > 0
 
     def row(self) -> dict[str, int | float]:
@@ -142,15 +141,15 @@ def compact(
     """Carry a plan out; repeating it is safe.
 
     Args:
-        catalog: the plan's.
+        catalog: the catalog of the plan.
         plan: of `plan_compaction`.
-        run: merges groups; in this process, one after another, by default.
-        progress: told (bytes of the groups dealt with, bytes of all groups), after each group.
+        run: merges groups; by default in this process, one after another.
+        progress: called after each group with (bytes of the groups so far, bytes of all groups).
 
     Requests: a refresh; for each group those of `run_group` and `commit_outcome`.
 
     Raises:
-        StoreError: the catalog could not be read at the start. Groups that fail later stand in the report.
+        StoreError: the catalog could not be read at the start. The report contains groups that fail later.
     """
     system = catalog.parts.system
     started = system.timer()
@@ -162,7 +161,7 @@ def compact(
 
 
 class _Work:
-    """The groups of a plan, and what became of them so far. Threads: one."""
+    """The groups of a plan, and their results so far. Threads: one."""
 
     def __init__(
         self, catalog: ObjectCatalog, plan: CompactionPlan, progress: Callable[[int, int], object] | None
@@ -176,7 +175,7 @@ class _Work:
         self._requests = 0
 
     def still_to_do(self) -> list[Group]:
-        """The groups whose sources are all there; the others are done or lost."""
+        """The groups whose sources are all listed; the others are done or lost."""
         lists = self._catalog.refresh_state().node_lists()
         todo = []
         for group in self._groups:
@@ -190,7 +189,7 @@ class _Work:
         return todo
 
     def take(self, attempt: GroupOutcome | GroupFailure) -> None:
-        """Commit what was merged, unless another attempt at the same group was committed already."""
+        """Commit a merged group, unless another attempt at the same group was committed before."""
         known = self._results.get(attempt.group.name)
         if isinstance(attempt, GroupFailure):
             self._failed_tasks += 1
@@ -209,11 +208,11 @@ class _Work:
             self._settle(GroupResult(attempt.group, status, ended.reason))
 
     def _is_taken(self, group: Group) -> bool:
-        """Whether another compaction took sources of the group out of the list, so that nothing is left to do here."""
+        """Whether another compaction removed sources of the group from the list, so that no work is left here."""
         try:
             lists = self._catalog.refresh_state().node_lists()
         except AccelError:
-            return False  # not known: better told as a failure than as somebody else's work
+            return False  # not known: reported as a failure, not as the work of another run
         return not is_open(lists.get(group.node_id), group)
 
     def report(self, seconds: float) -> CompactionReport:
@@ -243,7 +242,7 @@ class _Work:
 
 
 def _result(results: Mapping[str, GroupResult], group: Group) -> GroupResult:
-    return results.get(group.name) or GroupResult(group, Status.FAILED, "no attempt at it came back")
+    return results.get(group.name) or GroupResult(group, Status.FAILED, "no attempt returned a result")
 
 
 logger = logging.getLogger(__name__)
@@ -251,17 +250,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupOutcome:
-    """A group that was merged and is ready to be committed. Picklable.
+    """A merged group, ready to be committed. Picklable.
 
     Args:
         group: the group.
-        added: the object of many streams; None if all streams have objects of their own, or nothing is left.
+        added: the object of many streams; None if all streams have their own objects, or no records are left.
         stream_objects: (stream id, object of that stream alone) pairs.
-        ranges: what sources and outputs hold, as it was read from them; None once it is committed, to save memory.
+        ranges: of sources and outputs, as read from their indexes; None after the commit, to save memory.
         requests: of reading the sources and writing and checking the outputs.
         bytes_read: of the sources, and of the outputs' indexes.
-        bytes_written: of the outputs; those that the store copied by itself included.
-        seconds: that it took.
+        bytes_written: of the outputs, including those that the store copied itself.
+        seconds: duration of the merge.
     """
 
     group: Group
@@ -288,11 +287,11 @@ class GroupOutcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupFailure:
-    """An attempt at a group that came to nothing. Picklable.
+    """A failed attempt at a group. Picklable.
 
     Args:
         group: the group.
-        reason: what went wrong.
+        reason: why it failed.
     """
 
     group: Group
@@ -300,17 +299,17 @@ class GroupFailure:
 
 
 RunGroups = Callable[[Sequence[Group]], Iterable[GroupOutcome | GroupFailure]]
-"""Merges groups, and gives the outcome of each attempt as it comes, in any order."""
+"""Merges groups, and yields the outcome of each attempt when it is ready, in any order."""
 
 
 def run_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings) -> GroupOutcome:
-    """Merge a group; the list of its node is only told which ids are about to be written.
+    """Merge a group; in the list of its node, only the ids of the outputs are prepared.
 
     Requests: two or three for the ids, and those of `merge_objects`.
 
     Raises:
-        StoreError: a source could not be read, or an output not written. What was written is given up.
-        CorruptObject: a source is not what the format or its metadata says.
+        StoreError: a source could not be read, or an output not written. Written outputs are discarded.
+        CorruptObject: a source does not have the format, or contradicts its metadata.
         CommitRefused: too many ids are prepared in the node's list already.
     """
     ids: list[int] = []
@@ -326,18 +325,18 @@ def run_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings
 def merge_group(
     access: ObjectAccess, group: Group, settings: CompactionSettings, prepare: Callable[[int], Sequence[int]]
 ) -> GroupOutcome:
-    """Read a group's sources and write its outputs, which no list names yet.
+    """Read a group's sources and write its outputs, which are not listed yet.
 
     Args:
-        access: where the objects lie.
+        access: to the objects.
         group: of a plan.
         settings: the plan's.
-        prepare: returns a number of object ids that nothing else will ever use; not called if nothing is written.
+        prepare: returns the requested number of unused object ids; not called if there are no outputs.
 
     Raises:
         StoreError: a source could not be read, or an output not written.
-        CorruptObject: a source is not what the format or its metadata says.
-        What `prepare` raises.
+        CorruptObject: a source does not have the format, or contradicts its metadata.
+        Errors of `prepare`.
     """
     sources = open_sources(access.store, access.layout, group.sources, settings.merging, executor=access.executor)
     indexes = [source.index for source in sources]
@@ -357,7 +356,7 @@ def merge_group(
 
 
 def try_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings) -> GroupOutcome | GroupFailure:
-    """As `run_group`, with the failure as a value: one group's trouble is not the others'."""
+    """As `run_group`, but returns a failure as a value, so that it does not affect other groups."""
     try:
         return run_group(catalog, group, settings)
     except Exception as error:
@@ -368,19 +367,19 @@ def try_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings
 def run_in_process(
     catalog: ObjectCatalog, groups: Sequence[Group], settings: CompactionSettings
 ) -> Iterator[GroupOutcome | GroupFailure]:
-    """One group after another, each given when it is merged."""
+    """Merge one group after another; yields each when it is merged."""
     return (try_group(catalog, group, settings) for group in groups)
 
 
 def give_up(catalog: ObjectCatalog, node_id: int, object_ids: Iterable[int]) -> None:
-    """Discard outputs that will not be committed, as far as that is possible now; else their deadline passes."""
+    """Discard outputs that will not be committed; where that fails, their deadline passes."""
     ids = list(object_ids)
     if not ids:
         return
     try:
         catalog.discard(node_id, ids)
     except AccelError:
-        logger.warning("node %d: %d outputs stay until their deadline", node_id, len(ids), exc_info=True)
+        logger.warning("node %d: %d outputs are kept until their deadline", node_id, len(ids), exc_info=True)
 
 
 @contextmanager
@@ -388,8 +387,8 @@ def _given_up_on_failure(catalog: ObjectCatalog, node_id: int, object_ids: list[
     try:
         yield
     except ObjectExists:
-        # Something of another lies under one of these ids, which `discard` would delete. Once their deadline has
-        # passed, the collector deletes those that nothing lists.
+        # One of these ids is in use by another object, which `discard` would delete. After their deadline, the
+        # collector deletes the unlisted ones.
         raise
     except Exception:
         give_up(catalog, node_id, object_ids)
@@ -400,7 +399,7 @@ def _held(indexes: Sequence[BlockIndex], plan: MergePlan) -> tuple[ObjectRanges,
     held = tuple(index.object_ranges() for index in indexes)
     if not any(len(ranges.holed) for ranges in held):
         return held
-    # One range cannot say where its hole is, and whether it lies below the first kept offset: the plan can.
+    # A range does not show where its hole is, nor whether it is below the first kept offset: the plan does.
     kept = plan.kept_ranges()
     return tuple(whole if not len(whole.holed) else part for whole, part in zip(held, kept, strict=True))
 
@@ -426,7 +425,7 @@ def _stream_object(written: WrittenObject) -> StreamObject:
 
 
 ATTEMPTS_MAX = 5
-"""How often one commit is tried; the table layer below repeats each of its requests besides."""
+"""Attempts at one commit; the table layer below also repeats each of its requests."""
 
 FIRST_PAUSE_SECONDS = 0.2
 
@@ -448,7 +447,7 @@ class Lost:
 
 
 def commit_outcome(catalog: ObjectCatalog, outcome: GroupOutcome) -> Committed | Lost:
-    """Commit a group; if that is impossible, give up what was written for it.
+    """Commit a group; if that is impossible, discard its outputs.
 
     Requests: those of `ObjectCatalog.commit_compaction`, without opening any object.
     """
@@ -485,7 +484,7 @@ def is_open(node_list: NodeList | None, group: Group) -> bool:
 
 
 def is_done(node_list: NodeList | None, group: Group) -> bool:
-    """Whether one commit took exactly this group's sources out of the list. Known as long as they are kept for undo."""
+    """Whether one commit removed exactly this group's sources from the list. Known while commits are kept for undo."""
     if node_list is None:
         return False
     retired = node_list.retired

@@ -1,4 +1,4 @@
-"""What a compaction may do and when it begins: the choices of the person who runs it."""
+"""The settings of a compaction: when it begins, and its limits."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from loaders.settings import MIB, check_settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionSettings:
-    """Bounds and choices of one compaction. Frozen and picklable: tasks on other machines get the same.
+    """Limits and choices of one compaction. Frozen and picklable: tasks on other machines get the same.
 
     Args:
         max_objects_per_node: a node with more objects in its list is compacted ...
-        target_objects: ... down to this number; by default to 8 tenths of the trigger, so that a node that was just
-            compacted is not compacted again for each further upload.
-        max_objects: for the lists of all nodes together. If they hold more, every node gives in proportion to what it
-            has, until 8 tenths are left; None = no such limit.
-        max_bytes: of sources that one run may rewrite; None = no limit. The cheapest objects go first.
+        target_objects: ... down to this number; by default 80 % of `max_objects_per_node`, so that a node is not
+            compacted again after each upload.
+        max_objects: limit for the lists of all nodes together. If they hold more, each node is reduced in proportion to
+            its objects, until 80 % of the limit are left; None = no such limit.
+        max_bytes: of sources that one run may rewrite; None = no limit. The cheapest objects are merged first.
         min_age_seconds: objects whose oldest data is younger are left alone.
-        target_object_size_bytes: the maximum bytes of a group's sources together. The default is what a merge
-            reads with one request a source; larger groups are read in bands, and each band asks each source again.
+        target_object_size_bytes: the maximum bytes of a group's sources together. The default is the size that a merge
+            reads with one request a source; larger groups are read in bands, with one request a source and band.
         split_size_bytes: a stream with this many bytes in one group gets an object of its own.
-        max_stream_objects: that one run may make; a plan with more is refused.
-        max_sources_per_group: how much work is lost when a group fails.
+        max_stream_objects: that one run may create; a plan with more is refused.
+        max_sources_per_group: limits the work that is lost when a group fails.
         group_index_size_bytes_max: block indexes of one group together, because they are in memory at once.
-        split_holes: whether a group may go on past a hole in a stream, whose runs then become objects of their own. By
+        split_holes: whether a group may continue after a hole in a stream, whose runs then get their own objects. By
             default the group ends there.
-        nodes: compact these only; None = all.
-        rewrite_all: compact nodes below the trigger, too: to `target_objects`, or as far as it goes.
+        nodes: compact only these; None = all.
+        rewrite_all: also compact nodes with fewer objects: to `target_objects`, or as far as possible.
         merging: how a group is read and written.
     """
 
@@ -60,17 +60,17 @@ class CompactionSettings:
 
     @property
     def merge_limits(self) -> MergeLimits:
-        """The limits of what a group is merged to."""
+        """The limits of a merged group."""
         return MergeLimits(split_size_bytes=self.split_size_bytes, streams_max=STREAMS_AN_OBJECT_MAX)
 
     def targets(self, counts: dict[int, int]) -> dict[int, int]:
-        """Which nodes have too many objects, and how many they are to have left.
+        """The nodes with too many objects, and the number of objects that each keeps.
 
-        Nodes share in the cluster's limit in proportion to what they have: those with most give most, and no node is
-        emptied for the others. A node that is over both limits takes the lower target. O(n log n) in nodes.
+        Nodes share the cluster's limit in proportion to their objects: the largest are reduced most, and no node is
+        emptied for the others. A node over both limits gets the lower target. O(n log n) in nodes.
 
         Args:
-            counts: node id -> objects in its list, of all nodes; those that are not to be compacted count as well.
+            counts: node id -> objects in its list, of all nodes; nodes that are not to be compacted count as well.
         """
         shares: dict[int, int] = {}
         if self.max_objects is not None and sum(counts.values()) > self.max_objects:
@@ -91,7 +91,7 @@ class CompactionSettings:
     def reason_to_spare(self, node_id: int, count: int) -> str:
         """Why `targets` leaves out a node with this number of objects."""
         if self.nodes is not None and node_id not in self.nodes:
-            return "it is not among the nodes that are wanted"
+            return "it is not among the given nodes"
         if self.rewrite_all:
             return f"it has no more than target_objects = {self.target_objects or 1}"
         if count > self.max_objects_per_node:
@@ -109,7 +109,7 @@ def _lowered(limit: int) -> int:
 
 
 def _shares(counts: dict[int, int], limit: int) -> dict[int, int]:
-    """What each node that has objects may keep of a limit of all: at least 1, which the largest shares make up for."""
+    """The share of each node with objects in a limit of all: at least 1; the largest shares are reduced for it."""
     total = sum(counts.values())
     shares = {node_id: max(1, count * limit // total) for node_id, count in counts.items() if count}
     excess = sum(shares.values()) - limit
