@@ -125,7 +125,7 @@ def test_a_group_that_would_not_have_fewer_objects_is_left_out() -> None:
 def test_a_plan_that_makes_many_objects_of_one_stream_is_refused() -> None:
     cluster = cluster_of(World(), 7, streams=6)
     settings = all_of_it(split_size_bytes=1, max_stream_objects=5)
-    with pytest.raises(MaintenanceRefused, match=r"max_stream_objects = 5 .* found 6 made of 7 objects"):
+    with pytest.raises(MaintenanceRefused, match=r"max_stream_objects = 5 .* found 6 from 7 objects"):
         cluster.plan(settings)
     assert cluster.plan(all_of_it(split_size_bytes=1, max_stream_objects=6)).stream_objects == 6
 
