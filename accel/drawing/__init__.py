@@ -1,17 +1,17 @@
-"""How maps, lookups, histories and images are drawn: one module of JavaScript, for the console and for notebooks.
+"""Drawings of maps, lookups, histories and images: one module of JavaScript, for the console and for notebooks.
 
-    drawing.js      plain data -> SVG and tables; asks nothing, keeps nothing
+    drawing.js      plain data -> SVG and tables; sends no request, keeps no state
     drawing.css     its colours and patterns, light and dark
-    cell_html       what `_repr_html_` of an object gives: the same module, with the object's data inside
+    cell_html       the value of an object's `_repr_html_`: the same module, with the object's data inside
 
-The sidecar serves both files to its page. A cell of a notebook is a document of its own in an `iframe`: it has both
-files and the data inside, loads nothing, and is drawn wherever the notebook is opened. Names come from a bucket where
-anybody may have written them, so three things keep them from being run. They reach the document as JSON in which no tag
-can begin, and the page as text, never as HTML. The frame is sandboxed: it has no origin, and reaches neither the
-notebook nor the server behind it. Its content security policy allows its own script and style, by their hashes, and no
+The sidecar serves both files to its page. A cell of a notebook is a document in an `iframe`: it contains both files and
+the data, loads nothing, and is drawn wherever the notebook is opened. Names come from a bucket, where other users may
+have written them, so three things prevent that they are run as code. The document receives them as JSON in which no tag
+can begin, and shows them as text, never as HTML. The frame is sandboxed: it has no origin, and cannot reach the
+notebook or its server. Its content security policy allows only its own script and style, by their hashes, and no
 request.
 
-Below the frame is the same as text, for viewers that remove scripts, as those of untrusted notebooks do.
+Below the frame is the same content as text, for viewers that remove scripts, such as those of untrusted notebooks.
 
 Threads: any; the files are read once.
 """
@@ -31,7 +31,7 @@ __all__ = ["CELL_DATA_BYTES_MAX", "FILES", "cell_html", "drawing_file", "first_l
 FILES: Final = ("drawing.css", "drawing.js")
 
 CELL_DATA_BYTES_MAX: Final = 1 << 19
-"""Of the data of one cell, as JSON: notebooks keep each of them. Data above it is shown as text alone."""
+"""Limit of one cell's data, as JSON: a notebook stores each cell. Larger data is shown only as text."""
 
 TEXT_LINES_MAX: Final = 200
 
@@ -48,13 +48,13 @@ _NO_TAG: Final = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
 def cell_html(view: str, data: Mapping[str, Any], *, title: str, text: str, height: int = 560) -> str:
-    """An object as a notebook shows it: the drawing in a frame, and below it the text.
+    """The HTML of an object in a notebook: the drawing in a frame, and below it the text.
 
     Args:
-        view: which of `CELLS` in drawing.js draws it.
-        data: for that view; plain, and bounded by who calls.
-        title: of the frame, for those who hear it.
-        text: the same as lines; the first 200 are taken.
+        view: the entry of `CELLS` in drawing.js that draws it.
+        data: for that view; plain, and limited by the caller.
+        title: of the frame, for screen readers.
+        text: the same as lines; the first 200 are used.
         height: of the frame, in pixels; it scrolls.
 
     Complexity: O(size of the data and the text).
@@ -72,7 +72,7 @@ def cell_html(view: str, data: Mapping[str, Any], *, title: str, text: str, heig
 
 
 def first_lines(text: str) -> str:
-    """The first 200 lines of a text, and how many more there are."""
+    """The first 200 lines of a text, and the number of further lines."""
     lines = text.split("\n", TEXT_LINES_MAX)
     if len(lines) <= TEXT_LINES_MAX:
         return text
@@ -82,7 +82,7 @@ def first_lines(text: str) -> str:
 
 @cache
 def drawing_file(name: str) -> bytes:
-    """One of `FILES`, as it is in the package."""
+    """The text of one of `FILES`."""
     from importlib import resources  # noqa: PLC0415 - images import this module, and few are drawn
 
     return resources.files(__name__).joinpath(name).read_bytes()

@@ -1,12 +1,12 @@
-"""Building hints: filter packs and index snapshots of a catalog's nodes, in one pass over what is new.
+"""Building hints: filter packs and index snapshots of a catalog's nodes, in one pass over the new objects.
 
 The catalog is Accel's own, or an image of a controller's metadata (`accel.catalog.foreign.ForeignCatalog`).
 
-    plan = plan_hints(catalog, HintChoice())          what is missing; a dry run ends here
+    plan = plan_hints(catalog, HintChoice())          finds what is missing; a dry run ends here
     report = build_hints(catalog, plan)               opens each new object once, and writes a generation a node
 
-What an older generation says of objects that are still listed is taken over, so a run after 50 uploads opens 50
-objects. The work of one node stands by itself (`plan_node_hints`, `build_node_hints`): Spark does it in tasks.
+Entries and filters of objects that are still listed are copied from the previous generation, so a run after 50 uploads
+opens 50 objects. The work of one node is independent (`plan_node_hints`, `build_node_hints`): Spark runs it in tasks.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""One pass over a node's new objects: each is opened once, and gives its filter and its entries.
+"""One pass over a node's new objects: each is opened once, for its filter and its entries.
 
     plan     which objects lack a filter, which are not covered; a few requests a node, no object is opened
-    build    open those of either kind, in list order; the pack is written while they come (`filters`), their entries
-             are sorted aside (`EntrySorter`) and merged with those of the older snapshot in the end (`snapshots`)
+    build    open both kinds of objects, in list order; the pack is written during the pass (`filters`), the entries
+             are sorted (`EntrySorter`) and then merged with those of the older snapshot (`snapshots`)
 
-A node's work fails by itself: what one kind of hint meets is told in the report, and the other kind goes on.
+Nodes and kinds of hints fail independently: the report contains the failure of one, and the other continues.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore
 
 Progress = Callable[[int, int], object]
-"""Told (done, in all)."""
+"""Called with (done, total)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class HintChoice:
     Args:
         filters: filter packs, by default.
         snapshots: index snapshots, by default.
-        depth: what of those that lie there is believed; all by default.
+        depth: how much of the stored hints is used; all by default.
     """
 
     filters: bool = True
@@ -70,8 +70,8 @@ class NodePlan:
         node_id: the node.
         live: LIVE rows of its list.
         filters: what its pack needs; None if no filters are to be built.
-        snapshot: what its snapshot needs; None likewise.
-        requests: what it took to find out.
+        snapshot: what its snapshot needs; None if none is to be built.
+        requests: of planning.
     """
 
     node_id: int
@@ -91,7 +91,7 @@ class NodePlan:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether there is no work."""
         return all(needs is None or needs.is_current for needs in (self.filters, self.snapshot))
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,20 +127,20 @@ class HintPlan:
 
     @property
     def to_open(self) -> int:
-        """How many objects are opened."""
+        """The number of objects to open."""
         return sum(len(node.to_open) for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """What became of a node's hints.
+    """The result for a node's hints.
 
     Args:
         node_id: the node.
         objects: that it lists.
         opened: objects that were opened for it.
-        filters: what became of its pack; None if no filters were to be built.
-        snapshot: what became of its snapshot; None likewise.
+        filters: the result for its pack; None if no filters were to be built.
+        snapshot: the result for its snapshot; None if none was to be built.
         failures: objects that could not be opened.
         requests: of planning and building.
         written_bytes: of both kinds.
@@ -157,24 +157,24 @@ class NodeReport:
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Why something was not written."""
+        """The reasons why a hint was not written."""
         return tuple(each.error for each in (self.filters, self.snapshot) if each is not None and each.error)
 
     @property
     def overtaken(self) -> tuple[str, ...]:
-        """Which kinds of hints another run has written meanwhile."""
+        """The kinds of hints that another run has written in the meantime."""
         kinds = {"pack": self.filters, "snapshot": self.snapshot}
         return tuple(kind for kind, each in kinds.items() if each is not None and each.is_overtaken)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HintReport:
-    """What a run did.
+    """The result of a run.
 
     Args:
-        nodes: what became of each, ascending.
+        nodes: the result of each, ascending.
         requests: of planning and building.
-        failed_tasks: attempts that failed, where somebody tries again.
+        failed_tasks: failed attempts, if the engine retries.
         seconds: from start to end.
     """
 
@@ -185,7 +185,7 @@ class HintReport:
 
     @property
     def is_partial(self) -> bool:
-        """Whether something was left undone."""
+        """Whether any work is left."""
         return any(node.errors or node.failures for node in self.nodes)
 
     def row(self) -> dict[str, int | float]:
@@ -223,13 +223,13 @@ def plan_hints(
     nodes: frozenset[int] | None = None,
     progress: Progress | None = None,
 ) -> HintPlan:
-    """Find out what is missing. Requests: a refresh; two a node for each kind of hint, see `Depth` for more.
+    """Find what is missing. Requests: a refresh; two a node for each kind of hint, see `Depth` for more.
 
     Args:
-        catalog: whose nodes; or an image from elsewhere (`accel.catalog.foreign`).
+        catalog: of the nodes; or an image from elsewhere (`accel.catalog.foreign`).
         choice: which hints.
         nodes: only these; all by default.
-        progress: told how many nodes are planned.
+        progress: called with the number of planned nodes.
 
     Raises:
         ValueError: a node that the catalog does not have.
@@ -246,7 +246,7 @@ def plan_hints(
 
 
 def plan_node_hints(parts: ObjectAccess, node_id: int, live: Rows, choice: HintChoice) -> NodePlan:
-    """What one node's hints need.
+    """Find what one node's hints need.
 
     Raises:
         StoreError: something could not be read now.
@@ -260,12 +260,12 @@ def plan_node_hints(parts: ObjectAccess, node_id: int, live: Rows, choice: HintC
 def build_hints(
     catalog: ObjectCatalog | ForeignCatalog, plan: HintPlan, *, progress: Progress | None = None
 ) -> HintReport:
-    """Build what a plan wants, one node after another; repeating it is safe.
+    """Build the hints of a plan, one node after another; repeating it is safe.
 
     Args:
-        catalog: the plan's.
+        catalog: the catalog of the plan.
         plan: what to build.
-        progress: told how many of the objects to open were opened.
+        progress: called with the number of opened objects, and the number to open.
     """
     timer = catalog.parts.system.timer
     started, in_all, done = timer(), plan.to_open, 0
@@ -281,15 +281,15 @@ def build_hints(
 
 
 def build_node_hints(parts: ObjectAccess, plan: NodePlan, tell: Callable[[], object] = lambda: None) -> NodeReport:
-    """Build one node's hints; what fails stands in the answer.
+    """Build one node's hints; the result contains the failures.
 
-    Requests: one an object to open, and those of `write_filters` and `SnapshotBuild.write`. Memory: a data object of
-    filters, and 128 MiB of entries, for a moment three times as much; the rest of the entries stand in temporary files.
+    Requests: one for each object to open, and those of `write_filters` and `SnapshotBuild.write`. Memory: a data object
+    of filters, and 128 MiB of entries, for a moment three times as much; further entries are in temporary files.
 
     Args:
         parts: of the catalog, or of an image from elsewhere.
         plan: what to build.
-        tell: called for each object that was opened.
+        tell: called for each opened object.
     """
     if plan.is_current:
         return _current(plan)
@@ -309,7 +309,7 @@ def _current(plan: NodePlan) -> NodeReport:
 
 
 class _NodeBuild:
-    """One node's hints in the making. Threads: one."""
+    """Builds one node's hints. Threads: one."""
 
     def __init__(self, parts: ObjectAccess, plan: NodePlan, sorter: EntrySorter, tell: Callable[[], object]) -> None:
         self._parts = parts
@@ -329,13 +329,13 @@ class _NodeBuild:
         coming = self._filters(plan.to_open)
         filters = self._written_filters(coming)
         for _ in coming:
-            pass  # what the pack did not take: there is none to write, or it failed
+            pass  # objects that the pack did not read: there is none to write, or it failed
         snapshot = self._written_snapshot()
         failures = tuple(self._failures)
         return NodeReport(plan.node_id, len(plan.live), self._opened, filters, snapshot, failures)
 
     def _filters(self, rows: Rows) -> Iterator[FilterEntry]:
-        """Open objects; give the filters that are wanted, and put aside the entries that are."""
+        """Open objects; yield the filters to build, and pass the entries to the sorter."""
         for ref, opened in open_patiently(self._parts, self._plan.node_id, refs_of(rows)):
             self._tell()
             if isinstance(opened, AccelError):
@@ -382,7 +382,7 @@ class _NodeBuild:
             return NodeSnapshot(covered=covered, kept=covered, is_current=True)
         previous = needs.previous
         if previous is not None and not self._entered and len(previous.covered) == needs.kept:
-            return NodeSnapshot(covered=needs.kept, kept=needs.kept, is_current=True)  # what is new cannot be opened
+            return NodeSnapshot(covered=needs.kept, kept=needs.kept, is_current=True)  # new objects cannot be opened
         try:
             return self._snapshot(needs)
         except Overtaken:
@@ -397,7 +397,7 @@ class _NodeBuild:
             return build.write(kept, self._entered)
         except HintProblem as problem:
             needs = replace(needs, previous=None, problem=str(problem))
-        # What was to be taken over has to be opened after all.
+        # Objects whose entries were to be copied must be opened.
         self._with_entries |= set(kept["object_id"].tolist())
         self._with_filter = frozenset()
         for _ in self._filters(kept):

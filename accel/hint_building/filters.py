@@ -1,9 +1,9 @@
-"""Filter packs: which objects of a node lack a filter, and the generation that brings them.
+"""Filter packs: which objects of a node lack a filter, and the generation that adds them.
 
-Wanted are filters of objects that are listed and have none, of those whose filter is foreign (built for an object of
-another size), and where a data object of the pack is gone; on request also of those whose stored filter cannot be read
-or is bad (docs/reference/hints.md), which takes reading all of the pack. Other filters stay as they are; those of
-objects that are listed no more are dropped.
+A filter is built for a listed object that has none, whose filter is foreign (built for an object of another size), or
+whose data object of the pack is gone. On request, also for an object whose stored filter cannot be read or is bad
+(docs/reference/hints.md), which requires reading the whole pack. Other filters are kept; those of objects that are no
+longer listed are dropped.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from loaders.store.base import ObjectStore
 
 
 class Depth(StrEnum):
-    """What of the hints that lie there is believed."""
+    """How much of the stored hints is used."""
 
     MISSING = "missing"
-    """All of it; built is what is missing for objects of an id and size."""
+    """All; only missing filters for objects of an id and size are built."""
     BAD = "bad"
-    """Filters are read, and those that cannot be read or let too much pass are built anew."""
+    """Filters are read, and those that cannot be read or pass too many absent streams are rebuilt."""
     ALL = "all"
-    """Nothing: every object is opened."""
+    """None: every object is opened."""
 
 
 class Overtaken(Exception):
@@ -54,11 +54,11 @@ class FilterNeeds:
 
     Args:
         wanted: for each listed object whether its filter is to be built.
-        previous: the root that the next generation builds on; None to write a whole pack.
-        generation: of the root that lies there, if its number can be read.
+        previous: the root that the next generation extends; None to write a whole pack.
+        generation: of the stored root, if its number can be read.
         dropped: ids in that root that are not listed, or not with that size.
         bad: filters that are to be replaced: foreign, gone, bad or unreadable.
-        problem: why the root that lies there cannot be used; empty if it can, or there is none.
+        problem: why the stored root cannot be used; empty if it can, or there is none.
     """
 
     wanted: NDArray[np.bool_]
@@ -75,21 +75,21 @@ class FilterNeeds:
 
     @property
     def is_current(self) -> bool:
-        """Whether nothing is to be done."""
+        """Whether there is no work."""
         return self.previous is not None and not self.wanted.any() and not self.dropped
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFilters:
-    """What became of a node's pack.
+    """The result for a node's pack.
 
     Args:
         added: filters that were written.
-        dropped: filters of objects that are listed no more.
-        kept: filters that stayed.
-        unfit: objects that can have no filter: of no stream, or of too many.
-        is_overtaken: another run has written a newer pack meanwhile; this one's was left out.
-        error: why the pack could not be written; empty if it was, or nothing was to be done.
+        dropped: filters of objects that are no longer listed.
+        kept: filters that were kept.
+        unfit: objects without a filter, as they hold no stream or too many.
+        is_overtaken: another run has written a newer pack in the meantime; this one's was discarded.
+        error: why the pack could not be written; empty if it was, or there was no work.
     """
 
     added: int = 0
@@ -101,10 +101,10 @@ class NodeFilters:
 
 
 def find_filter_needs(store: ObjectStore, namespace: str, node_id: int, live: Rows, depth: Depth) -> FilterNeeds:
-    """What a node's pack needs. Two requests, and with `Depth.BAD` those of reading the pack.
+    """Find what a node's pack needs. Two requests; with `Depth.BAD` also those of reading the pack.
 
     Raises:
-        StoreError: the store could not say.
+        StoreError: the store failed.
     """
     previous, problem = _previous_root(store, namespace, node_id)
     generation = None if previous is None else previous.generation
@@ -129,7 +129,7 @@ def _previous_root(store: ObjectStore, namespace: str, node_id: int) -> tuple[Pa
 
 
 def _in_parts_that_are_there(store: ObjectStore, root: PackRoot, object_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each object whether the data object lies there, whole, that its filter is in: hints may be deleted."""
+    """For each object whether the data object of its filter exists, whole: hints may be deleted."""
     sizes = {info.key: info.size_bytes for info in store.list(hint_node_prefix(HintKind.PACKS, root.node_id))}
     parts = [sizes.get(root.part_key(number)) == part.size_bytes for number, part in enumerate(root.parts)]
     places = root.covered.positions(object_ids)
@@ -149,8 +149,8 @@ def write_filters(
 ) -> None:
     """Write the next generation of a node's pack, and delete old ones; nothing if there is no filter to write.
 
-    Memory holds a data object of 16 MiB. Requests: those of `write_pack`, one to see whether another run was
-    faster, and four to delete old generations.
+    Memory holds a data object of 16 MiB. Requests: those of `write_pack`, one to check whether another run was faster,
+    and four to delete old generations.
 
     Raises:
         Overtaken: another run was faster.
@@ -159,7 +159,7 @@ def write_filters(
     generation = next_generation(needs.generation, now_ms)
     first = list(islice(added, 1))
     if not first and needs.previous is not None and not needs.dropped:
-        return  # the objects that lack a filter can have none
+        return  # the objects without a filter cannot have one
     write_pack(
         store,
         namespace=namespace,
@@ -173,7 +173,7 @@ def write_filters(
 
 
 def _nothing_unless_first(store: ObjectStore, namespace: str, node_id: int, generation: int) -> Iterator[FilterEntry]:
-    # What a newer root does not name of older generations is deleted: a root of these parts would name what is gone.
+    # Parts of older generations that a newer root does not name are deleted: this root would name missing parts.
     newer, _ = _previous_root(store, namespace, node_id)
     if newer is not None and newer.generation > generation:
         raise Overtaken

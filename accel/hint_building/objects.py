@@ -1,6 +1,6 @@
-"""The nodes whose hints are built, and their objects: which are listed, and what opening them gives.
+"""The nodes whose hints are built, their listed objects, and the results of opening these.
 
-An object is opened by one request, and one that cannot be opened costs only itself: it is told, and left out.
+An object is opened by one request. One that cannot be opened is reported and left out; the others are not affected.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from loaders.object_ref import ObjectRef
 from loaders.store import ObjectStore
 
 REASON_SIZE_MAX = 2_000
-"""Characters of a failure that are kept."""
+"""Maximum characters of a failure's text."""
 
 
 def listed_nodes(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] | None = None) -> dict[int, Rows]:
     """Node id -> LIVE rows of its list, ascending. Requests: a refresh; none of an image from elsewhere.
 
     Args:
-        catalog: whose nodes.
+        catalog: of the nodes.
         nodes: only these; all by default.
 
     Raises:
@@ -42,7 +42,7 @@ def listed_nodes(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] 
 
 
 def opened_catalog(store: ObjectStore, image: MetadataImage | None) -> ObjectCatalog | ForeignCatalog:
-    """The catalog that lies there, or an image from elsewhere in its place; close it.
+    """The stored catalog, or an image from elsewhere in its place; close it.
 
     Raises:
         CatalogMissing, StoreError: there is no image, and the catalog cannot be read now.
@@ -66,14 +66,14 @@ class FailedObject:
 
     @classmethod
     def of(cls, node_id: int, ref: ObjectRef, error: AccelError) -> FailedObject:
-        """From what was raised."""
+        """A failure from an exception."""
         return cls(node_id, ref.object_id, f"{type(error).__name__}: {error}"[:REASON_SIZE_MAX])
 
 
 def open_patiently(parts: ObjectAccess, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[Opened]:
-    """Open objects; those that failed for a reason that may pass are opened once more in the end.
+    """Open objects; those that failed for a temporary reason are opened once more at the end.
 
-    One ranged GET an object; an object that cannot be opened is given as its error. In order but for the repeated ones.
+    One ranged GET an object; for an object that cannot be opened, its error is yielded. In order, except for retries.
     """
     again = []
     for ref, opened in open_each(parts, ((node_id, ref) for ref in refs)):

@@ -1,11 +1,11 @@
 """Index snapshots: which objects of a node are not covered, and the generation that covers all.
 
-Entries of objects that are still listed, with the size that the snapshot says, are taken over from the generation
-before: it is read through, 16 MiB a request, instead of opening the objects. Those of the others come from opening
-them. All are merged in the order of a snapshot (`loaders.hints.sorted_entries`) and written as one file.
+Entries of objects that are still listed, with the size in the snapshot, are copied from the previous generation: it is
+read through, 16 MiB a request, instead of opening the objects. Entries of other objects are read from the objects. All
+are merged in the order of a snapshot (`loaders.hints.sorted_entries`) and written as one file.
 
-If the older generation turns out to be damaged on the way, its objects are opened after all. An object that cannot be
-opened is left out: the snapshot does not cover it, so that readers open it themselves, and the next run takes it up.
+If the previous generation turns out to be damaged, its objects are opened. An object that cannot be opened is left out:
+the snapshot does not cover it, so that readers open it themselves, and the next run retries it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class SnapshotNeeds:
 
     Args:
         wanted: for each listed object whether it is to be opened.
-        previous: the root whose entries are taken over; None to build a whole snapshot.
-        generation: of the root that lies there, if its number can be read.
-        problem: why the root that lies there cannot be used; empty if it can, or there is none.
-        is_current: the snapshot covers just what is listed.
+        previous: the root whose entries are copied; None to build a whole snapshot.
+        generation: of the stored root, if its number can be read.
+        problem: why the stored root cannot be used; empty if it can, or there is none.
+        is_current: the snapshot covers exactly the listed objects.
     """
 
     wanted: NDArray[np.bool_]
@@ -62,22 +62,22 @@ class SnapshotNeeds:
 
     @property
     def kept(self) -> int:
-        """Objects whose entries are taken over."""
+        """Objects whose entries are copied."""
         return int((~self.wanted).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """What became of a node's snapshot.
+    """The result for a node's snapshot.
 
     Args:
-        covered: how many listed objects it covers.
-        kept: of these, the number taken over from the generation before.
+        covered: the number of listed objects that it covers.
+        kept: of these, the number copied from the previous generation.
         entries: in it.
         size_bytes: of its file.
-        is_current: it covered just these objects already, and was left alone.
-        is_overtaken: another run has written a newer snapshot meanwhile; this one's was dropped.
-        problem: why the generation before could not be used; empty if it could, or there was none.
+        is_current: it covered exactly these objects before, and was not changed.
+        is_overtaken: another run has written a newer snapshot in the meantime; this one's was discarded.
+        problem: why the previous generation could not be used; empty if it could, or there was none.
         error: why there is no new snapshot; empty if there is.
     """
 
@@ -92,10 +92,10 @@ class NodeSnapshot:
 
 
 def find_snapshot_needs(store: ObjectStore, namespace: str, node_id: int, live: Rows, depth: Depth) -> SnapshotNeeds:
-    """What a node's snapshot needs. Two requests.
+    """Find what a node's snapshot needs. Two requests.
 
     Raises:
-        StoreError: the store could not say.
+        StoreError: the store failed.
     """
     everything = np.ones(len(live), dtype=np.bool_)
     root, problem = _previous_root(store, namespace, node_id)
@@ -108,7 +108,7 @@ def find_snapshot_needs(store: ObjectStore, namespace: str, node_id: int, live: 
     if depth is Depth.ALL:
         return SnapshotNeeds(everything, None, root.generation, "", is_current=False)
     if not _is_whole(store, root):
-        return SnapshotNeeds(everything, None, root.generation, "files that it names are gone", is_current=False)
+        return SnapshotNeeds(everything, None, root.generation, "files that it names are missing", is_current=False)
     wanted = ~root.covers(live["object_id"], live["size_bytes"])
     is_current = len(root.covered) == len(live) and not wanted.any()
     return SnapshotNeeds(wanted, root, root.generation, "", is_current)
@@ -125,7 +125,7 @@ def _previous_root(store: ObjectStore, namespace: str, node_id: int) -> tuple[Sn
 
 
 def _is_whole(store: ObjectStore, root: SnapshotRoot) -> bool:
-    """Whether its files lie there: hints may be deleted."""
+    """Whether its files exist: hints may be deleted."""
     sizes = {info.key: info.size_bytes for info in store.list(hint_node_prefix(HintKind.SNAPSHOTS, root.node_id))}
     keys = [hint_file_key(HintKind.SNAPSHOTS, root.node_id, root.generation, file.name) for file in root.files]
     return all(sizes.get(key) == file.size_bytes for key, file in zip(keys, root.files, strict=True))
@@ -135,13 +135,13 @@ def kept_entries(store: ObjectStore, root: SnapshotRoot, kept: Rows) -> Iterator
     """Entries of these objects in an older snapshot, in order; their order ids as they are listed now.
 
     Args:
-        store: where its files lie.
+        store: the store of its files.
         root: of the older snapshot, which covers all of these objects.
         kept: LIVE rows of the objects.
 
     Raises:
-        HintProblem: a file is gone or damaged.
-        StoreError: the store could not say.
+        HintProblem: a file is missing or damaged.
+        StoreError: the store failed.
     """
     if not len(kept):
         return
@@ -156,16 +156,16 @@ def kept_entries(store: ObjectStore, root: SnapshotRoot, kept: Rows) -> Iterator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotBuild:
-    """One node's snapshot in the making. Threads: one.
+    """Builds one node's snapshot. Threads: one.
 
     Args:
         store: where it is written.
         namespace: of the cluster's objects.
-        node_id: whose.
-        needs: what was found out.
-        generation: that is written.
-        sorter: has the entries of the objects that were opened.
-        nonce: makes a name that no other attempt has.
+        node_id: the node.
+        needs: the result of planning.
+        generation: the number of the new generation.
+        sorter: contains the entries of the opened objects.
+        nonce: returns a name that no other attempt uses.
     """
 
     store: ObjectStore
@@ -179,12 +179,12 @@ class SnapshotBuild:
     def write(self, kept: Rows, opened: list[ObjectRef]) -> NodeSnapshot:
         """Write the file and the root, and delete old generations.
 
-        Requests: those of reading the older file, a part of 16 MiB each and two more to write, one to see whether
+        Requests: those of reading the older file, a part of 16 MiB each and two more to write, one to check whether
         another run was faster, two for the root, and four to delete old generations.
 
         Args:
-            kept: LIVE rows of the objects whose entries are taken over.
-            opened: those whose entries the sorter has.
+            kept: LIVE rows of the objects whose entries are copied.
+            opened: LIVE rows of the objects whose entries are in the sorter.
 
         Raises:
             HintProblem: the older snapshot is damaged: nothing was written.
@@ -213,7 +213,7 @@ class SnapshotBuild:
         sources = self.sorter.runs()
         if self.needs.previous is not None and len(kept):
             sources.insert(0, kept_entries(self.store, self.needs.previous, kept))
-        # A run may be started twice, and die: each attempt has a file of its own, and the root names one.
+        # A run may be started twice, and stop at any time: each attempt has its own file, and the root names one.
         name = f"entries-{self.nonce().hex()[:_NAME_DIGITS]}"
         with SnapshotFileWriter(self.store, node_id=self.node_id, generation=self.generation, name=name) as writer:
             for columns in merge_sorted(sources):
@@ -226,5 +226,5 @@ class SnapshotBuild:
 
 
 def new_generation(needs: SnapshotNeeds, now_ms: int) -> int:
-    """The number of the generation that comes of these needs."""
+    """The number of the generation that is built from these needs."""
     return next_generation(needs.generation, now_ms)

@@ -1,8 +1,8 @@
-"""What hints lie in the bucket: of each node its pack and its snapshot, their age, their size, and how good they are.
+"""The hints in the bucket: pack and snapshot of each node, their age, size and quality.
 
-Two small requests a node tell all but the quality of the filters. `check_filters` reads these, too, each one twice: by
-our own code, and by pybloom_live, whose format it is. The two have to agree on the bits and on what is asked of them.
-Memory of a check: one read of a pack (16 MiB) and one filter.
+Two small requests a node return all but the quality of the filters. `check_filters` reads each filter twice: with
+Accel, and with pybloom_live, which defines its format. The bits and the answers of both must be equal. Memory of a
+check: one read of a pack (16 MiB) and one filter.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from loaders.layout import HintKind, hint_root_key
 from loaders.store.base import ObjectStore
 
 PROBES = np.arange(64, dtype=np.int64) * 104_729
-"""Stream ids that both readers of a filter are asked for."""
+"""Stream ids that are tested with both readers of a filter."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """What reading the filters of a pack brought.
+    """The result of reading the filters of a pack.
 
     Args:
         read: filters that could be read.
-        unreadable: filters that could not: of a checksum that is wrong, or in a data object that is gone.
-        bad: of those read, the number that let more than 1.25 % of absent streams pass.
-        differing: of those read, the number that pybloom_live reads as another filter.
-        false_positive_share: of absent streams that pass, expected from the bits, mean of all filters; None of none.
-        worst_share: the same of the worst filter.
+        unreadable: filters with a wrong checksum, or in a missing data object.
+        bad: of those read, the number that pass more than 1.25 % of absent streams.
+        differing: of those read, the number that differ when read with pybloom_live.
+        false_positive_share: share of absent streams that pass, expected from the bits, mean of all filters; None if
+            there is no filter.
+        worst_share: the share of the worst filter.
     """
 
     read: int
@@ -58,27 +59,27 @@ class FilterCheck:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is to be built anew."""
+        """Whether no filter must be rebuilt."""
         return not (self.unreadable or self.bad or self.differing)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredHint:
-    """One hint of a node as it lies in the bucket. Threads: immutable.
+    """One stored hint of a node. Threads: immutable.
 
     Args:
-        node_id: whose.
+        node_id: the node.
         kind: pack or snapshot.
         trouble: why it cannot be used, as a word; None if it can; ``missing`` if there is none.
         problem: the same in a sentence; empty if it can be used.
-        age_seconds: since it was written, by the clock of who wrote it; never negative; None if it cannot be read.
+        age_seconds: since it was written, by the clock of the writer; never negative; None if it cannot be read.
         size_bytes: of the data objects that it names.
-        unused_bytes: of these, what nothing refers to any more.
+        unused_bytes: the part of these that is no longer referenced.
         entries: filters, or rows of the snapshot.
         listed: objects that the node lists.
         covered: of these, the number that it covers.
-        unlisted: objects that it speaks of and that are listed no more.
-        check: of a pack that was read; None else.
+        unlisted: objects that it covers and that are no longer listed.
+        check: of a pack that was read; else None.
     """
 
     node_id: int
@@ -96,29 +97,29 @@ class StoredHint:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it can be used, or is simply not there; and what was read of it is good."""
+        """Whether it can be used or is missing, and its filters, if read, are good."""
         return self.trouble in {None, HintTrouble.MISSING} and (self.check is None or self.check.is_sound)
 
     def to_dict(self) -> dict[str, Any]:
-        """As machines get it."""
+        """The form for machines."""
         return asdict(self) | {"kind": self.kind.value, "trouble": self.trouble and self.trouble.value}
 
 
 def stored_hints(
     store: ObjectStore, namespace: str, node_id: int, live: Rows, *, now_seconds: float, is_checked: bool = False
 ) -> Iterator[StoredHint]:
-    """The pack and the snapshot of a node. One request each, and with a check those of reading the pack.
+    """The pack and the snapshot of a node. One request each; with a check also those of reading the pack.
 
     Args:
-        store: where they lie.
+        store: of the hints.
         namespace: of the cluster; hints of another one are foreign.
-        node_id: whose.
+        node_id: the node.
         live: rows of the objects that the node lists.
         now_seconds: since 1970.
         is_checked: whether filters are read.
 
     Raises:
-        StoreError: the store could not say.
+        StoreError: the store failed.
     """
     try:
         pack = read_pack_root(store, namespace, node_id)
@@ -174,12 +175,12 @@ def _covering(root: PackRoot | SnapshotRoot, live: Rows, now_seconds: float) -> 
 
 
 def check_filters(store: ObjectStore, root: PackRoot) -> FilterCheck:
-    """Read every filter of a pack, by our code and by pybloom_live.
+    """Read every filter of a pack, with Accel and with pybloom_live.
 
     Complexity: O(bytes of the pack); about 0.5 ms a filter of 10,000 ids.
 
     Raises:
-        StoreError: the store could not say.
+        StoreError: the store failed.
     """
     shares: list[float] = []
     bad = differing = 0

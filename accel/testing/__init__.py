@@ -1,8 +1,8 @@
-"""Doubles for tests of what uses Accel: stores that fail, crash and are slow, and segments in memory.
+"""Test doubles for programs that use Accel: stores that fail, crash and are slow, and segments in memory.
 
     from accel.testing import Crash, CrashStore, Fault, FaultStore, LatencyStore, MemorySegments, VirtualClock
 
-`loaders.store.MemoryStore` is the store that they go around as a rule. docs/how-to/testing.md has examples.
+They usually wrap a `loaders.store.MemoryStore`. docs/how-to/testing.md has examples.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Segments load the store of histories, which the stores alone, and so the command line, do without.
+    # Segments load the store of histories, which the test stores, and so the command line, do not need.
     if name == "MemorySegments":
-        from accel.testing.segments import MemorySegments  # noqa: PLC0415 - when it is asked for
+        from accel.testing.segments import MemorySegments  # noqa: PLC0415 - loaded on first use
 
         return MemorySegments
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Segments of streams in memory, for tests of histories: what holds data in the place of a broker."""
+"""Segments of streams in memory, for tests of histories: they hold data in the place of a broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loaders.lifetime import ProcessLock
 
 
 class MemorySegments:
-    """Segments in memory, of which only sizes are kept. A `SegmentHost`. Threads: any.
+    """Segments in memory, which store only sizes. A `SegmentHost`. Threads: any.
 
     >>> from accel.history.store import StreamStore
     >>> from loaders.store import MemoryStore
@@ -30,7 +30,7 @@ class MemorySegments:
         self.stream_ids: dict[tuple[StreamName, int], int] = {}
 
     def copy(self) -> MemorySegments:
-        """The same segments once more."""
+        """The same segments."""
         other = MemorySegments()
         with self._lock:
             other._sizes, other._sealed = dict(self._sizes), set(self._sealed)
@@ -43,7 +43,7 @@ class MemorySegments:
         """Append to a segment.
 
         Raises:
-            LookupError: there is none, or it is sealed.
+            LookupError: the segment does not exist, or is sealed.
         """
         with self._lock:
             if (stream, segment_id) not in self._sizes or (stream, segment_id) in self._sealed:
@@ -51,12 +51,12 @@ class MemorySegments:
             self._sizes[stream, segment_id] += size
 
     def write(self, stream: StreamName, transaction: UUID, size: int) -> None:
-        """Write to a transaction: so much for each segment."""
+        """Write to a transaction: a size for each segment."""
         with self._lock:
             self._pending[stream, transaction] = self._pending.get((stream, transaction), 0) + size
 
     def ids(self, stream: StreamName) -> list[int]:
-        """The segments that are there."""
+        """The existing segments."""
         with self._lock:
             return sorted(each for name, each in self._sizes if name == stream)
 
@@ -64,7 +64,7 @@ class MemorySegments:
         """See `SegmentHost.create`."""
         with self._lock:
             for each in segments.ids.tolist():
-                if (stream, each) not in self._deleted:  # an order that comes late brings nothing back
+                if (stream, each) not in self._deleted:  # a late instruction restores nothing
                     self._sizes.setdefault((stream, each), 0)
                     self.stream_ids[stream, each] = stream_ids[each]
 
@@ -80,7 +80,7 @@ class MemorySegments:
             return {each: self._sizes.get((stream, each), 0) for each in ids.tolist()}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
-        """Nothing to do: sizes count from the beginning."""
+        """No effect: sizes count from the beginning."""
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
         """See `SegmentHost.delete`."""

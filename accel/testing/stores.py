@@ -1,11 +1,11 @@
-"""Stores around a store, for tests: one that fails, one whose user dies, one that is as slow as S3.
+"""Stores that wrap a store, for tests: one that fails, one whose process ends, one that is as slow as S3.
 
     store = FaultStore(MemoryStore())
     store.schedule(None, Fault.LOST_REPLY)          # the first request passes, the reply to the second one is lost
     store = CrashStore(MemoryStore(), 3)            # the process ends before its fourth write
     store = LatencyStore(MemoryStore(), random.Random(7), VirtualClock().sleep)
 
-They may be stacked, in any order, and are safe for many threads. Each class says what it models.
+They may be nested in any order, and are safe for many threads. Each class documents what it simulates.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 
 
 class Fault(Enum):
-    """What can go wrong with one request; `FaultStore` has the table."""
+    """The faults of one request; `FaultStore` has the table."""
 
     SLOW_DOWN = auto()
     SERVER_ERROR = auto()
@@ -47,7 +47,7 @@ class Fault(Enum):
     PRECONDITION = auto()
 
     def hits(self, call: StoreCall) -> bool:
-        """Whether this can happen to such a request."""
+        """Whether this fault can occur in such a request."""
         if self is Fault.SHORT_BODY:
             return call.operation in GETS
         if self is Fault.LOST_REPLY:
@@ -56,7 +56,7 @@ class Fault(Enum):
 
     @property
     def is_after(self) -> bool:
-        """Whether the store inside does what was asked before things go wrong."""
+        """Whether the inner store carries out the request before the fault."""
         return self in {Fault.SHORT_BODY, Fault.LOST_REPLY}
 
 
@@ -70,11 +70,11 @@ _CAUSES = {Fault.TIMEOUT: TimeoutError, Fault.LOST_REPLY: TimeoutError, Fault.RE
 
 
 class FaultStore(DecoratedStore):
-    """Lets requests to the store inside go wrong. Safe for many threads; repeatable if one thread asks.
+    """Makes requests to the inner store fail. Safe for many threads; repeatable if one thread sends requests.
 
-    Two ways to ask for faults, which may be combined: `schedule` lines up what happens to the next requests one by one
-    (None lets one pass), and `probabilities` draws for each further request from an injected `random.Random`. Each
-    fault is what a client of S3 would see once its retries are used up, through the same table of errors:
+    There are two ways to inject faults, which may be combined: `schedule` sets the faults of the next requests one by
+    one (None lets one pass), and `probabilities` draws for each further request from an injected `random.Random`. Each
+    fault is what a client of S3 would see after its last retry, through the same table of errors:
 
         | fault        | hits               | done? | raises                                                       |
         |--------------|--------------------|-------|--------------------------------------------------------------|
@@ -87,14 +87,14 @@ class FaultStore(DecoratedStore):
         | CONFLICT     | conditional writes | no    | WriteConflict: 409                                           |
         | PRECONDITION | conditional writes | no    | PreconditionFailed: 412, whether the condition holds or not  |
 
-    "Done" says whether the store inside did what was asked. A caller cannot tell TIMEOUT and RESET from LOST_REPLY:
-    that is the point of having them.
+    "Done" means that the inner store carried out the request. A caller cannot distinguish TIMEOUT and RESET from
+    LOST_REPLY: tests need this uncertainty.
 
     Args:
-        store: the store that does the work.
-        rng: decides by `probabilities`; one draw for each request that any of them can hit.
-        probabilities: how likely each fault is for a request that it can hit; together at most 1.
-        operations: the operations that faults may hit; all others pass and use up nothing of the schedule.
+        store: the inner store.
+        rng: decides by `probabilities`; one draw for each request in which any of them can occur.
+        probabilities: of each fault in a request in which it can occur; together at most 1.
+        operations: the operations in which faults may occur; others pass and use no entry of the schedule.
     """
 
     def __init__(
@@ -115,18 +115,18 @@ class FaultStore(DecoratedStore):
         self._check_arguments()
 
     def schedule(self, *faults: Fault | None) -> None:
-        """Line up what happens to the next requests; None lets one pass. Comes before any probability."""
+        """Set the faults of the next requests; None lets one pass. The schedule precedes any probability."""
         with self._lock:
             self._schedule.extend(faults)
 
     def clear(self) -> None:
-        """Forget what is left of the schedule: from here on all goes well, but for the probabilities."""
+        """Delete the rest of the schedule: from here on requests fail only by probability."""
         with self._lock:
             self._schedule.clear()
 
     @property
     def injected(self) -> Counter[Fault]:
-        """How often each fault struck."""
+        """The number of occurrences of each fault."""
         with self._lock:
             return Counter(self._injected)
 
@@ -144,7 +144,7 @@ class FaultStore(DecoratedStore):
         if fault is None:
             return send()
         if fault.is_after:
-            with suppress(StoreError):  # a refusal gets lost on the way like any other answer
+            with suppress(StoreError):  # a refusal is lost like any other answer
                 send()
         raise _error(fault, call)
 
@@ -189,13 +189,13 @@ def _error(fault: Fault, call: StoreCall) -> StoreError:
 
 
 class Crash(BaseException):
-    """The end of the process. No Exception, so that nothing that handles errors survives it."""
+    """The end of the process. Not an Exception, so that no error handler catches it."""
 
 
 class CrashStore(DecoratedStore):
-    """Raises `Crash` in place of one write, and in place of every request after that: the dead ask for nothing.
+    """Raises `Crash` in place of one write and of every later request: the process has ended.
 
-    A test of every place where the process may end runs a workflow once to count its writes, then once more for each:
+    A test of all places where the process may end runs a workflow once to count its writes, then once for each write:
 
         whole = CrashStore(MemoryStore(), None)
         workflow(whole)
@@ -203,12 +203,12 @@ class CrashStore(DecoratedStore):
             inner = MemoryStore()
             with pytest.raises(Crash):
                 workflow(CrashStore(inner, number))
-            workflow(inner)  # repeated by somebody else: must end as if nothing had happened
+            workflow(inner)  # repeated by another process: must end as if there had been no crash
 
-    Safe for many threads; of several that write at once, which one crashes is a matter of chance.
+    Safe for many threads; if several write at once, any of them may crash.
 
     Args:
-        store: the store that does the work.
+        store: the inner store.
         crash_before_write: number of the write that is not done, from 0 on; None = all are done. Each request that
             changes the store is a write: puts, deletes (a batch is one), and all steps of a multipart upload.
     """
@@ -224,13 +224,13 @@ class CrashStore(DecoratedStore):
 
     @property
     def writes(self) -> int:
-        """How many writes were seen; the one that was not done counts as well."""
+        """The number of writes so far; the one that was not done is included."""
         with self._lock:
             return self._writes
 
     @property
     def has_crashed(self) -> bool:
-        """Whether the end has come."""
+        """Whether the process has ended."""
         with self._lock:
             return self._has_crashed
 
@@ -249,12 +249,12 @@ _NINETY_NINTH = NormalDist().inv_cdf(0.99)
 
 @dataclass(frozen=True, slots=True)
 class LatencyModel:
-    """How long a request takes.
+    """The durations of requests.
 
     Attributes:
         first_byte_median_seconds: half of all first bytes arrive within this time.
         first_byte_p99_seconds: 99 % of them within this.
-        bytes_per_second: rate of one connection once the bytes flow.
+        bytes_per_second: rate of one connection while it transfers the body.
     """
 
     first_byte_median_seconds: float = 0.015
@@ -275,32 +275,32 @@ class LatencyModel:
 
 
 class LatencyStore(DecoratedStore):
-    """Makes each request take its time. Safe for many threads; repeatable from the seed if one thread asks.
+    """Delays each request. Safe for many threads; repeatable from the seed if one thread sends requests.
 
-    What is modelled, per request:
+    Simulated, for each request:
     - the time to the first byte: lognormal, by default half of all requests within 15 ms and 99 % within 100 ms, as
       clients in the same region see it for small objects;
     - the transfer of the body, either way, at a fixed rate a connection (80 MB/s by default).
 
-    What is not: connections being opened, throttling, a client's own retries, slow hours, faster answers to repeated
-    requests. Failed requests take their first byte too. The request takes effect at its start.
+    Not simulated: opening connections, throttling, a client's own retries, slow hours, faster answers to repeated
+    requests. Failed requests also take their first byte. The request takes effect at its start.
 
-    With a real sleeper, threads wait. With a `VirtualClock` nobody waits, and the clock says how long it would have
-    taken; what happens side by side has to be said, because a simulation has no other way to know it:
+    With a real sleeper, threads wait. With a `VirtualClock` no thread waits, and the clock has the simulated time;
+    parallel requests must be marked, because a simulation has no other way to recognise them:
 
         clock = VirtualClock(connections=64)
         store = LatencyStore(store, random.Random(7), clock.sleep)
-        with clock.round():          # these reads go out together
+        with clock.round():          # these reads are sent in parallel
             for key in keys:
                 store.get(key)
-        store.get("next")            # this one follows them
+        store.get("next")            # this one is sent after them
         clock.now_seconds            # the slowest of the round, and then one more
 
     Args:
-        store: the store that does the work.
+        store: the inner store.
         rng: draws the first bytes' times.
         sleep: waits for a number of seconds: a real sleeper, or `VirtualClock.sleep`.
-        model: how long requests take.
+        model: the durations of requests.
     """
 
     def __init__(
@@ -332,11 +332,11 @@ class LatencyStore(DecoratedStore):
 
 
 class VirtualClock:
-    """Simulated time: `sleep` returns at once and the clock goes on. Safe for many threads.
+    """Simulated time: `sleep` returns at once and advances the clock. Safe for many threads.
 
-    Outside a round each sleep follows the one before. Inside, all sleeps start together on at most `connections`
-    connections, each taking the one that is free first; the round ends with the last of them. (Two requests of one
-    round that depend on each other count as if they did not.) Rounds do not nest.
+    Outside a round, sleeps follow one another. Inside, all sleeps start together on at most `connections` connections,
+    each on the first one that is free; the round ends with the last of them. (Two requests of one round that depend on
+    each other count as if they did not.) Rounds do not nest.
 
     Args:
         connections: requests that can be under way at once in a round.
@@ -352,11 +352,11 @@ class VirtualClock:
 
     @property
     def now_seconds(self) -> float:
-        """Simulated seconds since the clock was made; within a round, when the round began."""
+        """Simulated seconds since the clock was created; within a round, when the round began."""
         return self._now_seconds
 
     def sleep(self, seconds: float) -> None:
-        """Let simulated time pass, without waiting."""
+        """Advance the simulated time, without waiting."""
         with self._lock:
             if self._free_at is None:
                 self._now_seconds += seconds
@@ -367,7 +367,7 @@ class VirtualClock:
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """Everything slept in here, by whatever thread, happens side by side."""
+        """All sleeps in this context, of any thread, run in parallel."""
         with self._lock:
             if self._free_at is not None:
                 raise RuntimeError("a round is under way already: rounds do not nest")
