@@ -6,10 +6,10 @@
     with ReadAccelerator(StaticImages(image), open_store("s3://bucket")) as accelerator:
         answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
 
-These are the names that a user needs; what is rarer is reached by its module, as the other errors by `accel.errors`.
-Start with `ReadAccelerator`; README.md has a tour, docs/explanation/lookup.md the reasons. But for the errors all
-of them are loaded when they are first asked for, each with what it needs: to push images in takes nothing of the
-catalog, of histories or of streams.
+These are the names that most users need; others are imported from their modules, such as errors from `accel.errors`.
+Start with `ReadAccelerator`; README.md has a tour, docs/explanation/lookup.md the reasons. Names other than errors are
+loaded on first use, with their dependencies: a program that pushes images loads nothing of the catalog, histories or
+streams.
 """
 
 from importlib import import_module
@@ -161,7 +161,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "open_store": "loaders.store",
 }
 
-if not TYPE_CHECKING:  # a checker that saw this would take any name for a public one
+if not TYPE_CHECKING:  # a type checker would otherwise accept any name as public
 
     def __getattr__(name: str) -> Any:
         if name not in _LOADED_WHEN_ASKED_FOR:

@@ -1,64 +1,64 @@
-"""The whole tree of errors: those of stores, formats and tables, of the catalog, of histories, and of lookups.
+"""All error classes: of stores, formats and tables, of the catalog, of histories, and of lookups.
 
-The first of these are defined in `loaders/errors.py` and exported here too, so that this page is the one to read.
-`retryable` says whether the same call may succeed later by itself; `advice` says what a person can do.
+Some are defined in `loaders/errors.py` and exported here too, so that this module is the complete reference.
+`retryable` is true if the same call may succeed later; `advice` is a text for the user.
 
     AccelError
-    ├── StoreError                 the object store answered, but not with what was asked for
+    ├── StoreError                 the object store did not return what was requested
     │   ├── KeyMissing             no object at this key
     │   ├── BucketMissing          no such bucket
-    │   ├── AccessDenied           the credentials may not do this
-    │   ├── CredentialsMissing     there is nobody to ask as: no credentials were found
+    │   ├── AccessDenied           the credentials do not permit this
+    │   ├── CredentialsMissing     no credentials were found
     │   ├── PreconditionFailed     a conditional request lost
-    │   │   └── ObjectExists       another object lies where this one was to be written
+    │   │   └── ObjectExists       another object is at the key to be written
     │   ├── WriteConflict          a conditional write was not decided: read again            (retryable)
-    │   ├── RangeInvalid           the bytes asked for lie outside the object
-    │   ├── StoreUnavailable       throttled, timed out or broken on the way                  (retryable)
+    │   ├── RangeInvalid           the requested bytes are outside the object
+    │   ├── StoreUnavailable       throttled, timed out or connection lost                    (retryable)
     │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port      (retryable)
-    │   └── RequestRefused         the store rejects the request as such
-    ├── FormatError                bytes that are not what a format says
+    │   └── RequestRefused         the store rejects the request itself
+    ├── FormatError                bytes that do not have their format
     │   ├── CorruptObject          an object contradicts the format or itself
-    │   ├── FormatLimit            more was to be written than the format can express
-    │   ├── NameRefused            a name that cannot stand in a key
+    │   ├── FormatLimit            a value is too large for the format
+    │   ├── NameRefused            a name that cannot be part of a key
     │   └── FormatTooNew           a newer release wrote this
-    ├── TableError                 a versioned table could not do what was asked
-    │   ├── DataExists             the key was to be created and is there
-    │   ├── DataNotFound           the key is not there
-    │   │   └── TableMissing       the whole table is not there
+    ├── TableError                 an operation of a versioned table failed
+    │   ├── DataExists             the key to be created exists
+    │   ├── DataNotFound           the key does not exist
+    │   │   └── TableMissing       the whole table does not exist
     │   ├── DataConflict           the key is no longer the version that was read             (retryable)
-    │   └── AmbiguousWrite         a lost reply that reading again does not settle
-    ├── CatalogError               the object catalog could not do what was asked
-    │   ├── CatalogMissing         no catalog lies here
+    │   └── AmbiguousWrite         a lost reply whose result reading does not show
+    ├── CatalogError               an operation of the object catalog failed
+    │   ├── CatalogMissing         there is no catalog here
     │   ├── CatalogDamaged         a key that must be there is gone, or went back in time
-    │   ├── CatalogWentBack        a key holds less than was read from it before
-    │   ├── CommitRefused          a commit contradicts what the catalog holds
+    │   ├── CatalogWentBack        a key is older than when it was last read
+    │   ├── CommitRefused          a commit contradicts the catalog
     │   ├── SessionFenced          a newer session writes for this node
     │   ├── MaintenanceRefused     it would not be safe to delete, undo or import now
     │   └── MaintenanceStopped     a collection ended half-way
-    ├── HistoryError               a question about a stream's history, or a change of it, cannot be
-    │   ├── InvalidArgument        a cut, time or size that makes no sense for this stream
-    │   ├── NotInHistory           an epoch, segment, recorded cut or transaction that is not there
+    ├── HistoryError               a query or a change of a stream's history failed
+    │   ├── InvalidArgument        a cut, time or size that is invalid for this stream
+    │   ├── NotInHistory           an epoch, segment, recorded cut or transaction that does not exist
     │   │   └── StreamDeleted      the stream was deleted since it was opened, or is being deleted
-    │   ├── IllegalState           not while the stream or transaction stands where it does
-    │   ├── PositionTruncated      the stream begins behind where a reader stands
+    │   ├── IllegalState           the state of the stream or transaction does not allow it
+    │   ├── PositionTruncated      the stream now begins after a reader's position
     │   ├── HostMissing            a workflow needs the process that holds the segments
     │   ├── OperationNotAllowed    another workflow has the stream                            (retryable)
     │   │   └── SegmentsElsewhere  a step is for the node that has the segments open          (retryable)
     │   ├── ScaleInputInvalid      new key ranges that do not replace the sealed ones
     │   ├── ScalePrecondition      segments that are not active, or too few afterwards
     │   └── ScaleConflict          another scale is under way                                 (retryable)
-    ├── Closed                     what was asked was closed before, or meanwhile
-    ├── WrongProcess               what was asked belongs to another process: this one was forked, or sent a copy
-    ├── ImageTooOld                the image at hand is older than readers may serve from     (retryable)
+    ├── Closed                     the object was closed before or during the call
+    ├── WrongProcess               the object belongs to another process: this one was forked, or received a copy
+    ├── ImageTooOld                the current image is too old to answer from           (retryable)
     ├── ImageRefused               a metadata image contradicts itself
-    ├── InvalidRequest             the arguments of a lookup make no sense for this image
+    ├── InvalidRequest             the arguments of a lookup are invalid for this image
     │   └── UnknownStream          a stream that the image does not have               (sometimes retryable)
-    ├── InconsistentAnswer         what was found does not join up: the metadata is wrong
+    ├── InconsistentAnswer         the objects found do not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
-    ├── WrongPlace                 no object of the namespace lies at the store: a wrong prefix or namespace
-    ├── WriterStalled              no room came free for an event: uploads are too slow       (retryable)
-    ├── ReaderStalled              a reader waited in vain for what must be there             (retryable)
-    ├── StillPending               a waiting fetch ran out of time before the data was there  (retryable)
+    ├── WrongPlace                 no object of the namespace is at the store: a wrong prefix or namespace
+    ├── WriterStalled              the buffers stayed full: uploads are too slow              (retryable)
+    ├── ReaderStalled              a reader did not find data that must exist                 (retryable)
+    ├── StillPending               a waiting fetch timed out before the data was there        (retryable)
     ├── LookupTimedOut             a wrapped lookup found no object within its time           (retryable)
     └── MissingExtra               an optional part is not installed
 """
@@ -161,25 +161,25 @@ __all__ = [
 
 
 class CatalogError(AccelError):
-    """The object catalog could not do what was asked."""
+    """An operation of the object catalog failed."""
 
 
 class CatalogMissing(CatalogError):
-    """No catalog lies at this place."""
+    """There is no catalog at this place."""
 
-    advice = "check bucket and prefix; accel catalog init makes a new one"
+    advice = "check bucket and prefix; accel catalog init creates one"
 
 
 class CatalogDamaged(CatalogError):
-    """A key that must be there is gone, or holds less than what is known to have stood there; nothing was written.
+    """A required key is missing, or holds less than it is known to have held; nothing was written.
 
-    Going on would give out ids twice, or begin anew beside objects that were acknowledged.
+    Continuing would allocate ids twice, or start anew beside committed objects.
     """
 
     advice = (
-        "stop accel catalog gc and the writers, and put the key that the message names back from the bucket's versions "
+        "stop accel catalog gc and the writers, and restore the key that the message names from the bucket's versions "
         "or a backup (docs/operations/repair.md, 'A key that does not decode'); "
-        "then run accel catalog verify, and accel catalog restored if a counter is gone or an older version came back"
+        "then run accel catalog verify, and accel catalog restored if a counter is missing or a version older"
     )
 
 
@@ -189,12 +189,12 @@ class CatalogWentBack(CatalogError):
     Args:
         where: the key.
         seen: sequence number and nonce that were read before.
-        found: those of what stands there now; None if nothing does.
+        found: the present ones; None if the key is missing.
     """
 
     advice = (
-        'the bucket or this key was put back from a copy: stop writers, and see "A bucket from yesterday\'s backup" in '
-        "docs/operations/repair.md; accel catalog restored lets readers go on with what is there now"
+        'the bucket or this key was restored from a copy: stop writers, and see "A bucket from yesterday\'s backup" in '
+        "docs/operations/repair.md; accel catalog restored lets readers continue from the present state"
     )
 
     def __init__(self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None) -> None:
@@ -212,9 +212,9 @@ class CatalogWentBack(CatalogError):
 
 
 class CommitRefused(CatalogError):
-    """A commit contradicts what the catalog holds; nothing was written."""
+    """A commit contradicts the catalog; nothing was written."""
 
-    advice = "do not repeat it: the message says what was expected; objects that it would have added are not listed"
+    advice = "do not repeat it: the message says what was expected; its objects are not listed"
 
 
 class StreamsReleased(CommitRefused):
@@ -222,11 +222,11 @@ class StreamsReleased(CommitRefused):
 
     Args:
         node_id: the node that had them open.
-        stream_ids: the streams. What else the commit would have brought was not committed either, and may be committed
-            without them.
+        stream_ids: the streams. Other data of the commit was not committed either; it may be committed without these
+            streams.
     """
 
-    advice = "commit the other streams without these; then open these again, which tells the node that has them now"
+    advice = "commit the other streams without these; then open these again: the error names the node that has them now"
 
     def __init__(self, node_id: int, stream_ids: tuple[int, ...]) -> None:
         shown = ", ".join(str(stream_id) for stream_id in stream_ids[:5])
@@ -248,7 +248,7 @@ class OwnerReplaced(CatalogError):
         node_id: the node.
     """
 
-    advice = "stop this process's writers; if it is the one that should live, register again and open the node again"
+    advice = "stop this process's writers; if this process should be the owner, register again and open the node again"
 
     def __init__(self, node_id: int) -> None:
         super().__init__(f"expected to be the owner of node {node_id}, found another process registered for it")
@@ -259,17 +259,17 @@ class OwnerReplaced(CatalogError):
 
 
 class OwnerUnreachable(CatalogError):
-    """A segment is another node's, which cannot be asked; nothing was written.
+    """Another node owns a segment, and cannot be reached; nothing was written.
 
     Args:
-        node_id: its owner.
-        address: where that takes events; empty = nowhere.
+        node_id: the owner.
+        address: where the owner accepts events; empty = nowhere.
         segment: as text, with its stream.
-        reason: what stands in the way.
+        reason: why it cannot be reached.
     """
 
     retryable = True
-    advice = "wait for the owner, or for the end of its lease; see that its address is one that this client may ask"
+    advice = "wait for the owner, or for the end of its lease; check that this client can reach its address"
 
     def __init__(self, node_id: int, address: str, segment: str, reason: str) -> None:
         where = f"at {address}" if address else "without an address"
@@ -281,22 +281,22 @@ class OwnerUnreachable(CatalogError):
 
 
 class ForwardInDoubt(CatalogError):
-    """Events were sent to the owner of their segment, and no reply came: they may be durable or not.
+    """Events were sent to the owner of their segment, and no reply arrived: they may be durable or not.
 
     Args:
         node_id: the owner.
-        address: where it was asked.
+        address: of the owner.
         segment: as text, with its stream.
     """
 
     retryable = True
     advice = (
-        "flush again: events whose futures are open are sent again, and none is taken twice, by whatever owner. An"
-        " event whose future failed was given up while its owner lived: read the end of the segment, or use writer_id"
+        "flush again: events whose futures are open are sent again, and none is written twice, by any owner. An"
+        " event whose future failed was given up while its owner ran: read the end of the segment, or use writer_id"
     )
 
     def __init__(self, node_id: int, address: str, segment: str) -> None:
-        super().__init__(f"expected a reply of node {node_id} at {address} for {segment}, found none")
+        super().__init__(f"expected a reply from node {node_id} at {address} for {segment}, found none")
         self.node_id, self.address, self.segment = node_id, address, segment
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
@@ -306,24 +306,24 @@ class ForwardInDoubt(CatalogError):
 class SessionFenced(CatalogError):
     """A newer session was opened for this node; this one may not commit any more."""
 
-    advice = "stop this writer; if it is the one that should live, open the node again"
+    advice = "stop this writer; if this one should write, open the node again"
 
 
 class MaintenanceRefused(CatalogError):
-    """Deleting, undoing or importing would not be safe as things stand; nothing was changed."""
+    """Deleting, undoing or importing would not be safe in the present state; nothing was changed."""
 
-    advice = "nothing was changed; the message says what was expected: look at that before anything is forced"
+    advice = "nothing was changed; check what the message expected before you force anything"
 
 
 class MaintenanceStopped(CatalogError):
-    """A collection ended half-way: what it had done by then stands, and its journals tell of it.
+    """A collection ended half-way: its deletions so far are final, and its journals list them.
 
     Args:
-        message: how far it came, and why no further.
+        message: how much was done, and why it ended.
         report: the same as data: an `accel.catalog.collect.CollectionReport`.
     """
 
-    advice = "nothing that was deleted comes back, and nothing that is needed was; look at the reason, then start again"
+    advice = "no needed object was deleted; the deletions are final; remove the reason, then start again"
 
     def __init__(self, message: str, report: Any) -> None:
         super().__init__(message)
@@ -334,31 +334,33 @@ class MaintenanceStopped(CatalogError):
 
 
 class HistoryError(AccelError):
-    """A question about a stream's history, or a change of it, cannot be answered or made."""
+    """A query of a stream's history, or a change of it, failed."""
 
     code: ClassVar[str] = ""
-    """The kind, as controllers of stream stores name it."""
+    """The kind, in the terms of controllers of stream stores."""
 
 
 class InvalidArgument(HistoryError, ValueError):
-    """A cut, a time or a size that makes no sense for this stream; nothing was changed."""
+    """A cut, a time or a size that is invalid for this stream; nothing was changed."""
 
     code = "INVALID_ARGUMENT"
-    advice = "the message says what was expected; accel stream describe shows what the stream has"
+    advice = "the message says what was expected; accel stream describe shows the stream"
 
 
 @unique
 class Sought(Enum):
-    """What was looked for in a history, and where a person finds what there is."""
+    """What was searched in a history, and the command that lists what exists."""
 
-    SCOPE = "accel scope list shows the scopes that there are"
-    STREAM = "accel stream list shows the streams of a scope; one that is half created: create it again, or delete it"
-    EPOCH = "accel stream describe tells the current epoch; accel stream epochs lists those up to there"
-    SEGMENT = "accel stream segments shows those of now or of a time, accel stream epochs those of an epoch"
-    CUT = "accel stream cuts list shows when cuts were recorded; those that retention passed are deleted"
-    REQUEST = "accel stream requests lists those that wait, and the last that ended"
-    GROUP = "accel stream group list shows the groups of readers that a stream has"
-    TRANSACTION = "accel txn list shows those that have not ended; how one ended is remembered for a day or two"
+    SCOPE = "accel scope list lists the scopes"
+    STREAM = "accel stream list lists the streams of a scope; if one is half created, create it again, or delete it"
+    EPOCH = "accel stream describe shows the current epoch; accel stream epochs lists all up to it"
+    SEGMENT = (
+        "accel stream segments lists the segments of the present or of a time, accel stream epochs those of an epoch"
+    )
+    CUT = "accel stream cuts list lists the times of recorded cuts; retention deletes those that it has passed"
+    REQUEST = "accel stream requests lists waiting requests, and the last that ended"
+    GROUP = "accel stream group list lists the groups of readers of a stream"
+    TRANSACTION = "accel txn list shows open transactions; the result of one is kept for a day or two"
 
 
 class HostMissing(HistoryError, RuntimeError):
@@ -371,8 +373,8 @@ class HostMissing(HistoryError, RuntimeError):
 
     code = "HOST_MISSING"
     advice = (
-        "do it in a process that holds the segments, as StreamStore.open(store, host=ObjectSegments(...)); a scale can"
-        " be asked for with Stream.request_scale, and is carried out there"
+        "do it in a process that holds the segments, as StreamStore.open(store, host=ObjectSegments(...)); or"
+        " request a scale with Stream.request_scale, which that process carries out"
     )
 
     def __init__(self, what: str, stream: str) -> None:
@@ -380,11 +382,11 @@ class HostMissing(HistoryError, RuntimeError):
 
 
 class NotInHistory(HistoryError, LookupError):
-    """There is no such scope or stream, or the stream has no such epoch, segment, cut, request, group or transaction.
+    """A scope or stream does not exist, or a stream has no such epoch, segment, cut, request, group or transaction.
 
     Args:
         message: what was expected, and what was found.
-        sought: what was looked for: the advice depends on it.
+        sought: the kind of what was searched; the advice depends on it.
     """
 
     code = "DATA_NOT_FOUND"
@@ -400,17 +402,17 @@ class NotInHistory(HistoryError, LookupError):
 
 
 class StreamDeleted(NotInHistory):
-    """A stream was deleted since it was opened, or is being deleted; one of its name that came later is another stream.
+    """A stream was deleted since it was opened, or is being deleted; a later stream of its name is another stream.
 
     Args:
         stream: scope and name.
-        unique_id: what told it from others of its name.
+        unique_id: distinguishes it from others of its name.
     """
 
     def __init__(self, stream: str, unique_id: str) -> None:
         super().__init__(f"expected stream {stream} ({unique_id}), found that it is deleted", Sought.STREAM)
         self.advice = (  # type: ignore[misc]  # of this one refusal
-            "open it again by its name, if there is one of that name; what was deleted does not come back"
+            "if there is a new stream of its name, open it by its name; deleted data cannot be restored"
         )
         self.stream = stream
         self.unique_id = unique_id
@@ -420,11 +422,11 @@ class StreamDeleted(NotInHistory):
 
 
 class IllegalState(HistoryError):
-    """Not while the stream, or the transaction, stands where it does; nothing was changed."""
+    """The state of the stream, or of the transaction, does not allow it; nothing was changed."""
 
     code = "ILLEGAL_STATE"
     advice = (
-        "the message says what stands in the way: what is sealed or has ended takes no such change any more; "
+        "the message names the state: a sealed stream or an ended transaction allows no such change; "
         "a stream is sealed before it is deleted, and a scope is emptied"
     )
 
@@ -434,25 +436,25 @@ class OperationNotAllowed(HistoryError):
 
     code = "OPERATION_NOT_ALLOWED"
     retryable = True
-    advice = "try again when it is done; if it lasts, accel stream recover finishes what a crash left behind"
+    advice = "retry when it is done; if it lasts, accel stream recover finishes workflows of crashed processes"
 
 
 class SegmentsElsewhere(OperationNotAllowed):
-    """A step of a workflow is for the node that has the segments open; the workflow still has the stream.
+    """A step of a workflow must be done by the node that has the segments open; the workflow is still under way.
 
-    What this process has open was dealt with. The workflow goes on in any process, once the others have done theirs.
+    The step is done for the segments open in this process. Any process can continue after the others did their part.
 
     Args:
         what: the step, as "seal".
         stream: scope and name.
-        nodes: which have the segments open.
+        nodes: the nodes that have the segments open.
         segments: as text, those that they have open.
         owners: the same: nodes by segment id.
     """
 
     code = "SEGMENTS_ELSEWHERE"
     advice = (
-        "that node goes on with it when its writer flushes, or by StreamWriter.carry_out_requests; if its process is"
+        "that node does the step when its writer flushes, or by StreamWriter.carry_out_requests; if its process is"
         " dead, open a session for the node, ObjectSegments(catalog, store, node_id=...), which fences it, and recover"
     )
 
@@ -469,39 +471,41 @@ class SegmentsElsewhere(OperationNotAllowed):
 
 
 class ScaleInputInvalid(HistoryError, ValueError):
-    """The new key ranges of a scale do not cover exactly what the sealed segments cover."""
+    """The new key ranges of a scale do not cover exactly the keys of the sealed segments."""
 
     code = "INPUT_INVALID"
-    advice = "the new ranges must fill the sealed ones exactly, without overlap; give the stored bounds, digit by digit"
+    advice = "the new ranges must fill the sealed ones exactly, without overlap; use the stored bounds, digit by digit"
 
 
 class ScalePrecondition(HistoryError):
     """A scale names segments that are not active, or would leave too few; nothing was changed."""
 
     code = "PRECONDITION"
-    advice = "plan the scale anew: accel stream segments shows the active ones, accel stream describe the least number"
+    advice = (
+        "plan the scale again: accel stream segments shows the active ones, accel stream describe the minimum number"
+    )
 
 
 class ScaleConflict(HistoryError):
-    """Another scale was asked for and is not finished; nothing was changed."""
+    """Another scale was requested and is not finished; nothing was changed."""
 
     code = "SCALE_CONFLICT"
     retryable = True
-    advice = "try again with the segments that the other scale leaves; if it lasts, accel stream recover finishes it"
+    advice = "retry with the segments after the other scale; if it lasts, accel stream recover finishes it"
 
 
 class PositionTruncated(HistoryError, LookupError):
-    """A reader stands where the stream begins no more: what it would read next was truncated away.
+    """The stream now begins after a reader's position: the reader's next data was truncated.
 
     Args:
         stream: which stream.
-        segment_id: the segment that it reads.
-        offset: where it stands in that.
-        head: the cut that the stream begins with now.
+        segment_id: the segment of the position.
+        offset: the position in that segment.
+        head: the cut at which the stream begins now.
     """
 
     code = "TRUNCATED"
-    advice = "go on at the head: StreamReader.skip_to_head(), or accel stream read --skip-truncated"
+    advice = "continue at the head: StreamReader.skip_to_head(), or accel stream read --skip-truncated"
 
     def __init__(self, stream: str, segment_id: int, offset: int, head: Mapping[int, int]) -> None:
         found = f"segment {segment_id & 0xFFFFFFFF}@{segment_id >> 32} at {offset}"
@@ -519,34 +523,34 @@ class PositionTruncated(HistoryError, LookupError):
 
 
 class ImageTooOld(AccelError):
-    """The image at hand is older than readers may serve from: objects that it lists may be deleted by now."""
+    """The current image is too old to answer from: objects that it lists may already be deleted."""
 
     retryable = True
-    advice = "the catalog could not be read for that long: look at the store, and at the warnings in the log"
+    advice = "the catalog could not be read for that long: check the store, and the warnings in the log"
 
 
 class ImageRefused(AccelError, ValueError):
-    """A metadata image contradicts itself, or is not of the form that an image has."""
+    """A metadata image contradicts itself, or does not have the form of an image."""
 
-    advice = "look at who wrote the image; the message names the stream or node at fault"
+    advice = "check the program that wrote the image; the message names the stream or node at fault"
 
 
 class InvalidRequest(AccelError, ValueError):
-    """The arguments of a lookup are no numbers, or out of bounds: unknown stream, trimmed offset, negative limit."""
+    """The arguments of a lookup are invalid: not numbers, unknown stream, trimmed offset, negative limit."""
 
-    advice = "ask for a stream that the image has, and for offsets from its first kept one on"
+    advice = "use a stream of the image, and offsets from its first kept one on"
 
 
 class UnknownStream(InvalidRequest):
     """The image does not have this stream.
 
-    If it is the newest, there is no such stream. If a newer one could not be had, or was asked for by another lookup a
-    moment ago, the stream may have been opened since: then the message says so, and a retry helps.
+    If it is the newest image, the stream does not exist. If a newer image could not be loaded, or another lookup has
+    just requested one, the stream may have been opened since: then the message contains this, and a retry may succeed.
 
     Args:
         stream_id: the stream.
         image_version: the version of the image, as text.
-        unconfirmed: why the image may not be the newest; empty if it was asked for just now.
+        unconfirmed: why the image may not be the newest; empty if it was just confirmed.
     """
 
     def __init__(self, stream_id: int, image_version: str, unconfirmed: str = "") -> None:
@@ -557,16 +561,16 @@ class UnknownStream(InvalidRequest):
         self.unconfirmed = unconfirmed
         if unconfirmed:
             self.retryable = True  # type: ignore[misc]  # in this case alone: the newest image may have it
-            self.advice = "ask again in a second: the stream may be newer than the image"  # type: ignore[misc]  # likewise
+            self.advice = "retry in a second: the stream may be newer than the image"  # type: ignore[misc]  # likewise
 
     def __reduce__(self) -> tuple[type[UnknownStream], tuple[int, str, str]]:
         return type(self), (self.stream_id, self.image_version, self.unconfirmed)
 
 
 class InconsistentAnswer(AccelError):
-    """The objects that were found do not join up; the lookup refuses to give them out.
+    """The objects that were found do not join up; the lookup refuses to return them.
 
-    Source: the check that the production system makes on every answer.
+    Source: the production system makes the same check on every answer.
     """
 
     advice = "the metadata or an object index is wrong: run accel object verify --all with this image"
@@ -575,15 +579,15 @@ class InconsistentAnswer(AccelError):
 class ObjectLost(AccelError):
     """The newest image lists an object that does not exist.
 
-    If no newer image could be had, because the source of images failed, the object may well have left the list since:
-    then the message says so, and a retry helps once the source answers.
+    If the source of images failed, so that no newer image could be loaded, the object may have left the list since:
+    then the message contains this, and a retry succeeds once the source answers.
 
     Args:
         object_id: the object's id.
-        key: where it should lie.
-        node_id: the node whose list names it; -1 for an object of one stream.
-        unconfirmed_seconds: how long ago the image was last known to be the newest; None if it was asked for just now.
-        reason: why a newer image could not be had.
+        key: its expected key.
+        node_id: the node that lists it; -1 for an object of one stream.
+        unconfirmed_seconds: time since the image was last known to be the newest; None if it was just confirmed.
+        reason: why no newer image could be loaded.
     """
 
     advice = "restore the object, or have the list corrected; reads of its offsets fail until then"
@@ -597,7 +601,7 @@ class ObjectLost(AccelError):
             image = f"an image that was last known to be the newest {unconfirmed_seconds:.1f} s ago"
             failure = f"; a newer one could not be had: {reason}"
             self.retryable = True  # type: ignore[misc]  # in this case alone: the newest image may not list it
-            self.advice = "look at the source of images first: the object may have left the list since"  # type: ignore[misc]  # likewise
+            self.advice = "check the source of images first: it may be listed no more"  # type: ignore[misc]  # likewise
         super().__init__(f"object {object_id} at {key!r} is listed {where} in {image}, and is gone{failure}")
         self.object_id = object_id
         self.key = key
@@ -610,40 +614,40 @@ class ObjectLost(AccelError):
 
 
 class WrongPlace(AccelError):
-    """No object of the namespace lies at the store: the prefix or the namespace is wrong, rather than all lost."""
+    """No object of the namespace is at the store: the prefix or the namespace is wrong; the objects are not lost."""
 
     advice = "check the bucket and the prefix of the store, and the namespace of the image or the catalog"
 
 
 class WriterStalled(AccelError, TimeoutError):
-    """No room came free for an event within `room_seconds`: what was written before is not durable yet."""
+    """The buffers stayed full for `room_seconds`: earlier events are not durable yet."""
 
     retryable = True
     advice = (
-        "write it again: nothing of it was taken. If it lasts, the store answers too slowly, or takes less than is"
-        " written; the message has the last failure of an upload"
+        "write it again: no part of it was accepted. If it lasts, the store is slower than events are"
+        " written; the message contains the last failure of an upload"
     )
 
 
 class ReaderStalled(AccelError, TimeoutError):
-    """A sealed segment has more than can be found: a reader that does not follow waited for it in vain."""
+    """A reader that does not follow waited in vain for data of a sealed segment."""
 
     retryable = True
-    advice = "accel catalog verify tells what is missing; if the size was given by hand, it may be too large"
+    advice = "accel catalog verify shows what is missing; if the size was set by hand, it may be too large"
 
 
 class StillPending(AccelError, TimeoutError):
-    """A waiting fetch ran out of time: the newest image has a hole where the data is expected."""
+    """A waiting fetch timed out: the newest image has a hole where the data is expected."""
 
     retryable = True
-    advice = "the data is not committed yet; ask again, or look at the writer that owns these offsets"
+    advice = "the data is not committed yet; retry, or check the writer that owns these offsets"
 
 
 class LookupTimedOut(AccelError, TimeoutError):
-    """A wrapped lookup that may take only so long found no object by then: nothing is known of what there is."""
+    """A wrapped lookup with a time limit found no object within it; whether there are objects is unknown."""
 
     retryable = True
-    advice = "ask again; give accelerate more time, or fall_back, which asks the broker's own lookup instead"
+    advice = "retry; give accelerate more time, or use fall_back, which calls the broker's own lookup instead"
 
 
 class MissingExtra(AccelError, ImportError):

@@ -1,21 +1,21 @@
 """The metadata image: which streams exist, who wrote which offsets, and which objects each node has.
 
-An image is an immutable snapshot with a version. It does not say which offsets lie in which stream set object: that
-would be too much to keep (that is why lookups open objects). It says
+An image is an immutable snapshot with a version. It does not contain which offsets are in which stream set object,
+which would be too much data (so lookups open objects). It contains
 
 - per stream: the first offset that is still kept, the ownership ranges ("from this offset on, written by node n"), and
   the objects that hold this stream alone;
 - per node: its stream set objects, in the order in which a stream's offsets ascend through them (the order id).
 
-An image that is made in one place has a number for a version, and a newer one has a higher number. An image that is
-read key by key from versioned tables has a vector: for each key the sequence number of the value that went into it.
+An image from one place has a number as its version; a newer image has a higher number. An image that is read key by key
+from versioned tables has a vector: for each key the sequence number of the value in the image.
 
     before = VersionVector({"node-lists/0000000004": 7, "stream-buckets/00000": 3})
     after = VersionVector({"node-lists/0000000004": 8, "stream-buckets/00000": 3})
 
-Keys are written independently of each other, so two vectors need not be in order: when each of two images has read a
-value that the other has not, neither is newer, and a reader keeps the one that it holds until an image comes that is
-behind in nothing. That is why versions are compared by `is_newer`, and never by ``>`` or ``<=``.
+Keys are written independently, so two vectors may be unordered: if each of two images contains a newer value of some
+key, neither image is newer. A reader then keeps its image until it gets one that is older in no key. That is why
+versions are compared by `is_newer`, and never by ``>`` or ``<=``.
 """
 
 from __future__ import annotations
@@ -70,22 +70,23 @@ OPEN_END = -1
 """As the end of a range: no end yet. As the end of a request: as far as there is data."""
 
 SHOWN_NODES_MAX, SHOWN_STREAMS_MAX, SHOWN_RANGES_MAX = 50, 20, 20
-"""Of an image in a notebook: its longest lists, its first streams, the last ranges and objects of each."""
+"""Limits of an image in a notebook: its longest lists, its first streams, the last ranges and objects of each."""
 
 
 class VersionVector(Mapping[str, int]):
     """The sequence number of each key that an image was read from. Immutable; any thread may read it.
 
-    A key that is not there counts as 0, which is below the sequence of every written value; so a sequence of 0 says
-    nothing, and is left out.
+    A missing key counts as 0, which is below the sequence of every written value; so a sequence of 0 carries no
+    information, and is left out.
 
     >>> str(VersionVector({"a": 3, "b": 4}))
     'total 7 of 2 keys'
 
     Args:
-        sequences: key -> sequence number; a key and its table make one text that no other key has.
-        generation: which of several lives of the catalog these belong to: empty in the first one. A catalog that was
-            put back from a copy gets a new one, which is above all before it; then sequences do not matter.
+        sequences: key -> sequence number; each text is a table and a key, and is unique.
+        generation: the generation of the catalog: empty in the first one. A catalog that was restored from a copy gets
+        a
+            new, higher one; versions of different generations are not compared by their sequences.
 
     Raises:
         ImageRefused: a negative sequence.
@@ -94,7 +95,7 @@ class VersionVector(Mapping[str, int]):
     __slots__ = ("_hash", "_sequences", "generation", "total")
 
     generation: str
-    """Which life of the catalog; ascending."""
+    """The generation of the catalog; ascending."""
 
     total: int
     """The sum of all sequences: one number that rises with every newer image, for people and for graphs."""
@@ -144,7 +145,7 @@ ImageVersion = int | VersionVector
 
 
 def is_newer(version: ImageVersion, than: ImageVersion) -> bool:
-    """Whether an image of ``version`` is newer than one of ``than``: behind in nothing, and ahead in something.
+    """Whether an image of ``version`` is newer than one of ``than``: older in no key, and newer in some key.
 
     >>> is_newer(VersionVector({"a": 2}), VersionVector({"a": 1}))
     True
@@ -162,14 +163,14 @@ def is_newer(version: ImageVersion, than: ImageVersion) -> bool:
         return version.total > than.total and not version.is_behind(than)
     if isinstance(version, VersionVector) or isinstance(than, VersionVector):
         raise ImageRefused(
-            f"expected an image of the kind that is at hand, whose version is {than}, found one whose version is "
+            f"expected an image of the same kind as the current one, of version {than}, found one of version "
             f"{version}: these come from different sources"
         )
     return version > than
 
 
 def generation_of(version: ImageVersion) -> str:
-    """Which life of its catalog an image is of; empty for the first, and for images that are not from a catalog."""
+    """The generation of an image's catalog; empty for the first, and for images that are not from a catalog."""
     return version.generation if isinstance(version, VersionVector) else ""
 
 
@@ -184,7 +185,7 @@ def version_number(version: ImageVersion) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipRange:
-    """Stream offsets [start, end) were written by one node; the last range of a stream has no end, whatever it says."""
+    """Stream offsets [start, end) were written by one node; the last range of a stream has no end, despite `end`."""
 
     range_index: int
     start: int
@@ -225,9 +226,9 @@ class StreamImage:
         return owned if is_last or offset < owned.end else None
 
     def owned_span(self, node: NodeImage) -> tuple[int, int | None]:
-        """First offset and end of what a node owns of the stream; it owns something. Complexity: O(ranges).
+        """First offset and end of a node's part of the stream; the node must have one. Complexity: O(ranges).
 
-        Of an open range the end is what commits told, a lower bound; None where they did not.
+        For an open range, the end is a lower bound from commits; None if there is none.
         """
         owned = [owned_range for owned_range in self.ranges if owned_range.node_id == node.node_id]
         head, end = max(owned[0].start, self.start_offset), owned[-1].end
@@ -238,10 +239,10 @@ class StreamImage:
 
 
 class ObjectFacts(Protocol):
-    """What commits tell of the objects that one node's list names. Immutable; any thread may read it.
+    """Facts from commits about the objects in one node's list. Immutable; any thread may read it.
 
-    Each fact is bound to an object by id and size, and was taken from the object's own index; what is not known is
-    absent. So a fact may exclude an object, as a filter does, and say where to look first; it never is an answer.
+    Each fact belongs to an object by id and size, and was read from the object's own index; unknown facts are absent.
+    So a fact may exclude an object, as a filter does, and show which to open first; it is never an answer.
     """
 
     def excludes(self, stream_id: int) -> NDArray[np.bool_] | None:
@@ -252,7 +253,7 @@ class ObjectFacts(Protocol):
         ...
 
     def end_of(self, stream_id: int) -> int | None:
-        """A lower bound of where the stream ends in this node, as of the list; None where it is not known."""
+        """A lower bound of where the stream ends in this node, as of the list; None if it is not known."""
         ...
 
 
@@ -260,15 +261,15 @@ class ObjectFacts(Protocol):
 class NodeImage:
     """One node's stream set objects in the order of their order ids, as columns.
 
-    What only lookups ask for (`position_of`, `ref`, `refs`) is made when it is first asked for, and kept: an image of
-    many long lists costs little until its nodes are read from. Threads: any.
+    The parts that only lookups use (`position_of`, `ref`, `refs`) are created on first use, and kept: an image of many
+    long lists costs little until its nodes are read from. Threads: any.
 
     Args:
         node_id: the node.
         object_ids: in list order.
         order_ids: strictly ascending.
         sizes_bytes, index_sizes_bytes, attributes, tail_checksums: as in `ObjectRef`, -1 where unknown.
-        facts: what commits tell of these objects; None where they tell nothing, as of images from elsewhere.
+        facts: facts from commits about these objects; None if there are none, as for images from elsewhere.
     """
 
     node_id: int
@@ -281,14 +282,14 @@ class NodeImage:
     _by_id: NDArray[np.int64] = field(repr=False)
     facts: ObjectFacts | None = field(default=None, repr=False, kw_only=True)
     mark: object = field(default_factory=object, repr=False, init=False)
-    """Tells this list from all others, for what is remembered about it elsewhere without keeping it alive."""
+    """Identifies this list for caches elsewhere, without keeping it alive."""
 
     def __len__(self) -> int:
         return len(self.object_ids)
 
     @property
     def size_bytes(self) -> int:
-        """Of all its objects; -1 if the size of one is not known. Complexity: O(objects)."""
+        """Size of all its objects; -1 if the size of one is not known. Complexity: O(objects)."""
         return UNKNOWN if (self.sizes_bytes == UNKNOWN).any() else int(self.sizes_bytes.sum())
 
     @Lazy
@@ -298,12 +299,12 @@ class NodeImage:
 
     @Lazy
     def refs(self) -> tuple[ObjectRef, ...]:
-        """The same objects one by one; `ref` makes single ones."""
+        """The objects as single values; `ref` creates one of them."""
         return tuple(map(ObjectRef, *(column.tolist() for column in self._columns_of_refs())))
 
     @Lazy
     def ref_of(self) -> Mapping[int, ObjectRef]:
-        """Object id -> object; each is made when it is first asked for, and kept. Subscribe it, nothing else."""
+        """Object id -> object; each is created on first use, and kept. Only subscripts are supported."""
         return _RefsMade(self.position_of, self._columns_of_refs())
 
     def ref(self, position: int) -> ObjectRef:
@@ -319,13 +320,13 @@ class NodeImage:
         return np.where(self.object_ids[positions] == object_ids, positions, -1)
 
     def with_appended(self, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:
-        """The list with some more (order id, object) pairs, in any order, behind its last one.
+        """The list with further (order id, object) pairs, in any order, after its last one.
 
-        What an upload makes of a list: nothing is sorted or checked again.
+        This is the effect of an upload on a list: nothing is sorted or checked again.
 
         Args:
-            objects: their order ids are above all that are there.
-            facts: of the whole list that comes of it.
+            objects: their order ids are above all in the list.
+            facts: of the whole resulting list.
 
         Raises:
             ImageRefused: an order id that is not above the last one, or an object that is listed already.
@@ -349,11 +350,11 @@ class NodeImage:
         return NodeImage(self.node_id, *map(frozen, (*columns, by_id)), facts=facts)
 
     def excludes(self, stream_id: int) -> NDArray[np.bool_] | None:
-        """By position, whether the object provably lacks the stream; None where no commit told. O(list length)."""
+        """By position, whether the object provably lacks the stream; None without facts. O(list length)."""
         return None if self.facts is None else self.facts.excludes(stream_id)
 
     def end_of(self, stream_id: int) -> int | None:
-        """A lower bound of where the stream ends in this node, as of this image; None where no commit told."""
+        """A lower bound of where the stream ends in this node, as of this image; None without facts."""
         return None if self.facts is None else self.facts.end_of(stream_id)
 
     def _columns(self) -> tuple[NDArray[np.int64], ...]:
@@ -365,7 +366,7 @@ class NodeImage:
 
 
 class _RefsMade(dict[int, ObjectRef]):
-    """Objects of a list by id, made when they are first asked for. Threads: any; two may make equal ones."""
+    """Objects of a list by id, created on first use. Threads: any; two may create equal ones."""
 
     __slots__ = ("_columns", "_positions")
 
@@ -382,7 +383,7 @@ class _RefsMade(dict[int, ObjectRef]):
 
 
 def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:
-    """A node's list from (order id, object) pairs in any order; facts speak of positions in order of the order ids.
+    """A node's list from (order id, object) pairs in any order; facts use positions in order of the order ids.
 
     Raises:
         ImageRefused: two objects share an order id, or one object is listed twice.
@@ -411,9 +412,9 @@ def node_of_columns(
     tail_checksums: NDArray[np.int64] | None = None,
     facts: ObjectFacts | None = None,
 ) -> NodeImage:
-    """A node's list from columns of equal length, in list order; they are kept, and made read-only.
+    """A node's list from columns of equal length, in list order; the arrays are used directly, and made read-only.
 
-    Without checksums of tails none is known.
+    Without checksums of tails, all are unknown.
 
     Raises:
         ImageRefused: order ids that do not ascend, or one object is listed twice.
@@ -481,7 +482,7 @@ def _not_a_span(what: str, found: OwnershipRange | StreamObject) -> ImageRefused
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """What one image's list of a node has that another's has not."""
+    """The differences of a node's list between two images."""
 
     added: NDArray[np.int64]
     removed: NDArray[np.int64]
@@ -492,12 +493,12 @@ class MetadataImage:
     """An immutable snapshot of all streams and nodes. Any thread may read it.
 
     Args:
-        version: images of one source ascend by it, as `is_newer` compares.
+        version: versions of one source ascend, as compared by `is_newer`.
         namespace: part of every object's key.
         streams: stream id -> stream.
         nodes: node id -> its list.
         unordered_streams: streams whose offsets do not ascend through some node's list (`verify` finds them). Lookups
-            open everything for these, in order, instead of trusting that order.
+            open all objects for these, in order, and do not rely on their order.
     """
 
     version: ImageVersion
@@ -536,16 +537,16 @@ class MetadataImage:
 
     @classmethod
     def from_dict(cls, metadata: Mapping[str, Any], version: int = 0, namespace: str = "DEFAULT") -> MetadataImage:
-        """Build an image from plain data, as it is read from JSON.
+        """Build an image from plain data in the form of its JSON.
 
         Args:
             metadata: ``{"streams": [{stream_id, start_offset, ranges: [{range_index, start, end, node_id}],
                 stream_objects: [{object_id, start, end}]}], "nodes": [{node_id, stream_set_objects: [{object_id,
-                order_id}]}]}``. Objects may also carry ``size``, ``index_size`` and ``attributes``; at the top may
-                stand ``unordered_streams``, and a set object may carry ``ranges``, which nobody reads here. Streams or
-                nodes have to stand there, and may be empty; any other field is refused.
-            version: the image's version; ``metadata["version"]`` wins over it.
-            namespace: the objects' namespace; ``metadata["namespace"]`` wins over it.
+                order_id}]}]}``. Objects may also have ``size``, ``index_size`` and ``attributes``; the top level may
+                have ``unordered_streams``, and a set object may have ``ranges``, which are ignored. Streams or nodes
+                are required, and may be empty; any other field is refused.
+            version: the image's version; ``metadata["version"]`` has priority.
+            namespace: the objects' namespace; ``metadata["namespace"]`` has priority.
 
         Raises:
             ImageRefused: something is missing, of the wrong type, or contradicts something else.
@@ -563,7 +564,7 @@ class MetadataImage:
 
     @classmethod
     def from_json(cls, data: bytes) -> MetadataImage:
-        """As `from_dict`, of JSON text, in a tenth of the time.
+        """As `from_dict`, for JSON text, in a tenth of the time.
 
         Raises:
             ImageRefused: as `from_dict`.
@@ -573,7 +574,7 @@ class MetadataImage:
         try:
             form = _form_of_json().decode(data)
         except (msgspec.MsgspecError, RecursionError):
-            plain = json.loads(data)  # knows other encodings; and `from_dict` names what is wrong
+            plain = json.loads(data)  # it reads other encodings, and `from_dict` names what is wrong
             if not isinstance(plain, dict):
                 raise ImageRefused(f"expected an image as a JSON object, found {type(plain).__name__}") from None
             return cls.from_dict(plain)
@@ -592,12 +593,12 @@ class MetadataImage:
         return cls(form.version, form.namespace, streams, nodes, form.unordered_streams)
 
     def node(self, node_id: int) -> NodeImage:
-        """The list of a node; an empty one for a node that this image does not know."""
+        """The list of a node; an empty one for an unknown node."""
         listed = self.nodes.get(node_id)
         return make_node(node_id, []) if listed is None else listed
 
     def changes(self, newer: MetadataImage) -> dict[int, NodeChange]:
-        """What lists gained and lost from this image to a newer one, for the nodes that differ.
+        """Objects added to and removed from lists between this image and a newer one, for the nodes that differ.
 
         An object whose size or attributes changed counts as both removed and added. Nodes that share their `NodeImage`
         cost nothing. Complexity: O(n log n) in the objects of the nodes that differ.
@@ -653,8 +654,8 @@ Attributes = Annotated[int, Meta(ge=-(2**31), le=2**63 - 1)]
 
 
 class _Form(Struct, forbid_unknown_fields=True, gc=False):
-    # A misspelt field would otherwise be left out without a word, and with it whatever it lists. Forms make no cycles,
-    # so that the collector need not walk through hundreds of thousands of them.
+    # A misspelt field would otherwise be ignored, and all that it lists be lost. Forms have no cycles, so that the
+    # garbage collector need not walk through hundreds of thousands of them.
     pass
 
 
@@ -682,7 +683,7 @@ class _StreamObjectForm(_ObjectForm, kw_only=True):
 
 class _SetObjectForm(_ObjectForm, kw_only=True):
     order_id: Number
-    ranges: Any = None  # cases and fixtures tell what an object holds; its index is what counts
+    ranges: Any = None  # cases and fixtures contain the ranges of an object; only its index is used
 
 
 class _StreamForm(_Form):
@@ -707,7 +708,7 @@ class _ImageForm(_Form):
 
 @cache
 def _form_of_json() -> msgspec.json.Decoder[_ImageForm]:
-    # Made when it is first used: that takes milliseconds, and most programs have their images from elsewhere.
+    # Created on first use: it takes milliseconds, and most programs do not read images from JSON.
     return msgspec.json.Decoder(_ImageForm)
 
 
@@ -743,7 +744,7 @@ def _by_id(what: str, parts: Iterable[T], id_of: Callable[[T], int]) -> dict[int
 
 
 def _refusal(metadata: Mapping[str, Any], said: str) -> ImageRefused:
-    """What is wrong with plain data, and where: the decoder names the path, the data has what it found there."""
+    """What is wrong with plain data, and where: the decoder's message names the path, the data has the value there."""
     said, _, path = said.partition(" - at `$")
     value: Any = metadata
     where, name, listed = "image", "", ""

@@ -1,10 +1,10 @@
 """Where images come from.
 
-A reader needs two things of the owner of the metadata: the newest image that it knows, and a way to wait for one that
-is newer. `ImageSource` is just that; a broker with its own metadata implements it in a few lines. Three are at hand:
-images that are pushed in, a JSON file that is read again when it changes, and any callable. The last is also the way of
-the object catalog (`ObjectCatalog.images`), where the metadata lies in the bucket. `read_image` reads one image from a
-file, a URL, or a source that a package offers by name: what commands take as `--image`.
+A reader needs two things from the owner of the metadata: its newest image, and a way to wait for a newer one. These are
+the methods of `ImageSource`; a broker with its own metadata implements them in a few lines. This module has three
+sources: images that are pushed in, a JSON file that is reloaded when it changes, and any callable. The object catalog
+(`ObjectCatalog.images`), whose metadata is in the bucket, uses the last one. `read_image` reads one image from a file,
+a URL, or a source that a package provides by name: the values of the option `--image`.
 """
 
 from __future__ import annotations
@@ -30,85 +30,84 @@ if TYPE_CHECKING:
 IMAGE_FILE_SIZE_BYTES_MAX = 1 << 30
 
 IDLE_AFTER_SECONDS = 10.0
-"""A source is idle when its image has not changed for so long."""
+"""A source is idle when its image has not changed for this long."""
 
 CHANGED_PAUSE_SECONDS = 0.1
-"""However often a source is told that its image changed, so long it waits from one question to the next."""
+"""Minimum time from one fetch to the next, however often `image_changed` is called."""
 
 
 class ConfirmedImage(NamedTuple):
-    """An image, and when it was known to be the newest: seconds of the source's timer."""
+    """An image, and when it was known to be the newest, in seconds of the source's timer."""
 
     image: MetadataImage
     confirmed_seconds: float
 
 
 class ImageSource(Protocol):
-    """Gives metadata images. Any thread may call it.
+    """Returns metadata images. Any thread may call it.
 
-    Both methods may raise: then lookups go on with the image at hand. Only `ImageTooOld` reaches the caller of a
-    lookup: a source that knows how long objects outlive their place in an image says by it that nothing may be served
-    from what is at hand.
+    Both methods may raise: then lookups continue with the current image. Only `ImageTooOld` reaches the caller of a
+    lookup: a source raises it if objects of its current image may be deleted by now, so that no answer may be given.
     """
 
     def current(self) -> MetadataImage:
-        """The newest image that is at hand; must not block on I/O for long, it is asked before each lookup.
+        """The newest known image; must not block on I/O for long, as each lookup calls it.
 
-        A source that asks somebody here now and then should be a `PollingSource`, so that event loops need not wait.
+        A source that fetches images here should be a `PollingSource`, so that event loops need not wait.
         """
         ...
 
     def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
         """An image newer than ``version``, as `is_newer` compares, or None when there is none within the time.
 
-        With a time of 0 it asks the truth once and does not wait: a lookup that came out short does so before it
-        believes that there is no more.
+        With a time of 0 it fetches once and does not wait: a lookup with a short answer does so before it returns that
+        there is no more.
         """
         ...
 
 
 @runtime_checkable
 class PollingSource(ImageSource, Protocol):
-    """A source whose `current` asks somebody now and then: lookups have it ask beside them, and go on meanwhile."""
+    """A source whose `current` sometimes fetches: lookups call it in another thread, and continue meanwhile."""
 
     def at_hand(self) -> MetadataImage | None:
-        """The newest image that may be served from, without asking anybody; None where none may be. Never blocks."""
+        """The newest image that may be answered from, without fetching; None if there is none. Never blocks."""
         ...
 
     def is_due(self) -> bool:
-        """Whether `current` would ask somebody now. Never blocks."""
+        """Whether `current` would fetch now. Never blocks."""
         ...
 
 
 @runtime_checkable
 class NotifiedSource(ImageSource, Protocol):
-    """A source that can be told that there is a newer image, by a program with a channel on which that is said."""
+    """A source that a program can notify of a newer image, if the program has a channel for such messages."""
 
     def image_changed(self) -> None:
-        """The image at hand may not be the newest any more: ask soon. Never blocks; any thread may call it."""
+        """The current image may not be the newest any more: fetch soon. Never blocks; any thread may call it."""
         ...
 
 
 @runtime_checkable
 class DatedSource(ImageSource, Protocol):
-    """A source that can tell how old its image may be; `stats()` shows it."""
+    """A source that reports the possible age of its image; `stats()` shows it."""
 
     def age_seconds(self) -> float:
-        """Seconds since the image at hand was known to be the newest."""
+        """Seconds since the current image was known to be the newest."""
         ...
 
 
 @runtime_checkable
 class ConfirmingSource(ImageSource, Protocol):
-    """A source that mostly asks in a cheaper way, which may show what was true a while ago; and surely when told so."""
+    """A source that usually fetches in a cheaper way, which may return a slightly old image; `confirm` does not."""
 
     def confirm(self) -> MetadataImage:
-        """The image that is the newest now; may block for one question. Raises as `wait_newer`."""
+        """The image that is the newest now; may block for one fetch. Raises as `wait_newer`."""
         ...
 
 
 class MemoryUse(NamedTuple):
-    """Bytes that something takes now, and may take."""
+    """Bytes in use now, and their limit."""
 
     nbytes: int
     nbytes_max: int
@@ -116,17 +115,17 @@ class MemoryUse(NamedTuple):
 
 @runtime_checkable
 class SizedSource(ImageSource, Protocol):
-    """A source that keeps something beside its images, which `stats().memory_bytes` of an accelerator counts."""
+    """A source with memory beside its images, which `stats().memory_bytes` of an accelerator includes."""
 
     def memory(self) -> MemoryUse:
-        """What it takes, and may take. Never blocks; any thread may call it."""
+        """The memory in use, and its limit. Never blocks; any thread may call it."""
         ...
 
 
 class StaticImages:
-    """One image, unless another one is pushed: for tests, tools, and metadata that is held elsewhere.
+    """One image, until another one is pushed: for tests, tools, and metadata that is held elsewhere.
 
-    Threads: any. A process that is forked goes on from the image of its parent, and has to be pushed its own.
+    Threads: any. A forked process continues with the image of its parent, and must be pushed its own images.
     """
 
     def __init__(self, image: MetadataImage) -> None:
@@ -138,7 +137,7 @@ class StaticImages:
         return self._image
 
     def push(self, image: MetadataImage) -> bool:
-        """Make this the current image, unless it is not newer; says whether it is now."""
+        """Make this the current image, unless it is not newer; returns whether it was."""
         with (changed := self._changed()):
             if not is_newer(image.version, self._image.version):
                 return False
@@ -154,30 +153,32 @@ class StaticImages:
 
 
 class PolledImages:
-    """Images from a callable that gives the newest one, asked every so often.
+    """Images from a callable that returns the newest one, called at intervals.
 
     Args:
-        fetch: gives the newest image; an older one than before is ignored. One that cannot vouch that its image is the
-            newest now says since when that is so: `ConfirmedImage`.
+        fetch: returns the newest image; an older one than before is ignored. If it cannot guarantee that the image is
+            the newest now, it returns the time of which this is known: `ConfirmedImage`.
         timer: seconds, from any start.
         sleep: waits for a number of seconds.
-        poll_seconds: `current` asks again when its image was asked for this long ago; waiting asks as often. 1 by
+        poll_seconds: `current` fetches again when the last fetch was this long ago; waiting uses the same interval. 1
+        by
             default.
-        max_age_seconds: no image is given that was last known to be the newest longer ago than this; above
+        max_age_seconds: an image that was last known to be the newest longer ago than this is not returned; above
             `poll_seconds`. None, the default, for a source whose objects are never deleted, or not soon.
-        idle_poll_seconds: in place of `poll_seconds` when the image has not changed for 10 seconds; at least that, and
-            at most half of `max_age_seconds`. None, the default: as often as ever.
-        confirm: gives the image that is surely the newest, for `confirm`; None, the default: `fetch` does.
-        wait: waits until an event is set, or for a number of seconds; so `image_changed` wakes who waits for a newer
-            image. None, the default: `sleep`, which nothing wakes.
+        idle_poll_seconds: replaces `poll_seconds` when the image has not changed for 10 seconds; at least
+        `poll_seconds`,
+            and at most half of `max_age_seconds`. None, the default: the interval does not change.
+        confirm: returns the image that is surely the newest, for `confirm`; None, the default: `fetch` does.
+        wait: waits until an event is set, or for a number of seconds; so `image_changed` wakes threads that wait for a
+            newer image. None, the default: `sleep`, which cannot be interrupted.
 
-    An image is known to be the newest at the moment when a `fetch` that gives it, or one of the same version, starts.
-    While `fetch` fails, the image at hand is given on (and `fetch` tried again, every `poll_seconds` at most), until
-    it is too old; then every call raises `ImageTooOld`, until `fetch` answers again.
+    An image is known to be the newest at the start of a `fetch` that returns it, or one of the same version. While
+    `fetch` fails, the current image is returned (and `fetch` retried, every `poll_seconds` at most), until it is too
+    old; then every call raises `ImageTooOld`, until `fetch` succeeds again.
 
-    Threads: any. ``current`` asks in one thread at a time; the others take what is at hand, and wait for that thread
-    only if it is too old. Who waits for a newer image asks besides. A process that is
-    forked goes on from the image of its parent, and asks for itself.
+    Threads: any. ``current`` fetches in one thread at a time; other threads use the current image, and wait for the
+    fetch only if the image is too old. Threads that wait for a newer image fetch themselves. A forked process continues
+    with the image of its parent, and fetches for itself.
     """
 
     def __init__(  # noqa: PLR0913 - choices by name, each with a default
@@ -220,49 +221,50 @@ class PolledImages:
         self._asking = ProcessLock()
 
     def age_seconds(self) -> float:
-        """Seconds since the image at hand was known to be the newest."""
+        """Seconds since the current image was known to be the newest."""
         return self._timer() - self._confirmed_seconds
 
     def memory(self) -> MemoryUse:
-        """What is kept beside the images, and may be."""
+        """Memory beside the images, and its limit."""
         return self._memory()
 
     def at_hand(self) -> MetadataImage | None:
-        """The image that was fetched last; None if nothing may be served from it. Never blocks."""
+        """The image that was fetched last; None if it may not be answered from. Never blocks."""
         return None if self._went_back is not None or self._is_too_old() else self._image
 
     def is_due(self) -> bool:
-        """Whether `current` would ask now: `poll_seconds` after the last time, or at once after `image_changed`."""
+        """Whether `current` would fetch now: `poll_seconds` after the last time, or at once after `image_changed`."""
         return self._due_in_seconds() <= 0
 
     def image_changed(self) -> None:
-        """There is a newer image: it is due now, and who waits for one is woken. Never blocks.
+        """There is a newer image: a fetch is due now, and threads that wait for one are woken. Never blocks.
 
-        It may be called as often as changes are heard of: from one question to the next there is a tenth of a second.
+        It may be called for each message about a change: there is at least a tenth of a second between two fetches.
         """
         self._is_told = True
         self._told().set()
 
     def current(self) -> MetadataImage:
-        """The newest image, asked for at most `poll_seconds` ago.
+        """The newest image, fetched at most `poll_seconds` ago.
 
         Raises:
-            ImageTooOld: the image at hand is older than `max_age_seconds`, and asking did not give a younger one.
-            CatalogWentBack: `fetch` raised it when it was asked last: what the image at hand says may not be true any
-                more, so nothing is served from it until `fetch` answers again.
-            AccelError: what `fetch` raises, while the image at hand is younger than that.
+            ImageTooOld: the current image is older than `max_age_seconds`, and fetching did not return a younger one.
+            CatalogWentBack: the last `fetch` raised it: the current image may not be true any more, so it is not
+            answered
+                from until `fetch` succeeds again.
+            AccelError: what `fetch` raises, while the current image is younger than that.
         """
         too_old = self._is_too_old()
         if (too_old or self.is_due()) and self._asking.acquire(blocking=too_old):
             try:
-                if self.is_due():  # else another thread has just asked: what came of it stands already
+                if self.is_due():  # else another thread has just fetched, and its result is stored
                     self._refresh()
             finally:
                 self._asking.release()
         return self._young_enough()
 
     def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
-        """Ask whenever it is due, and at least once: when the time is over; with a time of 0 at once.
+        """Fetch whenever it is due, and at least once: when the time is over; with a time of 0 at once.
 
         Raises:
             AccelError: as `current`.
@@ -283,7 +285,7 @@ class PolledImages:
         return self._young_enough()
 
     def confirm(self) -> MetadataImage:
-        """The image that is the newest now, asked for at once and not by way of listings.
+        """The image that is the newest now, fetched at once and not by way of listings.
 
         Raises:
             AccelError: as `current`.
@@ -291,7 +293,7 @@ class PolledImages:
         return self._refresh(self._confirm)
 
     def _pause(self, seconds: float) -> float:
-        """Wait, unless somebody says that the image changed; gives the seconds that it took."""
+        """Wait, unless the image is reported to have changed; returns the seconds that it took."""
         if seconds <= 0:
             return 0.0
         started_seconds = self._timer()
@@ -310,7 +312,7 @@ class PolledImages:
             fetched, confirmed_seconds = _confirmed((fetch or self._fetch)(), started_seconds)
         except Exception as error:
             self._went_back = error if isinstance(error, CatalogWentBack) else self._went_back
-            self._failure = f"; asking for a younger one failed with {type(error).__name__}: {error}"
+            self._failure = f"; fetching a younger one failed with {type(error).__name__}: {error}"
             if self._is_too_old() and not isinstance(error, CatalogWentBack):
                 raise self._refusal() from error
             raise
@@ -323,7 +325,7 @@ class PolledImages:
         with self._lock:
             if is_newer(fetched.version, self._image.version):
                 self._image, self._changed_seconds = fetched, now_seconds
-            # An older image, which an earlier question may still bring, says nothing about the one at hand.
+            # An older image, which an earlier fetch may still return, does not confirm the current one.
             if fetched.version == self._image.version:
                 self._confirmed_seconds = max(self._confirmed_seconds, confirmed_seconds)
             is_idle = now_seconds - self._changed_seconds >= IDLE_AFTER_SECONDS
@@ -355,10 +357,10 @@ def _confirmed(fetched: MetadataImage | ConfirmedImage, started_seconds: float) 
 
 
 class JsonFile:
-    """Reads an image from a JSON file, and again when the file changed; to be given to `PolledImages`.
+    """Reads an image from a JSON file, and reloads it when the file changes; for `PolledImages`.
 
     The form is that of `MetadataImage.from_dict`, with ``namespace`` and ``version`` at the top. A program that
-    changes the file raises the version, and replaces the file as a whole (write a new one, then rename it).
+    changes the file increases the version, and replaces the file as a whole (write a new one, then rename it).
 
     Threads: any.
     """
@@ -370,7 +372,7 @@ class JsonFile:
         self._image: MetadataImage | None = None
 
     def __call__(self) -> MetadataImage:
-        """The image that stands in the file now.
+        """The image that is in the file now.
 
         Raises:
             ImageRefused: not JSON, too large, or not an image.
@@ -410,7 +412,7 @@ def _image_of(data: bytes, where: str) -> MetadataImage:
 
 
 SOURCES_GROUP = "accel.image_sources"
-"""Entry points of this group are sources that a name stands for: called with a text, each gives an `ImageSource`."""
+"""Entry points of this group are named sources: each is called with a text, and returns an `ImageSource`."""
 
 HTTP_TIMEOUT_SECONDS = 30.0
 
@@ -418,16 +420,16 @@ _SOURCE_NAME = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?::(?P<argument
 
 
 def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
-    """The image at a place that somebody names: what `--image` takes.
+    """The image at a place that the user names: the value of `--image`.
 
         | place                        | the image                                                              |
         |------------------------------|------------------------------------------------------------------------|
         | `http://...`, `https://...`  | JSON, by one GET of at most 30 seconds without an answer               |
         | `s3://bucket/path/to/it`     | JSON, an object of any store that has a URL (`loaders.store`)          |
-        | `path/to/it`                 | JSON, a file; it comes before a source of this name                    |
-        | `file:///path/to/it`         | likewise: the file itself, no object of a store in a folder            |
-        | `name` or `name:text`        | what the source gives that a package offers by this name in the group  |
-        |                              | `accel.image_sources`; it is called with the text, or with none        |
+        | `path/to/it`                 | JSON, a file; it has priority over a source of this name               |
+        | `file:///path/to/it`         | likewise: the file itself, not an object of a store in a folder        |
+        | `name` or `name:text`        | the image of the source that a package provides by this name in the    |
+        |                              | group `accel.image_sources`; called with the text, or without          |
 
     Args:
         place: see above.
@@ -435,7 +437,7 @@ def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
 
     Raises:
         ImageRefused: not JSON, more than 1 GiB, or not an image.
-        StoreError: it cannot be read now, or there is none.
+        StoreError: it cannot be read now, or does not exist.
         OSError: a file cannot be read.
         ValueError: not a URL of a store; no such file, and no such source.
     """
@@ -443,7 +445,7 @@ def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
     if is_url and scheme.lower() in {"http", "https"}:
         return _image_of(_fetched(place), redacted(place))
     if is_url and scheme.lower() == "file":
-        from loaders.store.open import path_of  # noqa: PLC0415 - it loads stores, which few images come from
+        from loaders.store.open import path_of  # noqa: PLC0415 - it loads stores, and few images come from one
 
         return load_image_file(path_of(place))
     if is_url:
@@ -466,16 +468,16 @@ def _fetched(url: str) -> bytes:
 def fetched(
     url: str, *, size_bytes_max: int, timeout_seconds: float, headers: Mapping[str, str] | None = None
 ) -> bytes:
-    """The body of one GET. A redirect is followed by http and https alone, and only if no header is sent with it.
+    """The body of one GET. A redirect is followed only to http and https, and only if no header is sent.
 
     Args:
         url: http or https.
-        size_bytes_max: one byte more is read at most, by which the caller sees that there is more.
-        timeout_seconds: the longest silence.
-        headers: for this server and no other.
+        size_bytes_max: at most one byte more is read, which shows the caller that there is more.
+        timeout_seconds: the longest time without an answer.
+        headers: for this server only.
 
     Raises:
-        OSError: no answer, one that is no HTTP, or a status of 400 or above (`urllib.error.HTTPError`).
+        OSError: no answer, one that is not HTTP, or a status of 400 or above (`urllib.error.HTTPError`).
     """
     import http.client  # noqa: PLC0415 - few images come this way, and it loads half of the standard library
     import urllib.request  # noqa: PLC0415 - likewise
@@ -488,11 +490,11 @@ def fetched(
             return super().redirect_request(*args)
 
     try:
-        request = urllib.request.Request(url, headers=dict(headers or {}))  # noqa: S310 - http or https, as the caller says
+        request = urllib.request.Request(url, headers=dict(headers or {}))  # noqa: S310 - the caller checks the scheme
         with urllib.request.build_opener(Redirects).open(request, timeout=timeout_seconds) as reply:
             data: bytes = reply.read(size_bytes_max + 1)
     except http.client.HTTPException as error:
-        raise OSError(f"expected an answer of HTTP, found {type(error).__name__}: {str(error)[:200]!r}") from error
+        raise OSError(f"expected an HTTP answer, found {type(error).__name__}: {str(error)[:200]!r}") from error
     return data
 
 

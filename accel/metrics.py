@@ -1,4 +1,4 @@
-"""Metrics of one process, as Prometheus reads them: what `stats()` of an accelerator says, and of what is around it.
+"""Metrics of one process for Prometheus: the `stats()` of an accelerator, and of its store and caches.
 
     from prometheus_client import REGISTRY, start_http_server
     from accel.metrics import AccelCollector
@@ -8,11 +8,11 @@
     REGISTRY.register(AccelCollector(accelerator, store))
     start_http_server(9464)
 
-Nothing is counted twice: a scrape reads the numbers that are there, so that lookups pay nothing for it. Counters end in
-their unit and `_total`; labels have a bounded set of values (endings, reasons, names of caches, operations, outcomes),
-never an id, a key or a name that somebody chose. docs/operations/operations.md has the list, with what to alert on.
+Nothing is counted twice: a scrape reads existing counters, so that it costs lookups nothing. Counters end in their unit
+and `_total`; labels have a limited set of values (endings, reasons, names of caches, operations, outcomes), never an
+id, a key or a name that a user chose. docs/operations/operations.md lists them, with alerts.
 
-The extra `metrics` brings prometheus-client. Source: docs/decisions/0050-metrics-are-read-from-stats.md.
+The extra `metrics` installs prometheus-client. Source: docs/decisions/0050-metrics-are-read-from-stats.md.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ except ImportError as error:
 
 
 class Accelerator(Protocol):
-    """What is asked of an accelerator; both kinds have it."""
+    """The part of an accelerator that metrics need; both kinds have it."""
 
     def stats(self) -> AcceleratorStats:
-        """Everything that it counts."""
+        """All its counters."""
         ...
 
 
 class AutoScaling(Protocol):
-    """What one process has done for scaling policies: `accel.streams.auto_scale.AutoScaleStats`."""
+    """The work of one process for scaling policies: `accel.streams.auto_scale.AutoScaleStats`."""
 
     @property
     def looks(self) -> int: ...  # noqa: D102 - as there
@@ -71,14 +71,15 @@ HINT_KINDS: Final = ("snapshot", "pack")
 
 
 class AccelCollector(Collector):
-    """Gives Prometheus what is counted already. Threads: any; a scrape takes no lock longer than `stats()` does.
+    """Passes existing counters to Prometheus. Threads: any; a scrape holds no lock longer than `stats()` does.
 
     Args:
-        accelerator: whose lookups, caches, hints and images are told; None = none.
-        store: the store that all requests go through; with a timer it tells their latency, too. None = none.
-        caches: gives more caches by their name, as `Connection.cache_stats` does; None = none.
-        scaling: gives what was done for scaling policies, as `Connection.scaling_stats` does, or None while no segments
-            are held; None = nothing is told of it.
+        accelerator: the source of metrics of lookups, caches, hints and images; None = none.
+        store: the store that all requests pass through; with a timer, metrics include latency. None = none.
+        caches: returns further caches by their name, as `Connection.cache_stats` does; None = none.
+        scaling: returns the work for scaling policies, as `Connection.scaling_stats` does, or None while no segments
+        are
+            held; None = no such metrics.
 
     Complexity: of a scrape O(caches + operations x outcomes + objects of nodes with hints).
     """
@@ -96,11 +97,11 @@ class AccelCollector(Collector):
         self._scaling = scaling
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: a registry does not need to ask an accelerator when it is told of this."""
+        """Nothing: so that a registry does not query the accelerator at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All families, of one moment each."""
+        """All families, each read at one moment."""
         caches = {} if self._caches is None else dict(self._caches())
         if self._accelerator is not None:
             stats = self._accelerator.stats()
@@ -127,7 +128,7 @@ def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
         "failed": lookups.failed,
     }
     yield _counters("accel_lookups", "Lookups by how they ended.", "ending", endings)
-    yield _counter("accel_lookups_warm", "Lookups that memory answered: nothing was opened.", lookups.warm)
+    yield _counter("accel_lookups_warm", "Lookups answered from memory: no object was opened.", lookups.warm)
     yield _histogram("accel_lookup_rounds", "Rounds of loading of each lookup.", lookups.rounds_each)
     yield _histogram("accel_lookup_opened_objects", "Objects that each lookup opened.", lookups.opened_each)
     skipped = {
@@ -135,11 +136,11 @@ def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
         "filter": lookups.skipped_by_filter,
         "bounds": lookups.skipped_by_bounds,
     }
-    text = "Listed objects that lookups did not open, by what spared them."
+    text = "Listed objects that lookups did not open, by reason."
     yield _counters("accel_lookup_skipped_objects", text, "by", skipped)
     text = "Objects of the lists that loading lookups visited."
     yield _counter("accel_lookup_listed_objects", text, lookups.objects_listed)
-    text = "Objects that were opened, as their filter had not excluded the stream."
+    text = "Objects opened because their filter did not exclude the stream."
     yield _counter("accel_filter_passed_objects", text, lookups.filters_passed)
     text = "Of these, objects that lacked the stream: false positives."
     yield _counter("accel_filter_false_positive_objects", text, lookups.filters_wrong)
@@ -148,13 +149,13 @@ def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
 def _loads(stats: AcceleratorStats) -> Iterator[Metric]:
     loader, hedging = stats.loader, stats.hedging
     outcomes = {"opened": loader.opened, "failed": loader.failed, "joined": loader.joined, "cached": loader.cached}
-    yield _counters("accel_loads", "Object indexes asked for, by what came of it.", "outcome", outcomes)
+    yield _counters("accel_loads", "Requests for object indexes, by outcome.", "outcome", outcomes)
     yield _histogram("accel_load_duration_seconds", "Time that opening an object took.", loader.open_seconds)
     yield _counter("accel_load_bytes", "Bytes of object indexes that were read.", loader.bytes_read)
-    yield _counter("accel_load_second_requests", "Openings that took a second request.", loader.second_requests)
+    yield _counter("accel_load_second_requests", "Openings that needed a second request.", loader.second_requests)
     yield _counter("accel_hedged_requests", "Reads that were sent a second time.", hedging.hedged)
-    yield _counter("accel_hedged_won_requests", "Of these, the second answer came first.", hedging.won)
-    yield _gauge("accel_hedged_abandoned_requests", "Requests that lost and run still.", hedging.abandoned)
+    yield _counter("accel_hedged_won_requests", "Of these, the second answer was first.", hedging.won)
+    yield _gauge("accel_hedged_abandoned_requests", "Slower requests that are still under way.", hedging.abandoned)
 
 
 def _hints(stats: AcceleratorStats) -> Iterator[Metric]:
@@ -169,8 +170,8 @@ def _hints(stats: AcceleratorStats) -> Iterator[Metric]:
     for hint in stats.node_hints:
         covered[hint.kind] += hint.covered
         listed[hint.kind] += hint.listed
-    yield _gauges("accel_hint_covered_objects", "Listed objects that hints speak of.", "kind", covered)
-    text = "Objects of the lists for which hints were asked."
+    yield _gauges("accel_hint_covered_objects", "Listed objects that hints cover.", "kind", covered)
+    text = "Objects of the lists whose hints were used."
     yield _gauges("accel_hint_listed_objects", text, "kind", listed)
 
 
@@ -179,10 +180,10 @@ def _images(stats: AcceleratorStats) -> Iterator[Metric]:
     yield _gauge("accel_image_age_seconds", "Since the image was installed.", stats.image_age_seconds)
     text = "Since the image was last known to be the newest."
     yield _gauge("accel_image_unconfirmed_seconds", text, stats.image_unconfirmed_seconds)
-    text = "1 if the last question to the source of images failed."
+    text = "1 if the last request to the source of images failed."
     yield _gauge("accel_image_source_failing", text, int(stats.is_source_failing))
-    yield _counter("accel_image_refreshes", "Newer images asked for by lookups.", lookups.refreshes)
-    text = "Questions to the source of images that failed."
+    yield _counter("accel_image_refreshes", "Newer images requested by lookups.", lookups.refreshes)
+    text = "Failed requests to the source of images."
     yield _counter("accel_image_refresh_failures", text, lookups.source_failures)
     yield _gauge("accel_memory_bytes", "Memory of all caches.", stats.memory_bytes)
     yield _gauge("accel_memory_max_bytes", "The sum of their bounds.", stats.memory_bytes_max)
@@ -192,12 +193,12 @@ def _cache_families(caches: Mapping[str, CacheStats]) -> Iterator[Metric]:
     def of(read: Callable[[CacheStats], float]) -> dict[str, float]:
         return {name: read(cache) for name, cache in caches.items()}
 
-    yield _gauges("accel_cache_entries", "Things in a cache.", "cache", of(lambda cache: cache.entries))
+    yield _gauges("accel_cache_entries", "Entries in a cache.", "cache", of(lambda cache: cache.entries))
     yield _gauges("accel_cache_bytes", "What they take.", "cache", of(lambda cache: cache.size_bytes))
     yield _gauges("accel_cache_max_bytes", "Their bound.", "cache", of(lambda cache: cache.size_bytes_max))
-    yield _counters("accel_cache_hits", "Questions that a cache answered.", "cache", of(lambda cache: cache.hits))
-    yield _counters("accel_cache_misses", "Questions that it did not answer.", "cache", of(lambda cache: cache.misses))
-    text = "Things that left for want of room."
+    yield _counters("accel_cache_hits", "Reads that a cache answered.", "cache", of(lambda cache: cache.hits))
+    yield _counters("accel_cache_misses", "Reads that it did not answer.", "cache", of(lambda cache: cache.misses))
+    text = "Entries removed because the cache was full."
     yield _counters("accel_cache_evicted_entries", text, "cache", of(lambda cache: cache.evicted))
     yield _counters("accel_cache_evicted_bytes", "What these took.", "cache", of(lambda cache: cache.evicted_bytes))
 
@@ -206,15 +207,15 @@ def _requests(store: CountingStore) -> Iterator[Metric]:
     counts = store.snapshot().by_operation
     sent = {name: count.sent_bytes for name, count in counts.items()}
     received = {name: count.received_bytes for name, count in counts.items()}
-    yield _counters("accel_store_sent_bytes", "Bodies that went to the store.", "operation", sent)
-    yield _counters("accel_store_received_bytes", "Bodies that came from it.", "operation", received)
-    text = "1 if the request that ended last found the store unavailable."
+    yield _counters("accel_store_sent_bytes", "Bytes of bodies sent to the store.", "operation", sent)
+    yield _counters("accel_store_received_bytes", "Bytes of bodies received from the store.", "operation", received)
+    text = "1 if the store was unavailable at the last request that ended."
     yield _gauge("accel_store_failing", text, int(store.is_failing))
-    text = "Time that the oldest request under way has taken; 0 if none is."
+    text = "Time since the start of the oldest request under way; 0 if there is none."
     yield _gauge("accel_store_oldest_request_seconds", text, store.oldest_request_seconds())
     labels = ("operation", "outcome")
     requests = CounterMetricFamily("accel_store_requests", "Requests to the store.", labels=labels)
-    seconds = HistogramMetricFamily("accel_store_request_duration_seconds", "Time that they took.", labels=labels)
+    seconds = HistogramMetricFamily("accel_store_request_duration_seconds", "Duration of requests.", labels=labels)
     for kind, histogram in store.request_seconds().items():
         requests.add_metric(kind, histogram.values)
         seconds.add_metric(kind, _buckets(histogram), histogram.total)
@@ -223,9 +224,9 @@ def _requests(store: CountingStore) -> Iterator[Metric]:
 
 
 def _scales(stats: AutoScaling) -> Iterator[Metric]:
-    yield _counter("accel_auto_scale_looks", "How often a stream was looked at for its policy.", stats.looks)
+    yield _counter("accel_auto_scale_looks", "Checks of a stream for its policy.", stats.looks)
     outcomes = {"scaled": stats.scales, "waited": stats.waits, "refused": stats.refusals, "failed": stats.failures}
-    text = "Scales that policies wanted, and looks that failed, by what came of them."
+    text = "Scales by policies, and failed checks, by outcome."
     yield _counters("accel_auto_scale_outcomes", text, "outcome", outcomes)
     text = "Segments that were split, and pairs that were merged."
     yield _counters("accel_auto_scaled_segments", text, "kind", {"split": stats.splits, "merge": stats.merges})

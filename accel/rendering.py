@@ -1,7 +1,7 @@
-"""What commands print, and where.
+"""The output of commands.
 
-A command hands over one `Shown`: plain data, and the lines and tables that a person reads. Results go to stdout, as
-text or as JSON; progress, notes and errors go to stderr, so that a pipe gets nothing but data.
+A command passes on one `Shown`: plain data, and lines and tables for people. Results are written to stdout, as text or
+as JSON; progress, notes and errors to stderr, so that a pipe receives only data.
 
     |          | text                          | json                                                     |
     |----------|-------------------------------|----------------------------------------------------------|
@@ -10,9 +10,9 @@ text or as JSON; progress, notes and errors go to stderr, so that a pipe gets no
     | summary  | a line; not with --quiet      | one line of JSON; not with --quiet                       |
     | error    | error: ... and advice: ...    | {"type", "message", "advice", "retryable"}               |
 
-Names, tags and keys that are printed come from a bucket, where anybody may have written them. So all text passes
-`shown_text` on its way out: characters that would move the cursor, change the terminal or the direction of writing are
-escaped, as they are in JSON anyway.
+Printed names, tags and keys come from a bucket, where other users may have written them. So all text is passed through
+`shown_text`: characters that would move the cursor, change the terminal or the direction of writing are escaped, as in
+JSON.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ from loaders.errors import redacted
 _KEPT = "\n\t"
 
 PIPE_WIDTH = 160
-"""Columns of a table that no terminal limits."""
+"""Columns of a table without a terminal."""
 
 FOLDED_WIDTH = 8
-"""Columns of a terminal that a column of a table keeps, where its values are broken."""
+"""Minimum width of a table's column whose values are wrapped."""
 
 _GAP = "   "
 _RULE = "─"
@@ -68,14 +68,14 @@ _RULE = "─"
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A line that continues on further rows where a terminal is too narrow for it.
+    """A line that continues on further rows if a terminal is too narrow for it.
 
-    Gaps of three spaces or more are where it is broken first, then single spaces, then long words.
+    It is broken first at gaps of three spaces or more, then at single spaces, then within long words.
 
     Args:
         line: the line.
         indent: columns of its label, which further rows leave empty.
-        is_drawing: each character behind the label is in a column of its own, spaces as well.
+        is_drawing: each character after the label has its own column, spaces as well.
     """
 
     line: Text
@@ -89,7 +89,7 @@ class Folded:
         """The rows for a terminal."""
         line = self.line if self.line.plain.isprintable() else Text(shown_text(self.line.plain).expandtabs())
         if line.cell_len <= console.width or not line.plain.strip(_RULE):
-            yield line[: console.width]  # a rule says nothing that further rows could add
+            yield line[: console.width]  # further rows of a rule would add nothing
             return
         room = console.width - self.indent
         has_label = self.is_drawing or line.plain[: self.indent].endswith(" ")
@@ -117,7 +117,7 @@ def _cut_words(body: Text, room: int, console: Console) -> list[Text]:
 
 
 Rendered: TypeAlias = str | Folded | Table
-"""What a person can be shown. A terminal wraps a string by itself, wherever its row ends."""
+"""A part of the text output. A terminal wraps a string wherever its row ends."""
 
 
 Row = TypeVar("Row")
@@ -128,8 +128,8 @@ class Shown:
     """The result of a command.
 
     Args:
-        data: as machines get it; its keys are part of the interface.
-        lines: as people read it; made only if they do.
+        data: for machines; its keys are part of the interface.
+        lines: for people; created only for text output.
     """
 
     data: Mapping[str, Any]
@@ -137,7 +137,7 @@ class Shown:
 
 
 def said(sentence: str, **data: Any) -> Shown:
-    """One sentence, and what it says as data."""
+    """One sentence, and the same as data."""
     return Shown(data, (sentence,))
 
 
@@ -145,8 +145,8 @@ def shown_names(what: str, names: Iterable[str], limit: int) -> Shown:
     """The first names, one a line, and whether there are more.
 
     Args:
-        what: they are.
-        names: all of them; taken no further than needed.
+        what: the noun for them.
+        names: all names; read no further than needed.
         limit: how many to show; 0 for all.
     """
     taken = list(islice(names, limit + 1 if limit else None))
@@ -161,9 +161,9 @@ class Column(Generic[Row]):
 
     Args:
         title: its head.
-        value: what it shows of a row.
+        value: returns its text for a row.
         justify: numbers are on the right, words on the left.
-        no_wrap: whether its values are broken only where the other columns cannot become narrower.
+        no_wrap: whether its values are wrapped only if the other columns cannot become narrower.
     """
 
     title: str
@@ -173,7 +173,7 @@ class Column(Generic[Row]):
 
 
 def word(title: str, value: Callable[[Row], object]) -> Column[Row]:
-    """A column of words, which are broken last."""
+    """A column of words, which are wrapped last."""
     return Column(title, value, "left")
 
 
@@ -188,24 +188,24 @@ def table_of(rows: Iterable[Row], *columns: Column[Row]) -> Table:
 
 
 def field_lines(fields: Mapping[str, object]) -> tuple[str, ...]:
-    """A line for each field that is there."""
+    """A line for each existing field."""
     return tuple(f"{name:<20}{value}" for name, value in fields.items() if value is not None)
 
 
 class Tell(Protocol):
-    """Told how far something long is."""
+    """Receives the progress of a long operation."""
 
     def __call__(self, done: int | None = None, total: int | None = None) -> None:
-        """How many of how many are done; one more, if it is not said."""
+        """The number done, and the total; without arguments, one more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Prints results and notes the way the user wants them. One thread at a time.
+    """Prints results and notes in the form that the user chose. One thread at a time.
 
     Args:
         is_json: JSON instead of text.
-        is_quiet: no notes, no progress, nothing that only says that all is well.
+        is_quiet: no notes, no progress, no message that only confirms success.
         is_verbose: details such as each request.
     """
 
@@ -222,11 +222,11 @@ class Output:
             _print(line)
 
     def show_each(self, results: Iterable[Shown], *, at_once: bool = False) -> None:
-        """Print results as they come, one a line.
+        """Print results when they arrive, one a line.
 
         Args:
-            results: what is printed.
-            at_once: whether each is to reach who reads it before the next one comes, through a pipe as well.
+            results: the results.
+            at_once: whether each is flushed before the next one is read, also into a pipe.
         """
         stdout = sys.stdout
         for result in results:
@@ -234,10 +234,10 @@ class Output:
             stdout.writelines(f"{shown_text(str(line))}\n" for line in lines)
             if at_once:
                 stdout.flush()
-        stdout.flush()  # here, where a closed pipe can still be answered for
+        stdout.flush()  # here, where the error of a closed pipe is still handled
 
     def show_raw(self, lines: Iterable[bytes], *, at_once: bool = False) -> None:
-        """Print bytes as they are, each with a line feed behind it: for programs and files. Else as `show_each`."""
+        """Print bytes unchanged, each followed by a line feed: for programs and files. Otherwise as `show_each`."""
         stdout = sys.stdout.buffer
         for line in lines:
             stdout.write(line + b"\n")
@@ -246,7 +246,7 @@ class Output:
         stdout.flush()
 
     def summary(self, result: Shown) -> None:
-        """Say in the end how it went, beside the data."""
+        """Print a summary at the end, beside the data."""
         if self.is_quiet:
             return
         if self.is_json:
@@ -256,12 +256,12 @@ class Output:
             _print(line, is_error=True)
 
     def note(self, text: str) -> None:
-        """Tell what is going on."""
+        """Print what is being done."""
         if not self.is_quiet:
             click.echo(shown_text(redacted(text)), err=True)
 
     def detail(self, text: str) -> None:
-        """Tell what only those who look for a fault want to know."""
+        """Print a detail that is needed only to find a fault."""
         if self.is_verbose:
             click.echo(_styled(shown_text(redacted(text)), dim=True), err=True)
 
@@ -269,19 +269,19 @@ class Output:
     def progress(
         self, what: str, total: int | None = None, *, is_bytes: bool = False, moved: Callable[[], int] | None = None
     ) -> Iterator[Tell]:
-        """A bar on stderr while something long runs, if a person watches: how much, how fast, and the time left.
+        """A bar on stderr while a long operation runs on a terminal: amount, rate, and the time left.
 
-        Gives a function that is told how much is done, and of how much if that was not known; it moves the bar on by
-        one if it is told nothing. On a pipe nothing is printed, and nothing asked.
+        Yields a function that is called with the number done, and the total if it was not known; without arguments it
+        adds one. On a pipe nothing is printed, and no value is read.
 
         Args:
-            what: is done.
-            total: how much there is to do, if that is known.
-            is_bytes: whether that is counted in bytes; else in pieces.
-            moved: gives the bytes that went over the network so far; any thread may call it.
+            what: the operation.
+            total: the total, if it is known.
+            is_bytes: whether the numbers are bytes; else pieces.
+            moved: returns the bytes sent over the network so far; any thread may call it.
         """
         if self.is_quiet or not sys.stderr.isatty():
-            yield lambda done=None, total=None: None  # noqa: ARG005 - nobody watches
+            yield lambda done=None, total=None: None  # noqa: ARG005 - there is no terminal
             return
         with Progress(*_progress_columns(is_bytes, moved), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(printable(what), total=total)
@@ -293,7 +293,7 @@ class Output:
 
 
 class _MovedColumn(ProgressColumn):
-    """Bytes that went over the network, and how many a second."""
+    """Bytes sent over the network, and their rate."""
 
     max_refresh = 0.5
 
@@ -307,7 +307,7 @@ class _MovedColumn(ProgressColumn):
 
 
 class _LeftColumn(TimeRemainingColumn):
-    """The time left, where it is known how much there is to do."""
+    """The time left, if the total is known."""
 
     def render(self, task: Task) -> Text:
         left = super().render(task)
@@ -335,7 +335,7 @@ def show_error(error: BaseException, *, is_json: bool) -> None:
 
 
 def _is_plain() -> bool:
-    """Whether the terminal is to get no styles at all: NO_COLOR (no-color.org) stands for bold and dim text as well."""
+    """Whether the terminal gets no styles at all: NO_COLOR (no-color.org) also disables bold and dim text."""
     return bool(os.environ.get("NO_COLOR"))
 
 
@@ -344,7 +344,7 @@ def _styled(text: str, **styles: Any) -> str:
 
 
 def printable(text: str) -> str:
-    """Text for one line: nothing in it moves a terminal's cursor, turns the direction of writing or ends the line."""
+    """Text for one line: no character moves a terminal's cursor, changes the direction of writing or ends the line."""
     if text.isprintable():
         return text
     return "".join(
@@ -353,16 +353,17 @@ def printable(text: str) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Text of several lines, in which nothing else than `printable` characters and tabs stays."""
+    """Text of several lines, with only `printable` characters and tabs."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() or letter in _KEPT else _escaped(letter) for letter in text)
 
 
 class TextLines(logging.Formatter):
-    """Lines of a log for a person, without users and passwords of URLs. Threads: any.
+    """Lines of a log for people, without users and passwords of URLs. Threads: any.
 
-    Of each record only the first line begins at the margin: no text from a bucket or a client looks like another one.
+    Only the first line of each record begins at the margin: no text from a bucket or a client looks like another
+    record.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
@@ -388,18 +389,18 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = redacted(self.formatException(record.exc_info))
-        return json.dumps(line)  # in ASCII: some letters outside steer terminals
+        return json.dumps(line)  # in ASCII: some other characters control terminals
 
 
 LogForm = Literal["text", "json"]
 
 
 def log_lines(form: LogForm | None, text: str | None = None) -> logging.Formatter:
-    """How a log is written to stderr.
+    """Configure the log on stderr.
 
     Args:
-        form: `TextLines` or `JsonLines`; None = text to a terminal, JSON to all else, as collectors of logs want it.
-        text: the format of the lines of text; None = the message alone.
+        form: `TextLines` or `JsonLines`; None = text on a terminal, else JSON, as collectors of logs expect.
+        text: the format of the lines of text; None = only the message.
     """
     if form is None:
         form = "text" if sys.stderr.isatty() else "json"
@@ -407,13 +408,13 @@ def log_lines(form: LogForm | None, text: str | None = None) -> logging.Formatte
 
 
 def log_as(lines: logging.Formatter) -> None:
-    """What goes to stderr because the application has set no log up goes there in these lines."""
+    """Format the lines that Python's logging writes to stderr if the application has not configured a log."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(lines)
 
 
 def _escaped(letter: str) -> str:
-    # As in JSON, so that a record that is shown as JSON stays what it is; beyond 16 bits JSON takes two.
+    # As in JSON, so that a record shown as JSON does not change; beyond 16 bits JSON needs two.
     return json.dumps(letter)[1:-1] if not letter.isascii() or letter < " " else f"\\u{ord(letter):04x}"
 
 
@@ -444,7 +445,7 @@ def _print(part: Rendered, *, is_error: bool = False) -> None:
 
 
 def _break_fixed_columns(table: Table, width: int) -> None:
-    """Let the columns that are not broken be broken, where they would be cut otherwise."""
+    """Let columns with `no_wrap` be wrapped where they would otherwise be cut."""
     fixed = [column for column in table.columns if column.no_wrap]
     widest = [max(cell_len(str(cell)) for cell in (column.header, *column.cells)) for column in fixed]
     broken = FOLDED_WIDTH * (len(table.columns) - len(fixed))
@@ -454,7 +455,7 @@ def _break_fixed_columns(table: Table, width: int) -> None:
 
 
 class _Shown:
-    """Text or a table whose words pass `shown_text` when it is rendered; its own styles stay."""
+    """Text or a table whose words are passed through `shown_text` when rendered; its own styles are kept."""
 
     def __init__(self, inner: Text | Table) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""The settings of a reader: frozen, printable, comparable. Components (store, clock, chance) are not settings."""
+"""The settings of a reader: frozen, printable, comparable. Store, clock and random source are not settings."""
 
 from __future__ import annotations
 
@@ -20,51 +20,51 @@ from range_index.stream_index import STREAMS_MAX as VIEWS_MAX
 from range_index.stream_index import TTL_SECONDS as VIEW_TTL_SECONDS
 
 DEFAULT_POLICY: Final = "spread"
-"""Which objects a lookup opens next."""
+"""The policy that chooses which objects a lookup opens."""
 
 POLL_SECONDS: Final = 1.0
-"""How often a newer image is asked for, at most."""
+"""Minimum interval between requests for a newer image."""
 
 IDLE_POLL_SECONDS: Final = 2.5
-"""The same where the image has not changed for 10 seconds: less than one request a second, as a question takes two."""
+"""The same if the image has not changed for 10 seconds: below one request a second, as each check sends two."""
 
 PREPARED_SECONDS: Final = 3600.0
-"""How long ids that a writer prepares are good for: the longest that writing an object and committing it may take."""
+"""Lifetime of ids that a writer prepares: the maximum time to write an object and commit it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Bounds and choices of an accelerator. Every default is the one that docs/operations/operations.md reasons about.
+    """Limits and choices of an accelerator. docs/operations/operations.md explains every default.
 
     Args:
         policy: which objects to open next: "spread", "window", "window+preload" or "load-all".
         parallel_loads: how many requests may be under way at once; also the number of loading threads.
-        max_wait_load_seconds: a lookup waits no longer for objects that are slow to open, if it can ask for others;
-            0.5 by default. What is slow stays under way, and is taken in when it comes.
+        max_wait_load_seconds: a lookup waits no longer than this for objects that are slow to open, if it can open
+        others;
+            0.5 by default. The slow requests stay under way, and their results are used when they arrive.
         hedge_percent: reads of objects and hints that are slower than 95 of 100 others are sent a second time: at most
             this share of 100 requests; 0 = never.
-        view_ttl_seconds: how long the index trusts a stream's view before it is filled again.
+        view_ttl_seconds: how long the index uses a stream's view before it is filled again.
         views_max: streams whose views are kept, over all nodes.
         view_size_bytes_max: memory of these views.
         object_index_size_bytes_max: memory of object indexes; 256 MiB is about 2,480 objects of 9,000 streams.
         block_index_size_bytes_max: memory of block indexes, which reads of data use.
         filter_size_bytes_max: memory of filters.
-        hashed_ids_max: stream ids whose hash is remembered, so that filters are built faster.
-        refresh_seconds: a lookup that comes out short asks for a newer image, at most once in this many seconds.
-        idle_refresh_seconds: the same where the image has not changed for 10 seconds.
-        read_ahead_size_bytes: bytes of blocks that one request of a data read fetches at most.
-        read_window_size_bytes: bytes of blocks that one data read has under way, or in memory and not given out; a
-            single request may be larger.
-        use_hints: read index snapshots that lie in the bucket; where there are none, that costs a request a node.
-        hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects takes 0.3 MB. Roots of filter packs
-            that were loaded take at most a quarter of that besides.
+        hashed_ids_max: stream ids whose hash is kept, so that filters are built faster.
+        refresh_seconds: a lookup with a short answer requests a newer image, at most once in this many seconds.
+        idle_refresh_seconds: the same if the image has not changed for 10 seconds.
+        read_ahead_size_bytes: the maximum bytes of blocks that one request of a data read fetches.
+        read_window_size_bytes: bytes of blocks that one data read has requested, or has in memory and not yet returned;
+            a single request may be larger.
+        use_hints: read index snapshots from the bucket; if there are none, that costs a request a node.
+        hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects needs 0.3 MB. Loaded roots of filter
+            packs need at most a quarter of that in addition.
         hint_entry_size_bytes_max: memory of entries that were read from them; 73 bytes each.
-        hint_ttl_seconds: how long a root is used before it is asked for again.
-        hint_missing_ttl_seconds: how long a node without a snapshot is believed to have none.
-        slow_lookup_seconds: lookups that take at least so long are kept with their traces, and the log tells of them;
-            None = none is.
+        hint_ttl_seconds: how long a root is used before it is read again.
+        hint_missing_ttl_seconds: how long a node without a snapshot is assumed to have none.
+        slow_lookup_seconds: lookups that take at least this long are kept with their traces, and logged; None = none.
         slow_lookups_max: the number of them that is kept.
-        bypass: answer every lookup by opening everything, as was done before; for comparison and for emergencies.
+        bypass: answer every lookup by opening all objects, as the original lookup does; for comparison and emergencies.
     """
 
     policy: str = DEFAULT_POLICY

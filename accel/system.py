@@ -1,7 +1,7 @@
-"""The real clock, the real sleep and real randomness: the one place that touches them.
+"""The real clock, sleep and random source, in one module.
 
-Everything else is given its time and its chance from outside, so that a whole cluster can be simulated and replayed
-from a seed. A program that wants the real thing takes `SYSTEM`.
+All other code is passed its time and randomness as arguments, so that a whole cluster can be simulated and replayed
+from a seed. A program that needs the real ones uses `SYSTEM`.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ NONCE_SIZE_BYTES = 16
 
 
 start_thread = DaemonThreads()
-"""Does some work beside the caller."""
+"""Runs a function in another thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What the outer world supplies.
+    """Clock, sleep, randomness and process of the outer world.
 
     Args:
         timer: seconds from any start, never falling.
         sleep: waits for a number of seconds.
-        jitter: a number in [0, 1), each time another.
-        clock: seconds since 1970, for what is compared between machines; it may be set back, so nothing is timed by it.
-        nonce: 16 bytes that nobody ever had before.
-        process_id: of the process that asks; what belongs to one process refuses others by it.
-        wait: waits until an event is set, or for a number of seconds; None where nothing can end a `sleep`.
-        start: does some work beside the caller, in a thread of this name that does not keep the process alive.
+        jitter: a random number in [0, 1).
+        clock: seconds since 1970, for values that machines compare; it may be set back, so no duration is measured by
+        it.
+        nonce: 16 bytes that were never returned before.
+        process_id: of the calling process; objects that belong to one process check it to refuse others.
+        wait: waits until an event is set, or for a number of seconds; None if `sleep` cannot be interrupted.
+        start: runs a function in a thread of this name that does not keep the process alive.
     """
 
     timer: Callable[[], float]
@@ -50,7 +51,7 @@ class Components:
 
 
 SYSTEM = Components(
-    timer=time.monotonic,  # noqa: TID251 - this is where the real clock comes in
+    timer=time.monotonic,  # noqa: TID251 - the only use of the real clock
     sleep=time.sleep,  # noqa: TID251 - likewise
     jitter=random.SystemRandom().random,
     clock=time.time,  # noqa: TID251 - likewise

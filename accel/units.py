@@ -1,4 +1,4 @@
-"""Sizes, times, moments and counts for people, both ways. Machines get bytes, seconds, and milliseconds since 1970."""
+"""Text forms of sizes, times, moments and counts, to write and parse. Values are bytes, seconds, and ms since 1970."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLAIN = re.compile(r"\s*\d+(?:\.\d+)?\s*", re.ASCII)
 def milliseconds(seconds: float) -> int:
     """The millisecond that a clock is in, exactly: n for every time from n / 1000 on.
 
-    A product alone would not do: 1.001 * 1000 is less than 1001.
+    A product alone would be wrong: 1.001 * 1000 is less than 1001.
 
     >>> milliseconds(1.001), milliseconds(1_760_000_000.1239)
     (1001, 1760000000123)
@@ -27,7 +27,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def size_text(size_bytes: int) -> str:
-    """A size with the unit that suits it.
+    """A size with a suitable unit.
 
     >>> size_text(512), size_text(10784), size_text(52 << 20)
     ('512 B', '10.5 KiB', '52.0 MiB')
@@ -39,7 +39,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A time with the unit that suits it.
+    """A time with a suitable unit.
 
     >>> time_text(0.0000052), time_text(0.0152), time_text(2.5), time_text(600)
     ('5.2 us', '15.2 ms', '2.5 s', '10.0 m')
@@ -52,7 +52,7 @@ def time_text(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """A size in bytes from what a person writes; KiB is 1,024 bytes, KB is 1,000.
+    """A size in bytes from a text; KiB is 1,024 bytes, KB is 1,000.
 
     >>> parse_size("64MiB"), parse_size("512"), parse_size("1.5 GiB"), parse_size("64MB")
     (67108864, 512, 1610612736, 64000000)
@@ -64,7 +64,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_time(text: str) -> float:
-    """Seconds from what a person writes.
+    """Seconds from a text.
 
     >>> parse_time("10m"), parse_time("500ms"), parse_time("2.5"), parse_time("1h30m")
     (600.0, 0.5, 2.5, 5400.0)
@@ -76,7 +76,7 @@ def parse_time(text: str) -> float:
 
 
 def _parse(text: str, expected: str, units: Mapping[str, float]) -> float:
-    """The sum of parts such as "1h" and "30m"; a number without a unit, which stands alone, counts as it is."""
+    """The sum of parts such as "1h" and "30m"; a number without a unit must be the only part."""
     total, at, above = 0.0, 0, math.inf
     if _PLAIN.fullmatch(text):
         total, at = float(text), len(text)
@@ -89,7 +89,7 @@ def _parse(text: str, expected: str, units: Mapping[str, float]) -> float:
 
 
 def count_text(number: int, noun: str) -> str:
-    """A number of things, in the plural where it is one.
+    """A number of things; the noun is in the plural unless the number is 1.
 
     >>> count_text(1, "object"), count_text(2, "object")
     ('1 object', '2 objects')
@@ -111,7 +111,7 @@ def moment_text(milliseconds: int) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """A time that may be days.
+    """A time that may be days long.
 
     >>> age_text(259_200), age_text(10_800), age_text(600), age_text(-3)
     ('3.0 d', '3.0 h', '10.0 m', '0.0 us')

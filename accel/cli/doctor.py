@@ -324,7 +324,7 @@ def java(environment: Mapping[str, str] = os.environ) -> Finding:
         return Finding("java", State.OK, "from the extra jvm")
     what = "none" if version is None else f"Java {version}"
     found = f"expected Java {oldest} or newer for accel job, found {what}{'' if command is None else f' at {command}'}"
-    unset = "unset JAVA_HOME, which the jobs use first, or  " if home else ""
+    unset = "unset JAVA_HOME, which the jobs use first, or " if home else ""
     advice = f"{unset}install Java {oldest} to {newest}, or pip install 'accel-streams[jvm]'"
     if find_spec("pyspark") is None:
         return Finding("java", State.ABSENT, f"{found}: {advice}")

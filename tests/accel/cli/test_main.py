@@ -55,7 +55,7 @@ def test_an_error_is_two_lines_on_stderr(world: World) -> None:
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
         "error: expected a stream of image version 7, found stream 1\n"
-        "advice: ask for a stream that the image has, and for offsets from its first kept one on\n"
+        "advice: use a stream of the image, and offsets from its first kept one on\n"
     )
 
 
@@ -65,7 +65,7 @@ def test_an_error_as_json_has_these_keys(world: World) -> None:
     assert json.loads(result.stderr) == {
         "type": "UnknownStream",
         "message": "expected a stream of image version 7, found stream 1",
-        "advice": "ask for a stream that the image has, and for offsets from its first kept one on",
+        "advice": "use a stream of the image, and offsets from its first kept one on",
         "retryable": False,
     }
 
