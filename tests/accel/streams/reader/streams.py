@@ -102,11 +102,16 @@ class Shop:
 
 @contextmanager
 def shop(
-    store: ObjectStore, segments: int = 2, unit: OffsetUnit = OffsetUnit.RECORDS, system: Components = SYSTEM
+    store: ObjectStore,
+    segments: int = 2,
+    unit: OffsetUnit = OffsetUnit.RECORDS,
+    *,
+    system: Components = SYSTEM,
+    linger_seconds: float = 0.001,
 ) -> Iterator[Shop]:
     """A new stream in an empty store."""
     ObjectCatalog.init(store, FormatRecord(namespace="reading", stream_buckets=4))
-    settings = SegmentsSettings(move_records_min=3, moved_records_max=4)
+    settings = SegmentsSettings(linger_seconds=linger_seconds, move_records_min=3, moved_records_max=4)
     with (
         ObjectCatalog.open(store, settings=CatalogSettings(parallel_requests=2)) as catalog,
         ObjectSegments(catalog, store, NODE, settings=settings, system=system) as host,

@@ -42,8 +42,12 @@ def orders() -> Iterator[Shop]:
 
 @pytest.fixture
 def steady_orders() -> Iterator[Shop]:
-    """Without threads of the host: a flush has moved what is to be moved when it returns."""
-    with shop(MemoryStore(), system=replace(SYSTEM, wait=None)) as opened:
+    """Without threads of the host, and without lingering.
+
+    A flush has moved what is to be moved when it returns, and no write between two flushes makes an object because the
+    machine was slow.
+    """
+    with shop(MemoryStore(), system=replace(SYSTEM, wait=None), linger_seconds=3600.0) as opened:
         yield opened
 
 
