@@ -6,6 +6,9 @@ STAMP  := $(VENV)/.installed
 DEMO_STAMP := $(VENV)/.installed-demo
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
 
+# Tests start hundreds of processes: without byte code each of them would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-core test-spark test-cases test-s3 test-browser test-wheel soak soak-tests mutants check site audit bench clean
 
