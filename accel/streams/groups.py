@@ -30,7 +30,7 @@ Events of one key come in their order, from any reader. Calls are table calls: 1
     | `leave`, `close`, the end                        | `leave`                                                       |
 
 `rebalance` is 1 call if nothing changed. Renewing a lease is a change, 4 times per lease: an idle reader makes 0.4
-writes a second. A group of 10,000 readers and as many segments takes about 240 kB. Its fields: docs/reference/events.md.
+writes a second. A group of 10,000 readers and as many segments takes about 240 kB (fields: docs/reference/events.md).
 
 Source: PDP-28; how segments are distributed: `rules.group_state`.
 """
