@@ -278,7 +278,7 @@ class ReaderBase:
         return now
 
     def _retry(self) -> None:
-        """Read idle segments again when more may have arrived, or the pause is over; buffered events do not prevent it."""
+        """Read idle segments again when more may have arrived or the pause is over, even if events are buffered."""
         now = self._system.timer()
         due = [step for due_seconds, step in self._later if due_seconds <= now]
         self._later = [later for later in self._later if later[0] > now]

@@ -588,7 +588,7 @@ class ReaderCore:
             self._passes[cause] += 1
 
     def _settle(self, segment_id: int, buffer: _Buffer) -> None:
-        """Update after any change of a segment: whether a request is due, its standing, and whether it is at its end."""
+        """Update a changed segment: whether a request is due, its standing, and whether it is at its end."""
         wants = buffer.must_ask_end or (buffer.may_ask and not buffer.is_complete)
         if wants and buffer.under_way is None:
             if segment_id not in self._askable:

@@ -1,4 +1,4 @@
-"""From an event to a segment: the position of its key, the segment with this position, the events that wait for appends.
+"""From an event to a segment: the position of its key, the segment with this position, events that wait for appends.
 
     key            b"order-17"
     position       0.73...             64 bits of BLAKE2b, the upper 53 of them as a fraction
