@@ -22,7 +22,7 @@ compared in constant time, and a MessagePack body:
     request   scope, stream, segment_id     the segment, by the history
               owner_token                   the registration of the owner: another process refuses the request
               writer_id                     16 bytes
-              numbers, positions            of each event: its number, ascending, and its key's position (`writer_numbers`)
+              numbers, positions            of each event: ascending; its key's position; see `writer_numbers`
               settled                       all events of the writer below this number are durable
               payloads                      of the events; none = a query for the writer's numbers in the segment
     reply     status                        see `Status`
@@ -317,7 +317,7 @@ class _Lane:
 
 
 GiveBack = Callable[[int, Callable[[], Sequence[Events]]], object]
-"""(segment id, function that ends the sending and returns the events that were not taken, in order): writes these events
+"""(segment id, function that ends the sending and returns the events that were not taken, in order): appends the events
 again, before all later events. No event of the segment may be appended between the two steps."""
 
 

@@ -122,7 +122,7 @@ class SegmentDirectory:
         return Segments.of(here[segment_id] for segment_id in ids.tolist())
 
     def predecessors(self, name: StreamName, segment_id: int, oldest_ms: float) -> list[SegmentRecord]:
-        """Return the predecessors of a segment, unless sealed before `oldest_ms`, ms since 1970. 3 calls, 1 for each."""
+        """Return the predecessors of a segment, none if sealed before `oldest_ms` (since 1970). 3 calls, 1 for each."""
         if not epoch_of(segment_id):
             return []
         epochs = self._known(name).stream.epochs
