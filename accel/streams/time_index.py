@@ -680,7 +680,7 @@ class SegmentTimeIndex:
         return len(new)
 
     def _adopted(self, new: Sequence[ListedPart], pieces: Sequence[TimeRecords], end: PartEnd) -> bool:
-        """Drop records that other parts contain; false if one more part must be read first, to compare it with memory."""
+        """Drop records that other parts contain; false if one more part must first be read and compared with memory."""
         with self._lock:
             memory = self._memory.view()
             if len(pieces) < len(new) and new[len(pieces)].first_record < memory.records:
