@@ -214,7 +214,7 @@ class ReaderGroup:
     # For readers
 
     def join(self, reader: str, lease: Lease = NO_LEASE) -> None:
-        """Join the group. An earlier reader of this name gives up its segments at its last reported position. 2 calls.
+        """Join the group. An earlier reader of this name hands over its segments at its reported positions. 2 calls.
 
         Args:
             reader: the reader's name: letters, digits, dots, dashes and underscores, as for scopes.

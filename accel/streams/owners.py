@@ -606,8 +606,8 @@ class SharedSegments:
         """Open segments of this process, of no owner or of expired owners; return the owners of the other segments.
 
         Returns:
-            The owners with permitted addresses, by segment id; and the last error of segments whose owner has none.
-            Segments that are sealed, or that another process took over at the same time, are in neither.
+            The owners with permitted addresses, by segment id; and the error of the last other owner, None without one.
+            Segments that are sealed, or that another process took over at the same time, have no owner here.
 
         Raises:
             The errors of `ObjectSegments.open_segments` and `OwnersTable.find`.
