@@ -134,7 +134,7 @@ class WriteFuture:
         woken.acquire()
         self.add_done_callback(lambda _: woken.release())
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
-            raise TimeoutError(f"expected an event that is durable within {timeout} s, found it on its way")
+            raise TimeoutError(f"expected an event that is durable within {timeout} s, found it still under way")
 
 
 def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:

@@ -327,7 +327,7 @@ class ReaderBase:
                 f"{segment_text(segment_id)} at {at}" for segment_id, at in sorted(self._core.idle.items())[:20]
             )
             self._stalled_since = None
-            raise ReaderStalled(f"{self._stream.name}: expected more in {told}, found none for a long time")
+            raise ReaderStalled(f"{self._stream.name}: expected more events in {told}, found none for a long time")
 
 
 class CutReader(ReaderBase):

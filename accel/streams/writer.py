@@ -477,9 +477,9 @@ class StreamWriter:
             return True
         if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
             raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
-        self._check_waited(f"segments in the place of {segment_text(refused[0])}, which is sealed")
+        self._check_waited(f"successors of {segment_text(refused[0])}, which is sealed")
         if self._is_look_due(self.settings.wait_seconds / LOOKS_OF_A_WAIT):
-            self._look()  # the process that seals them may be dead
+            self._look()  # the process that scales the stream may be dead
         return False
 
     def _still_refused(self, refused: Sequence[int]) -> list[int]:
@@ -524,7 +524,7 @@ class StreamWriter:
         self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
 
     def _is_settled_but(self, ids: Collection[int]) -> bool:
-        """Whether no event is under way to earlier segments: later events in the segments of now come after all."""
+        """Whether no event is under way to replaced segments, so that later events in the present ones follow them."""
         before = set(self._router.segments.ids.tolist()).difference(ids)
         is_settled = all(self._host.is_settled(self._name, segment_id) for segment_id in before)
         return is_settled and (self._forwarding is None or self._forwarding.are_idle(ids))
@@ -701,7 +701,7 @@ class StreamWriter:
         waited, is_done = 0, False
         while self._stream.transactions.status(transaction) is not TransactionStatus.COMMITTED:
             try:
-                is_done = not self._stream.commit().is_empty  # perhaps of other transactions, which come first
+                is_done = not self._stream.commit().is_empty  # may be other transactions, committed before this one
             except (OperationNotAllowed, DataConflict):
                 is_done = False
             if not is_done:

@@ -502,7 +502,9 @@ class NumberTable:
 
     def __post_init__(self) -> None:
         if self.stream_id < 0 or self.end < 0 or (self.rows["stream_id"] != self.stream_id).any():
-            raise ValueError(f"expected rows of stream {self.stream_id} up to an offset, found others, or {self.end}")
+            raise ValueError(
+                f"expected rows of stream {self.stream_id} up to an offset, found other rows, or the end {self.end}"
+            )
 
 
 NUMBER_TABLE: Final = RecordForm("writer-numbers", 1, NumberTable)

@@ -156,7 +156,7 @@ class GroupState:
         if len(names) > READERS_MAX or any(one >= other for one, other in pairwise(names)):
             raise ValueError(f"expected at most {READERS_MAX} readers, ascending by name, found {len(names)}")
         if (self.offsets < FUTURE).any() or (self.owners[self.offsets < 0] != FREE).any():
-            raise ValueError("expected offsets from -1 on, and no owner of what has not begun")
+            raise ValueError("expected offsets from -1 on, and no owner of a segment that has not begun")
         if len(shape) and ((self.owners < ENDED) | (self.owners >= len(names))).any():
             raise ValueError(f"expected owners among {len(names)} readers, found {self.owners.max(initial=FREE)}")
 
