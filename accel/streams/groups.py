@@ -20,13 +20,13 @@ may make any call at any time, and may stop at any point. How often events are r
 
 Events of one key come in their order, from any reader. Calls are table calls: 1 to read the state, 1 to change it.
 
-    | a `GroupReader`                                  | calls                                                         |
+    | when                                             | calls of a `GroupReader`                                      |
     |--------------------------------------------------|---------------------------------------------------------------|
-    | the first event is requested                     | `join`, `rebalance`                                           |
-    | after `rebalance_seconds`                        | `rebalance`                                                   |
-    | has nothing to read, `idle_seconds` later        | the same; also `state` if it might be at the end              |
+    | its first event is requested                     | `join`, `rebalance`                                           |
+    | `rebalance_seconds` have passed                  | `rebalance`                                                   |
+    | it has nothing to read, `idle_seconds` later     | the same; also `state` if it might be at the end              |
     | its caller has processed a sealed segment        | `finish`, `rebalance`, at once                                |
-    | `commit`, `rebalance` are called                 | the same                                                      |
+    | `commit` or `rebalance` is called                | the same                                                      |
     | `leave`, `close`, the end                        | `leave`                                                       |
 
 `rebalance` is 1 call if nothing changed. Renewing a lease is a change, 4 times per lease: an idle reader makes 0.4

@@ -23,8 +23,8 @@ class ScalingSettings:
     """How a host follows the scaling policies of the streams whose segments it has open; see `auto_scale`.
 
     Args:
-        is_on: whether the host follows the policies. If not, it counts nothing, sends no requests and has no thread
-            for scaling.
+        is_on: whether the host follows the policies. If not, it counts nothing, sends no requests and has no scaling
+            thread.
         tick_seconds: the interval at which appends are counted. No request.
         look_seconds: the interval at which the configuration of a stream is read, if at most `looks_max` streams are
             due in one tick; also the pause of a stream after a failure.
@@ -73,8 +73,8 @@ class SegmentsSettings:
     Args:
         linger_seconds: how long the first event waits for more events before an object is made; 1 ms. A longer time
             makes fewer and larger objects, and fewer requests; 0 = no waiting.
-        batch_bytes: once this many bytes wait, an object is made without further waiting; 16 MiB. Also the byte
-            limit for several transactions in one object; one transaction may be larger.
+        batch_bytes: once this many bytes wait, an object is made without further waiting; 16 MiB. Also the byte limit
+            of several transactions in one object; one transaction may be larger.
         uploads_at_once: the number of objects that are written side by side; meanwhile events collect for the next one.
         waiting_bytes_max: the limit of events in memory that are not durable, uploads under way included; 64 MiB, with
             12 bytes for each event. A write that would exceed it waits. A single event may be larger.

@@ -1,7 +1,7 @@
 """The decisions of a reader: its position, which segments to fill, which events are next, when a segment is finished.
 
     next_steps()  -> Fill(segment, offset, ...)    read events of this segment                      take_events(...)
-                  -> AskEnd(segment)               after an empty answer: is it sealed? successors? take_end(...)
+                  -> AskEnd(segment)               after an empty answer: its end, its successors   take_end(...)
     hold_seconds() -> how long the buffered events still wait for segments that may have older events
     take()        -> the next events, of the segment whose next events arrived first; None if no events are buffered
 
