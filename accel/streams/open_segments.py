@@ -550,7 +550,7 @@ class OpenSegments:
         map_bounded(self._executor, move, segments)
 
     def delete_times(self, stream_ids: Iterable[int]) -> None:
-        """Delete the time indexes of streams, and tables of numbers. 1 request for 1,000 objects, 1 to list as many."""
+        """Delete the time indexes and tables of numbers of streams. 1 listing and 1 request for 1,000 objects."""
         for stream_id in stream_ids:
             keys = [info.key for info in self.store.list(time_part_prefix(stream_id))]
             erase_keys(self.store, keys[::-1])  # from the end: if this stops half-way, the rest is a valid chain
@@ -688,7 +688,7 @@ def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, Stream
     """Refuse a step for segments, by id, that other nodes have open.
 
     Raises:
-        SegmentsElsewhere: there are some.
+        SegmentsElsewhere: another node has a segment open.
     """
     if elsewhere:
         nodes = tuple(sorted({span.node_id for span in elsewhere.values()}))

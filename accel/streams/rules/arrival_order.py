@@ -214,7 +214,7 @@ class ObservedTimes:
 
 
 class Lag:
-    """How far behind a reader, or one segment of it, is. Threads: one at a time.
+    """The lag of a reader, or of one of its segments. Threads: one at a time.
 
     Source: PDP-28, "getLag() ... can return the data from the time index".
     """

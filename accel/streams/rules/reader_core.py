@@ -400,7 +400,7 @@ class ReaderCore:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether there are any such segments. O(segments)."""
+        """Whether `awaited` has any segments. O(segments)."""
         return any(not self._buffers[number].is_idle for number in self._empty)
 
     @property
