@@ -1,12 +1,12 @@
-"""What those who write events wait for: futures of single events, and points that a flush has to come to.
+"""Futures of single events, and the points of flushes, by which callers wait until events are durable.
 
     future = writer.write(b"an event", key)      future.result()        in a thread
                                                  await future           in an event loop
                                                  future.done()          anywhere
 
-Millions of events are on their way at a time, and most futures are never looked at. So a future is four words, all
-futures of a host share one lock, and something to wait on is made only for those who wait. A flush waits for no future:
-it counts how many events were written up to it (`FlushPoint`), and what becomes of these.
+Millions of events can be under way at one time, and most futures are never read. So a future is four words, all futures
+of a host share one lock, and a lock to wait on is created only for a caller that waits. A flush waits for no future: it
+counts the events that were written before it and the settled ones among them (`FlushPoint`).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 class EventPlace(NamedTuple):
-    """Where a durable event stands.
+    """The place of a durable event.
 
     Args:
-        segment_id: in which segment.
-        offset: at which offset of it; `REPEATED` (-1) if it was durable already when its owner was asked again, and
-            the owner does not know any more where.
+        segment_id: the segment of the event.
+        offset: the event's offset in the segment; `REPEATED` (-1) if the event was durable before it was sent again to
+            its owner, and the owner no longer has the offset.
     """
 
     segment_id: int
@@ -41,12 +41,12 @@ class EventPlace(NamedTuple):
 
 
 class FlushPoint:
-    """Counts the events that were written up to a flush. Threads: `written` is its writer's; the rest `GroupCommit`'s.
+    """Counts the events of a flush. Threads: the writer sets `written`; `GroupCommit` sets the rest.
 
     Attributes:
-        written: how many events belong to it.
-        settled: of how many is known what became of them.
-        error: why one of them will never be durable.
+        written: the number of its events.
+        settled: the number of its events whose result is known.
+        error: why one of the events will never be durable.
     """
 
     __slots__ = ("error", "settled", "written")
@@ -62,14 +62,14 @@ _PENDING: Final = object()
 
 
 class WriteFuture:
-    """What becomes of one event: its place once it is durable, or why it will never be.
+    """The result of one event: its place once it is durable, or the error because of which it will never be durable.
 
-    Threads: any may wait; ``await`` it in any event loop. Nobody can cancel it: what waits for it may be cancelled, and
-    the event becomes durable all the same. Of an event of a transaction the result is None, once that is committed:
-    nobody is told its place.
+    Threads: any may wait; ``await`` it in any event loop. A future cannot be cancelled: a task that waits for it can
+    be, and the event still becomes durable. For an event of a transaction the result is None once the transaction is
+    committed; its place is not reported.
 
     Attributes:
-        outcome, callbacks, point: for `Acknowledgements` alone.
+        outcome, callbacks, point: used by `Acknowledgements` only.
     """
 
     __slots__ = ("acks", "callbacks", "outcome", "point")
@@ -84,19 +84,19 @@ class WriteFuture:
         return f"WriteFuture({'pending' if self.outcome is _PENDING else self.outcome!r})"
 
     def done(self) -> bool:
-        """Whether it is known what became of the event."""
+        """Whether the result of the event is known."""
         return self.outcome is not _PENDING
 
     def result(self, timeout: float | None = None) -> Outcome:
-        """Wait, and give the event's place.
+        """Wait, and return the event's place.
 
         Args:
-            timeout: seconds to wait at most; None = as long as it takes.
+            timeout: seconds to wait at most; None = without limit.
 
         Raises:
-            TimeoutError: it is not known yet; the event is still on its way.
-            SessionFenced, CommitRefused, Closed, IllegalState: it is not durable, and never will be by itself; the
-                text of `CommitRefused` says if that is not certain.
+            TimeoutError: the result is not known yet; the event is still under way.
+            SessionFenced, CommitRefused, Closed, IllegalState: the event is not durable and will not be unless it is
+                written again; if this is not certain, the text of `CommitRefused` says so.
             WrongProcess: another process wrote the event.
         """
         self._wait(timeout)
@@ -105,7 +105,7 @@ class WriteFuture:
         return self.outcome  # type: ignore[return-value]  # `_wait` has seen it settled
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait, and give the error that `result` would raise; None if the event is durable.
+        """Wait, and return the error that `result` would raise; None if the event is durable.
 
         Raises:
             TimeoutError, WrongProcess: as `result`.
@@ -114,7 +114,7 @@ class WriteFuture:
         return self.outcome if isinstance(self.outcome, BaseException) else None
 
     def add_done_callback(self, callback: Callable[[WriteFuture], object]) -> None:
-        """Call this with the future when it is settled; at once if it is. In any thread; it must not wait."""
+        """Call the callback with the future when it is settled (now if it is), in any thread. It must not wait."""
         if not self.acks.listen(self, callback):
             callback(self)
 
@@ -134,7 +134,7 @@ class WriteFuture:
         woken.acquire()
         self.add_done_callback(lambda _: woken.release())
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
-            raise TimeoutError(f"expected an event that is durable within {timeout} s, found it on its way")
+            raise TimeoutError(f"expected an event that is durable within {timeout} s, found it still under way")
 
 
 def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:
@@ -142,16 +142,16 @@ def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> No
         if not woken.done():  # else the task that waited was cancelled
             woken.set_result(None)
 
-    with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+    with suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
         loop.call_soon_threadsafe(wake)
 
 
 class Acknowledgements:
-    """Settles futures. Threads: any; its lock is held for memory alone, and never while a callback runs.
+    """Settles futures. Threads: any; its lock is held for memory accesses only, and never while a callback runs.
 
     Args:
-        lifetime: of what the events are written to.
-        lock: guards outcomes, and what is counted with them.
+        lifetime: the lifetime of the host.
+        lock: guards outcomes and the counts of flush points.
     """
 
     def __init__(self, lifetime: Lifetime, lock: Condition) -> None:
@@ -160,21 +160,21 @@ class Acknowledgements:
         self._drive: Callable[[], object] | None = None
 
     def drive_by(self, drive: Callable[[], object]) -> None:
-        """What those do who wait, where nobody works beside them."""
+        """Set the work that a waiting caller does; for hosts without background threads."""
         self._drive = drive
 
     def drive(self) -> None:
-        """Before waiting: see to it that somebody does the work.
+        """Do the pending work before waiting, if there are no background threads.
 
         Raises:
-            WrongProcess: another process does it.
+            WrongProcess: another process opened the host.
         """
         self._lifetime.check_process()
         if self._drive is not None:
             self._drive()
 
     def listen(self, future: WriteFuture, callback: Callable[[WriteFuture], object]) -> bool:
-        """Whether the callback will be called: False if the future is settled."""
+        """Register a callback; returns False, without registering it, if the future is settled."""
         self._lifetime.check_process()
         with self._lock:
             if future.outcome is not _PENDING:
@@ -183,7 +183,7 @@ class Acknowledgements:
             return True
 
     def settle(self, outcomes: Iterable[tuple[WriteFuture, object]]) -> list[WriteFuture]:
-        """Say what became of events, within the lock; gives those that somebody waits for, for `tell`."""
+        """Set the results of futures, under the lock; returns the futures with callbacks, for `tell`."""
         heard = []
         for future, outcome in outcomes:
             if future.outcome is not _PENDING:
@@ -199,7 +199,7 @@ class Acknowledgements:
 
     @staticmethod
     def tell(heard: Iterable[WriteFuture]) -> None:
-        """Call those who listen, outside of the lock."""
+        """Call the callbacks of futures, without holding the lock."""
         for future in heard:
             callbacks, future.callbacks = future.callbacks or (), None
             for callback in callbacks:

@@ -1,7 +1,7 @@
-"""`AsyncStreamWriter`: writes a stream from an event loop, by a `StreamWriter` whose calls wait for nothing there.
+"""`AsyncStreamWriter`: writes a stream from an event loop, by a `StreamWriter` whose calls never block the loop.
 
-in the loop's thread    events are taken, futures awaited, and so is room, if there is none
-in other threads        all that asks the store: opening, flushing, transactions, closing
+in the loop's thread    takes events, awaits futures, and awaits room while the buffers are full
+in other threads        everything that sends requests to the store: opening, flushing, transactions, closing
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class AsyncStreamWriter:
 
         async with AsyncStreamWriter(stream, host) as writer:
             future = await writer.write(b"an event", key=b"order-17")
-            print(await future)                             durable from here on: its segment and offset
+            print(await future)                             the event is durable: prints its segment and offset
 
-    A task that is cancelled while it waits for room has written nothing; one that is cancelled while it waits for a
-    future, or in `flush`, loses no event: it is written once, and becomes durable. What asks the store is done in
-    threads, and goes on there if the task is cancelled.
+    A task that is cancelled while it waits for room has written nothing; a task that is cancelled while it waits for a
+    future, or in `flush`, loses no event: the event is written once and becomes durable. Requests to the store are made
+    in threads, and continue there if the task is cancelled.
 
-    Threads: those of one event loop, any number of tasks.
+    Threads: the thread of one event loop; any number of tasks.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class AsyncStreamWriter:
     async def write(
         self, payload: bytes, key: Key, *, transaction: UUID | None = None, number: int | None = None
     ) -> WriteFuture:
-        """See `StreamWriter.write`; waits for room alone, and not in the loop's thread."""
+        """See `StreamWriter.write`; waits only while the buffers are full, without blocking the loop's thread."""
         writer = await self._writer()
         if transaction is None:
             return await self._taken(partial(writer.write_now, payload, key, number=number), size_bytes_of([payload]))
@@ -86,7 +86,7 @@ class AsyncStreamWriter:
         transaction: UUID | None = None,
         number: int | None = None,
     ) -> list[WriteFuture]:
-        """See `StreamWriter.write_many`; likewise."""
+        """See `StreamWriter.write_many`; waits as `write`."""
         writer = await self._writer()
         pairs = list(events)
         if transaction is None:
@@ -116,19 +116,19 @@ class AsyncStreamWriter:
         await asyncio.to_thread((await self._writer()).abort_transaction, transaction)
 
     async def close(self) -> None:
-        """See `StreamWriter.close`. Nothing where nothing was ever asked of it."""
+        """See `StreamWriter.close`. Does nothing if the writer was never used."""
         if self._opening is not None:
             await asyncio.to_thread((await self._writer()).close)
 
     async def _writer(self) -> StreamWriter:
-        """The writer, opened once, in a thread: it asks the store for its segments."""
+        """Return the writer; the first call opens it in a thread, because opening sends requests to the store."""
         if self._opening is None:
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)
 
     def _opened(self, opening: asyncio.Future[StreamWriter]) -> None:
-        """It was opened or not: if not, the next one tries again, whether or not somebody waited for the error."""
+        """Forget a failed opening, so that the next call tries again, whether or not a task waited for the error."""
         if (opening.cancelled() or opening.exception() is not None) and self._opening is opening:
             self._opening = None
 
@@ -146,10 +146,10 @@ class AsyncStreamWriter:
             except TimeoutError:
                 raise self._commits.stalled(size_bytes, self.settings.room_seconds) from None
             finally:
-                self._commits.forget(listener)  # a store may be down for long, and tasks be cancelled all the while
+                self._commits.forget(listener)  # else listeners of cancelled tasks would pile up while a store is down
         return taken
 
 
 def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+    with suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
         loop.call_soon_threadsafe(woken.set)

@@ -1,31 +1,31 @@
-"""Streams are scaled as their policies want, by the processes that write them.
+"""Scales streams as their policies require; the processes that write the streams do this.
 
-Each host of segments has an `AutoScaler`. It counts what is appended to the segments that are open here, by any
-it, and asks for the scales that the policies want (`rules.scaling_rates`):
+Each host of segments has an `AutoScaler`. It counts the appends to its open segments, and requests the scales that the
+policies require (`rules.scaling_rates`):
 
     every tick       totals are read from memory: a sample of each segment of a stream that has a policy
     every look       1 GET   the stream's configuration: a changed policy is followed from here on
-      hot or cold    1 GET   the current epoch; nothing more if a stream of the least number of segments is cold
+      hot or cold    1 GET   the current epoch; no more requests if a stream of the minimum number of segments is cold
       cold borders           see below
-      a scale        1 GET   the state: a stream that a workflow has is left alone
+      a scale        1 GET   the state: a stream with a workflow under way is not scaled
                              `Stream.scale`, as a scale by load
 
-The scale is the workflow that `Stream.split` and `Stream.merge` are: its request is durable before anything changes,
-any process goes on with it, and two owners who ask for the same carry out one. A scale by load is dropped if a commit
-of transactions has replaced the segments meanwhile.
+The scale is the same workflow as `Stream.split` and `Stream.merge`: its request is durable before anything changes, any
+process can continue it, and two owners that request the same scale carry out one. A scale by load is dropped if a
+commit of transactions has replaced the segments meanwhile.
 
-**Neighbours of two owners.** Each owner knows the load of its own segments. Where a cold segment has a neighbour that
-is not open here, its owner leaves a cold marker with the stream (`Stream.notes`), until a time, and takes it away when
-the segment is not cold any more; markers of sealed segments go with the scale. It reads the neighbour's marker, too.
-The owner of the lower segment asks, and opens the segment that follows. The other one, as long as it has markers there,
-looks at the stream's state every tick, and does its part of a workflow that it finds under way twice in a row
-(`Stream.carry_out_requests`).
+**Neighbours of two owners.** Each owner knows the load of its own segments. If a cold segment has a neighbour that is
+not open here, the segment's owner stores a cold marker, valid until a time, with the stream (`Stream.notes`), and
+removes it when the segment is no longer cold; a scale removes the markers of segments that it seals. The owner reads
+the neighbour's marker, too. The owner of the lower segment requests the scale, and opens the new segment. The other
+owner, as long as it has markers of the stream, reads the stream's state every tick, and does its part of a workflow
+that it finds under way twice in a row (`Stream.carry_out_requests`).
 
-A neighbour that nobody has open, or whose owner's lease is over, is written by nobody; after the longest window it
-counts as cold. A segment of a dead owner that a scale waits for is taken over.
+A neighbour that no node has open, or whose owner's lease has expired, has no writer; after the longest window it counts
+as cold. If a scale waits for a segment of a dead owner, this host takes the segment over.
 
-    requests of a look for each cold segment beside one that is not open here, at most `looks_max` of them
-      1              GET of the marker of each neighbour; 2 to 5 for one that has none
+    requests of a look for each cold segment beside a segment that is not open here, at most `looks_max` of them
+      1              GET of the marker of each neighbour; 2 to 5 if the neighbour has none
       6              for a marker of its own, once in half of `mark_seconds`
 
 Source: PDP-35 (cold markers); Pravega's auto-scaling; docs/decisions/0048-streams-scale-by-themselves.md.
@@ -78,7 +78,7 @@ from loaders.lifetime import Lifetime
 
 MILLISECONDS: Final = 1000
 ERROR_SIZE_MAX: Final = 1000
-"""Characters of an error that are kept."""
+"""Limit of characters of a stored error."""
 
 COLD_BESIDE: Final = SegmentLoad(is_cold=True, is_own=False)
 COLD_HERE: Final = SegmentLoad(is_cold=True)
@@ -91,11 +91,11 @@ class ScaledHost(SegmentHost, Protocol):
 
     @property
     def node_id(self) -> int:
-        """The node whose session it is."""
+        """The node of the session."""
         ...
 
     def node_of(self, stream: StreamName, segment_id: int) -> int | None:
-        """The node that has a segment open; None if none has."""
+        """Return the node that has a segment open; None if no node has."""
         ...
 
     def open_segments(self, stream: StreamName, ids: Collection[int]) -> object:
@@ -109,18 +109,18 @@ class ScaledHost(SegmentHost, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AutoScaleStats:
-    """What one host has done for policies, since it was opened.
+    """What one host has done for scaling policies since it was opened.
 
     Args:
-        looks: how often a stream was looked at.
-        scales: how many scales were carried out, or were found carried out by another owner that asked for the same.
-        splits: how many segments these split.
-        merges: how many pairs of segments they merged.
+        looks: the number of checks of streams.
+        scales: the number of scales that were carried out, also by another owner that requested the same scale.
+        splits: the number of segments that these scales split.
+        merges: the number of pairs of segments that they merged.
         waits: how often another workflow had the stream, or another owner had to do its part first.
-        refusals: how often the stream had moved on.
-        failures: how often a look ended with an error; the stream is looked at again after `look_seconds`.
-        last_scale_ms: when the last scale was carried out, milliseconds since 1970.
-        last_error: what went wrong last; empty = nothing.
+        refusals: how often a scale was refused because the stream had changed.
+        failures: the number of checks that ended with an error; the stream is checked again after `look_seconds`.
+        last_scale_ms: the time of the last scale, milliseconds since 1970.
+        last_error: the last error; empty = none.
     """
 
     looks: int = 0
@@ -136,18 +136,18 @@ class AutoScaleStats:
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """A stream with segments that are open here. Threads: the one that takes a step.
+    """A stream with segments that are open here. Threads: the thread that takes a step.
 
     Args:
-        next_look_seconds: when it is looked at, by the timer.
-        stream: opened with this host.
-        configuration: as it was read last.
-        rates: of its segments here.
+        next_look_seconds: the time of its next check, by the timer.
+        stream: the stream, opened with this host.
+        configuration: the configuration as last read.
+        rates: the rates of its segments here.
         asked: a scale that waits for other owners.
-        marked: until when its segments here are said to be cold, by id.
+        marked: until when the cold markers of its segments here are valid, by id.
         idle_since: since when neighbours were seen without an owner, by id.
-        looks: how often it was looked at.
-        waited: how often in a row the scale that was asked for found other owners who had not done their part.
+        looks: the number of checks.
+        waited: how often in a row the requested scale had to wait for other owners.
     """
 
     next_look_seconds: float
@@ -162,18 +162,18 @@ class _Followed:
 
 
 class AutoScaler:
-    """Scales streams whose segments a host has open, as their policies want.
+    """Scales streams whose segments a host has open, as their policies require.
 
-    Threads: any; one step is taken at a time, no lock is held over it. It is of the process that opened the host:
-    elsewhere a step raises WrongProcess. Where the system has a `wait`, a thread that does not keep the process alive,
-    nor the host, takes a step every tick, until `stop`. In simulated time its caller does.
+    Threads: any; one step runs at a time, without holding a lock. The scaler belongs to the process that opened the
+    host: elsewhere a step raises WrongProcess. If the system has a `wait`, a thread that keeps neither the process nor
+    the host alive takes a step every tick, until `stop`. In simulated time the caller takes the steps.
 
     Args:
         host: carries scales out.
-        segments: that are open in it.
-        catalog: of the host, for owners of other segments.
-        settings: bounds.
-        lifetime: of the host.
+        segments: the segments that are open in the host.
+        catalog: the catalog of the host, for owners of other segments.
+        settings: bounds and thresholds of scaling.
+        lifetime: the lifetime of the host.
         system: clock, threads.
     """
 
@@ -192,7 +192,7 @@ class AutoScaler:
         self._followed: dict[StreamName, _Followed] = {}
         self._stopped, self._idle = Event(), Event()
         self._idle.set()
-        self._lock = Lock()  # guards what follows; never held over a request
+        self._lock = Lock()  # guards the attributes below; never held over a request
         self._stepper: int | None = None
         self._stats = AutoScaleStats()
 
@@ -200,12 +200,12 @@ class AutoScaler:
         return f"AutoScaler(node {self._host.node_id}, {self.stats()})"
 
     def stats(self) -> AutoScaleStats:
-        """What it has done so far."""
+        """Return what it has done so far."""
         with self._lock:
             return self._stats
 
     def begin(self) -> None:
-        """Take a step every tick from now on, beside the caller; nothing where the system cannot wait."""
+        """Start a thread that takes a step every tick; does nothing if the system has no `wait`."""
         wait = self._system.wait
         if self.settings.is_on and wait is not None:
             work = partial(
@@ -214,22 +214,22 @@ class AutoScaler:
             self._system.start(work, f"accel-scale-{self._host.node_id}")
 
     def stop(self) -> None:
-        """Take no more steps; of the one that is under way, no more streams. Nothing in another process."""
+        """Take no more steps; a step under way handles no more streams. Does nothing in another process."""
         if self._lifetime.is_here:
             self._stopped.set()
 
     def wait_idle(self) -> None:
-        """Wait for the step that is under way; not in it, and not in another process, where there is none."""
+        """Wait for the end of the step under way; does nothing within the step or in another process."""
         if self._lifetime.is_here and self._stepper != get_ident():
             self._idle.wait()
 
     def step(self) -> None:
-        """Count what was appended, and look at the streams that are due. Nothing if it was stopped, or is at work.
+        """Count appends, and check the streams that are due. Does nothing if stopped, or while another step runs.
 
-        What goes wrong with a stream is logged and counted, and tried again later.
+        Errors of a stream are logged and counted, and the stream is checked again later.
 
         Raises:
-            WrongProcess, Closed: the host is another process's, or was closed.
+            WrongProcess, Closed: the host belongs to another process, or was closed.
         """
         self._lifetime.check()
         if not self.settings.is_on or self._stopped.is_set():
@@ -246,7 +246,7 @@ class AutoScaler:
                 self._stepper = None
                 self._idle.set()
 
-    # One at a time
+    # Parts of a step
 
     def _tick(self, now: float) -> None:
         streams: dict[StreamName, list[OpenSegment]] = {}
@@ -256,7 +256,7 @@ class AutoScaler:
         for name in streams:
             self._followed.setdefault(name, _Followed(now + self.settings.look_seconds))
         for name, followed in list(self._followed.items()):
-            # Of one without segments until its next look: after a scale, writers open the new ones when they write.
+            # Keep a stream without segments until its next look: after a scale, new segments open at the first write.
             if name not in streams and followed.asked is None and followed.next_look_seconds <= now:
                 del self._followed[name]
             self._sample(followed, streams.get(name, ()), now)
@@ -298,7 +298,7 @@ class AutoScaler:
                 self._stats = replace(self._stats, last_error=f"{'/'.join(name)}: {error}"[:ERROR_SIZE_MAX])
             if isinstance(error, SessionFenced):
                 self.stop()
-            if isinstance(error, NotInHistory):  # perhaps another stream has the name by now
+            if isinstance(error, NotInHistory):  # another stream may have the name by now
                 self._followed[name] = _Followed(self._system.timer() + self.settings.look_seconds)
             logger.warning("%s: not scaled for now: %s", "/".join(name), error)
 
@@ -311,7 +311,7 @@ class AutoScaler:
         stream, before = followed.stream, followed.configuration
         configuration = followed.configuration = stream.configuration()
         if before is not None and before.scaling.kind is not configuration.scaling.kind:
-            followed.rates.clear()  # they count something else
+            followed.rates.clear()  # their unit differs
         target = target_of(configuration)
         rates = followed.rates if target else {}
         own = {
@@ -341,7 +341,7 @@ class AutoScaler:
             return
         if stream.state() is not StreamState.ACTIVE:
             self._count(waits=1)
-            stream.carry_out_requests()  # the process that began it may be dead
+            stream.carry_out_requests()  # the process that began the workflow may be dead
             return
         self._scale(name, followed, stream, scale)
 
@@ -349,7 +349,7 @@ class AutoScaler:
         followed.asked = None
         try:
             record = stream.scale(scale.seal, list(scale.new_ranges), is_manual=False)
-        except SegmentsElsewhere as error:  # it goes on when they have done theirs
+        except SegmentsElsewhere as error:  # the scale continues when the other owners have done their parts
             followed.asked, waited = scale, followed.waited
             pause = min(self.settings.tick_seconds * 2 ** min(waited, 10), self.settings.look_seconds)
             followed.next_look_seconds, followed.waited = self._system.timer() + pause, waited + 1
@@ -369,7 +369,7 @@ class AutoScaler:
             self._open_merged(name, scale, record)
 
     def _open_merged(self, name: StreamName, scale: WantedScale, record: EpochRecord) -> None:
-        """Open merged segments, perhaps nobody writes to them: what nobody has open, nobody measures."""
+        """Open merged segments, even if no process writes to them, so that their loads are measured."""
         merged = set(scale.merged)
         ids = [each.id for each in record.segments if (each.key_start, each.key_end) in merged]
         if ids:
@@ -386,7 +386,7 @@ class AutoScaler:
         current: EpochRecord,
         own: Mapping[int, SegmentLoad],
     ) -> dict[int, SegmentLoad]:
-        """The loads of segments beside cold ones of this process; and those are marked for the owners of the others."""
+        """Return the loads of neighbours of this host's cold segments, and mark these segments for the other owners."""
         borders = _borders(current, own)
         start = followed.looks * self.settings.looks_max % max(len(borders), 1)
         chosen = (borders[start:] + borders[:start])[: self.settings.looks_max]
@@ -409,7 +409,7 @@ class AutoScaler:
         return until_ms is not None and until_ms > self._now_ms()
 
     def _is_idle(self, name: StreamName, followed: _Followed, segment_id: int) -> bool:
-        """Whether nobody writes a segment for as long as the longest window."""
+        """Whether a segment had no living owner for the length of the longest window."""
         node_id = self._host.node_of(name, segment_id)
         owner = None if node_id is None else self._owners.find(node_id)
         if node_id is not None and (owner is None or not owner.is_expired(self._owners.now_ms())):
@@ -419,7 +419,7 @@ class AutoScaler:
         return now - followed.idle_since.setdefault(segment_id, now) >= self.settings.windows_seconds[-1]
 
     def _take_over_dead(self, name: StreamName, scale: WantedScale, nodes: Collection[int]) -> None:
-        """Take segments over whose owners' leases are over: these do no part of a scale."""
+        """Take over segments whose owners' leases have expired: such owners do no part of a scale."""
         now_ms = self._owners.now_ms()
         owners = {node_id: self._owners.find(node_id) for node_id in nodes}
         dead = {node_id for node_id, owner in owners.items() if owner is not None and owner.is_expired(now_ms)}
@@ -435,13 +435,13 @@ class AutoScaler:
             stream.notes.mark_cold(segment_id, now_ms + mark_ms)
 
     def _unmark(self, stream: Stream, followed: _Followed, own: Mapping[int, SegmentLoad]) -> None:
-        """Take markers of segments away that are not cold any more, or are not here any more."""
+        """Remove markers of segments that are no longer cold, or no longer open here."""
         for segment_id in [each for each in followed.marked if each not in own or not own[each].is_cold]:
             stream.notes.remove_cold(segment_id)
             del followed.marked[segment_id]
 
     def _watch(self, followed: _Followed) -> None:
-        """A segment that is said to be cold may be part of a scale of another owner, which waits for this one."""
+        """Do this host's part of another owner's scale, which may include a segment with a cold marker."""
         if followed.stream is not None and followed.stream.state() is not StreamState.ACTIVE:
             followed.stream.carry_out_requests()
 
@@ -456,7 +456,7 @@ class AutoScaler:
 
 
 def _borders(current: EpochRecord, own: Mapping[int, SegmentLoad]) -> list[tuple[int, list[int]]]:
-    """Cold segments of this process, in the order of their keys, each with its neighbours that are not open here."""
+    """Return this host's cold segments, in the order of their keys, each with its neighbours not open here."""
     ordered: list[SegmentRecord] = sorted(current.segments, key=lambda each: each.key_start)
     ids: Sequence[int] = [each.id for each in ordered]
     borders = []
@@ -469,7 +469,7 @@ def _borders(current: EpochRecord, own: Mapping[int, SegmentLoad]) -> list[tuple
 
 
 def _step_again(scaler: Callable[[], AutoScaler | None], stopped: Event, wait: Callable[[], object]) -> None:
-    """A step every tick, as long as there is a host. Between steps nothing here keeps it."""
+    """Take a step every tick, as long as the host exists. Between steps this thread has no reference to the host."""
     while not stopped.is_set():
         wait()
         if stopped.is_set() or not _has_stepped(scaler()):

@@ -1,4 +1,4 @@
-"""A connection to the streams of a bucket: what they need is wired, opened when it is first used, and closed together.
+"""A connection to the streams of a bucket: makes their parts, opens each on first use, and closes all together.
 
     with accel.connect("s3://bucket", create=True) as streams:     async with accel.connect("s3://bucket") as streams:
         streams.create_scope("shop")                                   await streams.create_scope("shop")
@@ -11,17 +11,17 @@
     |------------------|--------------------------------------------------|-----------------------------------------|
     | `store`          | the store                                        | `connect`; sends nothing                |
     | `catalog`        | `ObjectCatalog`: which objects there are         | entering, or the first use; 1 request   |
-    | `stream_store`   | `StreamStore`: scopes, streams, their histories  | likewise; none besides                  |
+    | `stream_store`   | `StreamStore`: scopes, streams, their histories  | as `catalog`; no further request        |
     | `accelerator`    | `ReadAccelerator`: finds and reads objects       | the first reader                        |
     | `host`           | `ObjectSegments`: the session of a node          | the first writer, or workflow           |
-    | `registration`   | `Registration`: the node id and its lease        | likewise                                |
-    | `segments`       | `SharedSegments`: `host`, and the other owners   | likewise                                |
+    | `registration`   | `Registration`: the node id and its lease        | as `host`                               |
+    | `segments`       | `SharedSegments`: `host`, and the other owners   | as `host`                               |
     | `source(stream)` | `ObjectSegmentSource`: events of segments        | each reader has its own                 |
 
-So a process that reads needs no right to write, no node id, and fences nobody.
+So a process that only reads needs no permission to write and no node id, and fences no session.
 
-**Several processes that write one stream** share its segments: each has some, and sends events of the others to their
-owners, which listen for that:
+**Several processes that write one stream** share its segments: each process has some, and sends events of the other
+segments to their owners, which listen for these events:
 
     accel.connect("s3://bucket", listen="10.0.0.7:8080", owners=["http://10.0.0.8:8080"], secret=Path("secret"))
 
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
 DEFAULT_NAMESPACE: Final = "accel"
-"""In the keys of objects, where `create=True` makes a catalog."""
+"""The namespace of a catalog that `create=True` makes; it is part of the keys of objects."""
 
 PARTS_MAX: Final = 16
 
@@ -98,7 +98,7 @@ Opened = TypeVar("Opened", bound=AbstractAsyncContextManager[Any])
 
 
 class ReaderOptions(TypedDict, total=False):
-    """What a reader may be told; see `StreamReader`."""
+    """The options of a reader; see `StreamReader`."""
 
     from_cut: Cut | None
     to_cut: Cut | None
@@ -108,7 +108,7 @@ class ReaderOptions(TypedDict, total=False):
 
 
 class GroupReaderOptions(TypedDict, total=False):
-    """What a reader of a group may be told; see `GroupReader`."""
+    """The options of a reader of a group; see `GroupReader`."""
 
     follow: bool
     settings: ReaderSettings | None
@@ -119,15 +119,15 @@ class GroupReaderOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """Choices of one connection, part by part. Threads: immutable.
+    """The settings of one connection, part by part. Threads: immutable.
 
     Args:
-        catalog: of the catalog.
-        segments: of the session that writes.
-        history: of histories of streams.
-        lookups: of the accelerator.
-        owners: of the registration.
-        forwarding: of what is sent to other owners, and taken for them.
+        catalog: settings of the catalog.
+        segments: settings of the session that writes.
+        history: settings of the histories of streams.
+        lookups: settings of the accelerator.
+        owners: settings of the registration.
+        forwarding: settings of requests to and from other owners.
     """
 
     owners: OwnersSettings = field(default_factory=OwnersSettings)
@@ -138,7 +138,7 @@ class ConnectionSettings:
     lookups: Settings = field(default_factory=Settings)
 
 
-def connect(  # noqa: PLR0913 - by name, each of its own kind
+def connect(  # noqa: PLR0913 - keyword arguments of different kinds
     url: str | ObjectStore,
     *,
     node_id: int | None = None,
@@ -151,31 +151,31 @@ def connect(  # noqa: PLR0913 - by name, each of its own kind
     settings: ConnectionSettings | None = None,
     system: Components = SYSTEM,
 ) -> Connection:
-    """Connect to the streams of a bucket. Sends nothing: ``with`` and ``async with`` do, or the first use.
+    """Connect to the streams of a bucket. Sends no request: ``with``, ``async with`` or the first use does.
 
     Args:
-        url: ``s3://bucket/prefix``, ``file:///folder`` or ``memory://name``; or a store that is open already.
-        node_id: of this process. Older sessions of the node are fenced, and their segments come with it.
-            For processes that have a name of their own. None = one that nobody has is drawn when this first writes.
-        create: whether to make a catalog where none is; or which. One that was made with other choices is refused
-            then; with True any will do.
-        listen: ``host:port`` where this process takes events of others for its segments, from `__enter__` on, or the
-            first writer; port 0 = any that is free. Empty = it does not listen: `Connection.forwarding_app` may.
-        address: where others reach that, as ``http://10.0.0.7:8080``; by default what `listen` says.
-        owners: addresses of other processes that may be sent events, and the secret with them. Empty = none: events for
-            their segments fail with `OwnerUnreachable`, which names the owner, until its lease is over.
-        secret: that all of them share, at least 16 characters; or the file that has it. By default what the environment
-            says: ``ACCEL_FORWARDING_SECRET``, or ``ACCEL_FORWARDING_SECRET_FILE``.
-        s3: how to reach S3; by default as AWS's configuration chain says.
-        settings: bounds of its parts.
+        url: ``s3://bucket/prefix``, ``file:///folder`` or ``memory://name``; or an open store.
+        node_id: the node id of this process, for processes with a fixed name. Older sessions of the node are fenced,
+            and this process takes over their segments. None = at the first write an unused node id is chosen.
+        create: whether to make a catalog if there is none; or its `FormatRecord`: then a catalog that was made with
+            another record is refused; with True any catalog is accepted.
+        listen: ``host:port`` at which this process takes events of others for its segments, from `__enter__` or the
+            first writer on; port 0 = any free port. Empty = it does not listen; see `Connection.forwarding_app`.
+        address: the URL of this listener for other processes, as ``http://10.0.0.7:8080``; by default made of `listen`.
+        owners: addresses of the processes to which events, and with them the secret, may be sent. Empty = none: events
+            for segments of others fail with `OwnerUnreachable`, which names the owner, until its lease expires.
+        secret: the secret that all processes share, at least 16 characters; or the path of its file. By default the
+            value of ``ACCEL_FORWARDING_SECRET``, or the file of ``ACCEL_FORWARDING_SECRET_FILE``.
+        s3: how to reach S3; by default AWS's configuration chain.
+        settings: settings of its parts.
         system: clock, sleep and chance.
 
     Returns:
-        A connection: of threads if entered by ``with``, of asyncio if entered by ``async with``.
+        A connection: for threads if entered by ``with``, for asyncio if entered by ``async with``.
 
     Raises:
-        ValueError: not such a URL.
-        InvalidArgument: no secret, a shorter one, or an address that is none.
+        ValueError: an invalid URL.
+        InvalidArgument: no secret, a secret that is too short, or an invalid address.
         OSError: the file of the secret cannot be read.
     """
     peers = Peers.of(listen, address, owners, secret, (settings or ConnectionSettings()).forwarding)
@@ -194,9 +194,9 @@ class Peers:
 
     Args:
         listen: host and port; None = it does not listen.
-        address: of this process; empty = what `listen` says.
-        secret: that all share; empty = there is none.
-        client: asks other owners; None = nobody is asked.
+        address: the URL of this process; empty = made of `listen`.
+        secret: the secret that all processes share; empty = none.
+        client: sends requests to other owners; None = no requests.
     """
 
     listen: tuple[str, int] | None = None
@@ -208,7 +208,7 @@ class Peers:
     def of(
         cls, listen: str, address: str, owners: Collection[str], secret: str | Path | None, settings: ForwardingSettings
     ) -> Peers:
-        """Check what `connect` is told.
+        """Check the arguments of `connect`.
 
         Raises:
             As `connect`.
@@ -224,7 +224,7 @@ class Peers:
         host, _, port = listen.rpartition(":")
         if listen and not (host and port.isdecimal() and int(port) < 1 << 16):
             raise InvalidArgument(f"expected host:port to listen at, found {listen!r}")
-        if host in ("0.0.0.0", "[::]", "::") and not address:  # noqa: S104 - that others cannot ask there is the point
+        if host in ("0.0.0.0", "[::]", "::") and not address:  # noqa: S104 - refused: others cannot connect to it
             raise InvalidArgument(f"expected an address by which others reach {listen}: address=..., found none")
         if address:
             checked_address(address)
@@ -242,14 +242,14 @@ def _secret_of(given: str | Path | None) -> str:
 
 
 class Connection:
-    """The streams of a bucket, for threads; `connect` makes it. ``async with`` gives an `AsyncConnection` to the same.
+    """The streams of a bucket, for threads; `connect` makes it. ``async with`` returns an `AsyncConnection` to them.
 
-    Threads: any; a part that several ask for first is opened once, and no lock is held meanwhile. It is of the process
-    that made it: elsewhere its calls raise WrongProcess; once it is closed, Closed.
+    Threads: any; a part that several threads request is opened once, and no lock is held meanwhile. The connection
+    belongs to the process that made it: elsewhere its calls raise WrongProcess; after `close` they raise Closed.
 
     Args:
-        store: where everything lies.
-        node_id, create, settings, system: as of `connect`.
+        store: the store of all data.
+        node_id, create, settings, system: as for `connect`.
         peers: how it reaches other owners.
     """
 
@@ -270,7 +270,7 @@ class Connection:
         self._wanted_node, self._create, self._system = node_id, create, system
         self._parts: SharedLoads[str, Any] = SharedLoads(PARTS_MAX, lambda _: 1)
         self._time_parts = PartCache()
-        self._lock = Lock()  # guards what follows
+        self._lock = Lock()  # guards the attributes below
         self._closing, self._stopping = ExitStack(), ExitStack()
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._readers: WeakSet[_Closed] = WeakSet()
@@ -306,11 +306,13 @@ class Connection:
         return f"Connection({self.store!r})"
 
     def close(self) -> None:
-        """Close readers, flush and close writers, end the session. What fails does not keep the rest from being closed.
+        """Close readers, flush and close writers, end the session. After an error the other parts are still closed.
+
+        Does nothing if the connection is closed.
 
         Raises:
-            AccelError: what `StreamWriter.close`, `GroupReader.close` and `ObjectSegments.close` raise: what was not
-                durable by then is lost. Nothing if it is closed already.
+            AccelError: the errors of `StreamWriter.close`, `GroupReader.close` and `ObjectSegments.close`: data that is
+                not durable by then is lost.
         """
         readers, writers = self._end()
         with self._closing as closing:
@@ -318,7 +320,7 @@ class Connection:
                 closing.callback(opened.close)
 
     def stop(self) -> None:
-        """Let go of threads, and make nothing durable: what was not flushed is lost, and the lease runs out."""
+        """End all threads without flushing: events that are not durable are lost, and the lease expires."""
         readers, _ = self._end()
         for reader in readers:
             with suppress(AccelError):
@@ -332,14 +334,14 @@ class Connection:
         """The catalog.
 
         Raises:
-            CatalogMissing: none is there, and none is to be made.
-            CommitRefused: another one is there than the one that is to be made.
+            CatalogMissing: there is no catalog, and `create` is False.
+            CommitRefused: the catalog was made with another record than that of `create`.
         """
         return self._part("catalog", self._open_catalog, ObjectCatalog.close, ObjectCatalog.close)
 
     @property
     def stream_store(self) -> StreamStore:
-        """Scopes and streams. Workflows of streams that it opens are carried out by `host`, which is opened then."""
+        """Scopes and streams. Workflows of streams that it opens use `host`, which is opened on first use."""
         return self._part("stream store", self._open_streams)
 
     @property
@@ -350,41 +352,41 @@ class Connection:
 
     @property
     def registration(self) -> Registration:
-        """The node id of this process, and its lease, which is renewed beside the callers."""
+        """The node id of this process, and its lease, which a thread renews."""
         return self._part("registration", self._register, Registration.end, Registration.stop)
 
     def cache_stats(self) -> dict[str, CacheStats]:
-        """Caches beside those of lookups: records of tables, and parts of time indexes. Opens nothing."""
+        """Return statistics of the caches of table records and of time index parts. Opens nothing."""
         caches = {"time_parts": self._time_parts.stats()}
         streams: StreamStore | None = self._parts.peek("stream store")
         return caches if streams is None else caches | {"tables": streams.cache_stats()}
 
     def scaling_stats(self) -> AutoScaleStats | None:
-        """What this process has done for scaling policies; None while it holds no segments. Opens nothing."""
+        """Return what this process has done for scaling policies; None while `host` is not open. Opens nothing."""
         host: ObjectSegments | None = self._parts.peek("host")
         return None if host is None else host.scaling.stats()
 
     @property
     def host(self) -> ObjectSegments:
-        """The session that holds segments here. It fences older ones of its node id.
+        """The session that has the segments of this process open. It fences older sessions of its node id.
 
         Raises:
-            AccelError: what `ObjectSegments` and `OwnersTable.register` raise.
+            AccelError: the errors of `ObjectSegments` and `OwnersTable.register`.
         """
         return self._part("host", self._open_host, _close_host, ObjectSegments.stop)
 
     @property
     def segments(self) -> SharedSegments:
-        """The segments of this process, `host`, and those of other owners. From now on it listens, if it was told to.
+        """The segments of this process, `host`, and those of other owners. Starts the listener, if `listen` was set.
 
         Raises:
-            As `host`; OSError: it cannot listen there.
-            MissingExtra: it is to listen, and Starlette or uvicorn is not installed.
+            As `host`; OSError: it cannot listen at this address.
+            MissingExtra: `listen` was set, and Starlette or uvicorn is not installed.
         """
         return self._part("segments", self._open_segments, SharedSegments.close, SharedSegments.close)
 
     def forwarding_app(self) -> Starlette:
-        """An ASGI application by which this process takes events of others, for a server of the caller.
+        """Return an ASGI application that takes events of other processes, for a server of the caller.
 
         It answers ``/accel/append`` and ``/accel/carry-out``; mount it at the root of `address`.
 
@@ -398,31 +400,31 @@ class Connection:
 
     @property
     def node_id(self) -> int:
-        """By which this process writes; one is drawn if none was given."""
+        """The node id with which this process writes; if none was passed, one is chosen."""
         return self.registration.node_id if self._wanted_node is None else self._wanted_node
 
     def source(self, stream: Stream) -> ObjectSegmentSource:
-        """Where a reader of a stream gets its events from; one for each reader, as it knows when that began."""
+        """Return a source of a stream's events, for one reader, because it contains the reader's start time."""
         return ObjectSegmentSource(stream, self.accelerator, self.store, cache=self._time_parts, system=self._system)
 
     # Streams
 
     def create_scope(self, scope: str) -> bool:
-        """Make a scope; False if it was there. See `StreamStore.create_scope`."""
+        """Create a scope; returns False if it exists. See `StreamStore.create_scope`."""
         return self.stream_store.create_scope(scope)
 
     def create_stream(
         self, scope: str, name: str, wanted: StreamConfiguration | None = None, *, segments: int | None = None
     ) -> Stream:
-        """Create a stream; `Stream.is_new` tells whether it was not there. See `StreamStore.create_stream`."""
+        """Create a stream; `Stream.is_new` is False if it existed. See `StreamStore.create_stream`."""
         return self.stream_store.create_stream(scope, name, wanted, segments=segments)
 
     def stream(self, scope: str, name: str) -> Stream:
-        """Open a stream: for questions, and for workflows, which are carried out by `host`.
+        """Open a stream: for queries, and for workflows, which `host` carries out.
 
         Raises:
             NotInHistory: there is no such stream.
-            StreamDeleted: it is being deleted.
+            StreamDeleted: the stream is being deleted.
         """
         return self.stream_store.stream(scope, name)
 
@@ -434,13 +436,13 @@ class Connection:
         writer_id: UUID | None = None,
         settings: StreamWriterSettings | None = None,
     ) -> StreamWriter:
-        """A writer of a stream; it is closed with the connection if not before.
+        """Return a writer of a stream; the connection closes it, if it is still open.
 
-        Events for segments that another process has go there, if `connect` was told how.
+        Events for segments of another process are sent to that process, if `owners` of `connect` includes its address.
 
         Args:
-            scope, name: of the stream.
-            writer_id: of a producer that writes each event once, also after it was killed: see `StreamWriter.resume`.
+            scope, name: scope and name of the stream.
+            writer_id: the id of a producer that writes each event once, even after a crash: see `StreamWriter.resume`.
             settings: bounds of the writer.
 
         Raises:
@@ -453,40 +455,40 @@ class Connection:
         return writer
 
     def reader(self, scope: str, name: str, **options: Unpack[ReaderOptions]) -> StreamReader:
-        """A reader of a stream, from cut to cut; see `StreamReader`. It is closed with the connection if not before.
+        """Return a reader of a stream between two cuts; see `StreamReader`. The connection closes it, if still open.
 
         Args:
-            scope, name: of the stream.
-            options: `from_cut`, `to_cut`, `follow`, `order` and `settings`, as of `StreamReader`.
+            scope, name: scope and name of the stream.
+            options: `from_cut`, `to_cut`, `follow`, `order` and `settings`, as for `StreamReader`.
 
         Raises:
-            As `stream`; InvalidArgument, NotInHistory: a cut that is none of this stream.
+            As `stream`; InvalidArgument, NotInHistory: not a cut of this stream.
         """
         return self.open_reader(StreamReader, scope, name, **options)
 
     def open_reader(
         self, kind: type[CutReaders], scope: str, name: str, **options: Unpack[ReaderOptions]
     ) -> CutReaders:
-        """A reader of this class; see `reader`."""
+        """Return a reader of this class; see `reader`."""
         stream = self.stream(scope, name)
         reader = kind(stream, self.source(stream), system=self._system, **options)
         self._know(self._readers, reader)
         return reader
 
     def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
-        """A group of readers of a stream, made if there is none; see `ReaderGroup.open`."""
+        """Return a group of readers of a stream, created if there is none; see `ReaderGroup.open`."""
         return ReaderGroup.open(self.stream(scope, name), group, from_cut)
 
     def group_reader(
         self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
     ) -> GroupReader:
-        """A reader of a group, which is made if there is none; see `GroupReader`.
+        """Return a reader of a group, which is created if there is none; see `GroupReader`.
 
         Args:
-            scope, name: of the stream.
-            group: of which readers share the stream.
-            reader: its name; no two of a group that are alive may have the same.
-            options: `follow`, `settings`, `rebalance_seconds`, `lease_seconds` and `auto_commit`, as of `GroupReader`.
+            scope, name: scope and name of the stream.
+            group: the name of the group whose readers share the stream.
+            reader: the reader's name; running readers of a group must have different names.
+            options: `follow`, `settings`, `rebalance_seconds`, `lease_seconds` and `auto_commit`, as for `GroupReader`.
 
         Raises:
             AccelError: as `stream` and `ReaderGroup.open`.
@@ -541,7 +543,7 @@ class Connection:
 
     @property
     def _listening(self) -> socket:
-        """Bound before this process registers, as its address may name the port that was free."""
+        """The socket, bound before this process registers, because the address may contain the free port."""
         where = self._peers.listen or ("127.0.0.1", 0)
         family = AF_INET6 if ":" in where[0] else AF_INET
         return self._part("listening", lambda: create_server(where, family=family), socket.close, socket.close)
@@ -560,7 +562,7 @@ class Connection:
         close: Callable[[Part], object] = lambda _: None,
         stop: Callable[[Part], object] = lambda _: None,
     ) -> Part:
-        """A part: opened by one thread, for which the others wait."""
+        """Return a part, which one thread opens while the others wait."""
         self._lifetime.check()
         part: Part = self._parts.get(name, lambda: self._kept(opened(), close, stop))
         return part
@@ -568,7 +570,7 @@ class Connection:
     def _kept(self, part: Part, close: Callable[[Part], object], stop: Callable[[Part], object]) -> Part:
         with self._lock:
             is_closed = self._lifetime.is_closed
-            if not is_closed:  # what a part is made of was opened before it, and is closed after it
+            if not is_closed:  # the dependencies of a part were opened before it, and are closed after it
                 self._closing.callback(partial(close, part))
                 self._stopping.callback(partial(stop, part))
         if is_closed:
@@ -586,7 +588,7 @@ class Connection:
             raise Closed("expected a connection that is open, found it closed meanwhile")
 
     def _end(self) -> tuple[Sequence[_Closed], Sequence[StreamWriter]]:
-        """Open nothing from now on; gives what is to be closed first."""
+        """Open no more parts; return the readers and writers to close first."""
         self._lifetime.check_process()
         with self._lock:
             self._lifetime.close()
@@ -597,7 +599,7 @@ class Connection:
 
 
 class _Closed(Protocol):
-    """What can be closed."""
+    """An object that can be closed."""
 
     def close(self) -> object:
         """Close it."""
@@ -613,10 +615,10 @@ def _close_host(host: ObjectSegments) -> None:
 
 
 class _HostWhenNeeded:
-    """The host of streams that a connection opens: its segments, opened by the first order that needs them.
+    """The host of streams that a connection opens: its segments, opened by the first call that needs them.
 
     Args:
-        connection: has the session.
+        connection: the connection with the session.
 
     Threads: any.
     """
@@ -656,16 +658,16 @@ class _HostWhenNeeded:
 
 
 class AsyncConnection:
-    """The streams of a bucket, for asyncio: ``async with accel.connect(...)`` gives it. Tasks: any.
+    """The streams of a bucket, for asyncio, as returned by ``async with accel.connect(...)``. Tasks: any.
 
-    What asks the store is done in threads; readers and writers wait in the event loop. What it gave is closed with it:
-    writers are flushed, readers leave their groups. After an error in the block writers are not flushed.
+    Requests to the store are made in threads; readers and writers wait in the event loop. At the end of the block its
+    writers are flushed, and its readers leave their groups. After an error in the block writers are not flushed.
 
     Args:
-        connection: the same for threads; its parts are reached there.
+        connection: the connection for threads, which has the parts.
 
     Attributes:
-        connection: likewise.
+        connection: as the argument.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -673,10 +675,10 @@ class AsyncConnection:
         self._given: WeakSet[AsyncStreamWriter | AsyncGroupReader] = WeakSet()
 
     async def close_given(self, *, is_failed: bool = False) -> None:
-        """Close the writers and the readers of groups that it gave, side by side; the end of the block does.
+        """Close its writers and readers of groups, side by side; the end of the block calls this.
 
         Args:
-            is_failed: whether writers are left alone, so that nothing more is made durable, and errors passed over.
+            is_failed: whether writers stay unflushed and errors are ignored.
 
         Raises:
             AccelError: as `AsyncStreamWriter.close` and `AsyncGroupReader.close`; the first error, after all were
@@ -707,10 +709,10 @@ class AsyncConnection:
         return await asyncio.to_thread(self.connection.stream, scope, name)
 
     async def refresh(self) -> bool:
-        """Have readers know of all that was committed before; whether that was news. See `ReadAccelerator.refresh`."""
+        """Load the newest image for readers; returns whether it was new. See `ReadAccelerator.refresh`."""
 
         def refreshed() -> bool:
-            return self.connection.accelerator.refresh()  # which may be opened here
+            return self.connection.accelerator.refresh()  # this may open the accelerator
 
         return await asyncio.to_thread(refreshed)
 
@@ -755,11 +757,11 @@ class AsyncConnection:
 
 
 class Opening(Generic[Opened]):
-    """Something that is opened in a thread: ``async with`` opens it, and closes it; ``await`` opens it. Once.
+    """A reader or writer that is opened in a thread: ``async with`` opens and closes it; ``await`` opens it. Once.
 
     Args:
-        opened: opens it.
-        keep: is told of it, in the event loop.
+        opened: opens the reader or writer.
+        keep: called with it, in the event loop.
     """
 
     def __init__(self, opened: Callable[[], Opened], keep: Callable[[Opened], object] = lambda _: None) -> None:

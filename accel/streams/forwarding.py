@@ -1,4 +1,4 @@
-"""Forwarding: events go to the owner of their key's segment, whichever process that is.
+"""Forwarding: events are sent to the process that owns the segment of their key.
 
     one call  accel.connect(url, listen="10.0.0.7:8080", owners=["http://10.0.0.8:8080"], secret=Path("secret"))
 
@@ -10,36 +10,35 @@
               with StreamWriter(StreamStore.open(store, host=segments).stream("shop", "orders"), segments) as writer:
                   writer.write(b"...", key=b"order-17")
 
-A `StreamWriter` of `SharedSegments` appends events of segments that its own host has, or that nobody has. For each
-segment of another owner it has one request at a time under way (`Forwarding`), so events of one key go out in their
-order, and none before the one before it is known to be durable or to be refused. Where an owner's lease is over, its
-segment is taken over. What comes back as sealed or as another node's is routed anew, and so is what was appended here,
-and is not durable, when another node takes the segment over.
+A `StreamWriter` of `SharedSegments` appends events to segments that its own host has, or that no node has. For each
+segment of another owner it has one request at a time under way (`Forwarding`), so events of one key are sent in order,
+and each only after the result of the event before it is known. If an owner's lease has expired, its segment is taken
+over. Events are routed again if a reply reports that their segment is sealed or has another owner, or if they were
+appended here and another node took the segment over before they were durable.
 
-**What is sent** is one POST to ``<address>/accel/append``, with a shared secret in ``Authorization: Bearer``, compared
-in constant time, and a MessagePack body:
+**Format.** A request is one POST to ``<address>/accel/append``, with a shared secret in ``Authorization: Bearer``,
+compared in constant time, and a MessagePack body:
 
     request   scope, stream, segment_id     the segment, by the history
-              owner_token                   of the registration that is meant: another process refuses it
+              owner_token                   the registration of the owner: another process refuses the request
               writer_id                     16 bytes
-              numbers, positions            of each event: ascending, and where its key lies; see `writer_numbers`
+              numbers, positions            of each event: ascending; its key's position; see `writer_numbers`
               settled                       all events of the writer below this number are durable
-              payloads                      of the events; none = it asks what the segment has of the writer
+              payloads                      of the events; none = a query for the writer's numbers in the segment
     reply     status                        see `Status`
-              offsets                       where each event stands; -1: it was durable before, and nobody keeps where
-              held, settled                 what the segment has of the writer: `writer_numbers.WriterHeld`
+              offsets                       of each event; -1: it was durable before, and its offset is not known
+              held, settled                 the writer's numbers in the segment: `writer_numbers.WriterHeld`
 
-A second route, ``<address>/accel/carry-out`` with a `CarryOutRequest`, asks an owner to do its part of the workflow
-that has a stream, at once: so a scale of segments of several owners ends whichever process asked for it.
+A second route, ``<address>/accel/carry-out`` with a `CarryOutRequest`, asks an owner to do its part of the stream's
+workflow at once: so any process can request a scale of segments of several owners.
 
-Only addresses that the client is given are asked, whatever stands in the table of owners, and no redirect is followed.
-Size, number of events, time, and requests at one time are bounded on both sides.
+Requests are sent only to the addresses that the client was given, not to other addresses in the table of owners, and no
+redirect is followed. Size, number of events, time, and concurrent requests are bounded on both sides.
 
-**Once.** A writer that forwards numbers its events, by an id of its own if it was given none. The numbers stand beside
-the events, so an owner leaves out durable events of any sender. A request whose reply was lost is sent
-again; when its owner has died, it goes to the next owner, which knows the numbers from the segment. A copy that comes
-late is left out likewise. An owner that lives and does not answer for `wait_seconds` leaves events in doubt
-(`ForwardInDoubt`).
+**Once.** A writer that forwards numbers its events; if it has no id, it makes a random one. The numbers are stored with
+the events, so an owner skips events that are durable, from any sender. A request whose reply was lost is sent again; if
+its owner has died, it is sent to the next owner, which reads the numbers from the segment. A delayed copy is skipped
+likewise. If an owner with a valid lease does not answer for `wait_seconds`, events are in doubt (`ForwardInDoubt`).
 
 Source: docs/decisions/0039-segments-have-owners.md.
 """
@@ -98,25 +97,25 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 STOP_SECONDS: Final = 5
-"""How long requests under way may take when a server ends."""
+"""The time limit of requests under way when a server ends."""
 
 HEAD_SIZE_BYTES: Final = 4096
-"""Room in a request for all but the events."""
+"""Bytes reserved in a request for all fields except the events."""
 
 logger = logging.getLogger(__name__)
 
 
-# The owner's side
+# For owners
 
 
 class SegmentService:
     """Takes events of other processes for the segments of a host. Threads: any; no lock is held over I/O.
 
     Args:
-        host: it is not closed with this.
-        owner_token: of the registration of this process; each registration has a service of its own.
-        streams: opened with this host, to carry workflows out; None = it does none.
-        settings: bounds.
+        host: the host of the segments. Closing the service does not close it.
+        owner_token: the token of this process's registration; each registration has a service of its own.
+        streams: opened with this host, to carry out workflows; None = no workflows.
+        settings: bounds of requests.
     """
 
     def __init__(
@@ -135,12 +134,12 @@ class SegmentService:
         self._under_way = 0
 
     def take(self, request: AppendRequest) -> AppendReply:
-        """Append events, and make them durable; those that were appended before are left out. None: tell what is held.
+        """Append new events of a request and make them durable; without events, return the writer's numbers.
 
         Raises:
-            ValueError: numbers or positions that events cannot have.
-            What `ObjectSegments.append_numbered` and `flush` raise, but for a segment that is sealed or another node's:
-                whether the events are durable the next request tells.
+            ValueError: invalid numbers or positions.
+            The errors of `ObjectSegments.append_numbered` and `flush`, except those of a sealed segment or another
+                node's: the next request shows whether the events are durable.
         """
         self._lifetime.check()
         if request.owner_token != self._owner_token:
@@ -153,17 +152,17 @@ class SegmentService:
             return self._taken(request)
         except SegmentSealed:
             return AppendReply(Status.SEALED)
-        except CommitRefused:  # before it was appended; or after it, and then it will never be durable by this node
+        except CommitRefused:  # before the append; or after it, and then this node will never make it durable
             return AppendReply(Status.ELSEWHERE)
         finally:
             with self._lock:
                 self._under_way -= 1
 
     def carry_out(self, request: CarryOutRequest) -> AppendReply:
-        """Do this owner's part of the workflow that has a stream: DURABLE if it is over, BUSY if it waits for others.
+        """Do this owner's part of the stream's workflow: DURABLE if it is finished, BUSY if it waits for others.
 
         Raises:
-            What `Stream.recover` raises, but that other owners have to do their parts.
+            The errors of `Stream.recover`, except that other owners have to do their parts.
         """
         self._lifetime.check()
         if self._streams is None or request.owner_token != self._owner_token:
@@ -187,19 +186,19 @@ class SegmentService:
 
 
 def forwarding_app(service: SegmentService, secret: str) -> Starlette:
-    """An ASGI application with the one route of a service.
+    """Return an ASGI application with the routes of a service.
 
     Args:
-        service: what answers.
-        secret: that clients must have; at least 16 characters.
+        service: handles the requests.
+        secret: the secret that clients must send; at least 16 characters.
 
     Raises:
         MissingExtra: Starlette is not installed.
         InvalidArgument: a shorter secret.
     """
     try:
-        from starlette.applications import Starlette  # noqa: PLC0415 - the extra `server` brings it
-        from starlette.routing import Route  # noqa: PLC0415 - likewise
+        from starlette.applications import Starlette  # noqa: PLC0415 - part of the extra `server`
+        from starlette.routing import Route  # noqa: PLC0415 - part of the extra `server`
     except ImportError as error:
         raise MissingExtra("forwarding needs Starlette: pip install 'accel-streams[server]'") from error
     known = checked_secret(secret)
@@ -220,11 +219,11 @@ def forwarding_app(service: SegmentService, secret: str) -> Starlette:
 
 
 class ForwardingServer:
-    """Serves an application beside the caller, by uvicorn. Threads: any; it is of the process that opened it.
+    """Serves an application in a thread, by uvicorn. Threads: any; it belongs to the process that opened it.
 
     Args:
-        app: what answers.
-        listening: where; closed with this.
+        app: the application.
+        listening: the socket to listen at; it is closed with the server.
         system: starts the thread.
 
     Raises:
@@ -233,9 +232,9 @@ class ForwardingServer:
 
     def __init__(self, app: Starlette, listening: socket, system: Components) -> None:
         try:
-            import uvicorn  # noqa: PLC0415 - the extra `server` brings it
+            import uvicorn  # noqa: PLC0415 - part of the extra `server`
 
-            from accel.streams.listening import listening_config  # noqa: PLC0415 - likewise
+            from accel.streams.listening import listening_config  # noqa: PLC0415 - needs uvicorn
         except ImportError as error:
             raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
         config = listening_config(app, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS)
@@ -251,7 +250,7 @@ class ForwardingServer:
         system.start(serve, "accel-forwarding-server")
 
     def stop(self) -> None:
-        """Take nothing more, and end, after requests that are under way; at the latest after 10 s."""
+        """Accept no more requests, and wait up to 10 s for the end of requests under way."""
         if self._lifetime.is_here:
             self._server.should_exit = True
             self._ended.wait(2 * STOP_SECONDS)
@@ -262,8 +261,8 @@ def _endpoint(
 ) -> Callable[[Request], object]:
     import asyncio  # noqa: PLC0415 - only a server needs it
 
-    from starlette.concurrency import run_in_threadpool  # noqa: PLC0415 - the extra `server` brings it
-    from starlette.responses import Response  # noqa: PLC0415 - likewise
+    from starlette.concurrency import run_in_threadpool  # noqa: PLC0415 - part of the extra `server`
+    from starlette.responses import Response  # noqa: PLC0415 - part of the extra `server`
 
     async def answer(request: Request) -> Response:
         given = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "replace")
@@ -293,17 +292,17 @@ async def _bounded_body(request: Request, most: int) -> bytes | None:
     return bytes(body)
 
 
-# The writer's side
+# For writers
 
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """What goes to the owner of one segment, a request at a time.
+    """The events for the owner of one segment, which are sent in one request at a time.
 
     Attributes:
         runs: events that were not sent.
-        sent: those that were, and of which no reply has told.
-        is_busy: whether a thread works on it.
+        sent: events that were sent, without a reply yet.
+        is_busy: whether a thread sends events of this lane.
     """
 
     owner: Owner
@@ -318,23 +317,23 @@ class _Lane:
 
 
 GiveBack = Callable[[int, Callable[[], Sequence[Events]]], object]
-"""(segment id, gives its events that were not taken, in their order, and from then on none is sent): they are written
-again, before all that was written later. Nothing of the segment may be appended between the two."""
+"""(segment id, function that ends the sending and returns the events that were not taken, in order): appends the events
+again, before all later events. No event of the segment may be appended between the two steps."""
 
 
 class Forwarding:
     """Sends events of one writer to the owners of their segments, one request at a time for each segment.
 
-    An owner that does not answer is asked again until its lease is over, or for `wait_seconds`; a flush tells of it.
-    What a reply says not to be taken goes back to the writer, which finds the segment's new owner.
+    A request without an answer is repeated until the owner's lease expires, or for `wait_seconds`; a flush raises the
+    error. Events that the owner refuses go back to the writer, which finds the segment's new owner.
 
-    Threads: any; its lock is held for memory alone.
+    Threads: any; its lock is held for memory accesses only.
 
     Args:
-        shared: has the client.
+        shared: contains the client.
         name: scope and stream.
-        source: the writer, for those who flush.
-        numbered: the numbers of events.
+        source: the writer, whose flushes raise errors.
+        numbered: returns the numbers of events.
         give_back: see `GiveBack`.
     """
 
@@ -349,19 +348,19 @@ class Forwarding:
         self._shared, self._name, self._source, self._give_back = shared, name, source, give_back
         self._numbered = numbered
         self._commits, self._system = shared.host.commits, shared.host.system
-        self._lock = Lock()  # guards what follows
+        self._lock = Lock()  # guards the attributes below
         self._lanes: dict[int, _Lane] = {}
         self._since: dict[int, float] = {}  # when each segment's events began to wait in vain
         self._stopped = Event()
 
     def open(self, owners: Mapping[int, Owner]) -> None:
-        """From now on events of these segments go to their owners."""
+        """Send events of these segments to their owners from now on."""
         with self._lock:
             for segment_id, owner in owners.items():
                 self._lanes.setdefault(segment_id, _Lane(owner, segment_id))
 
     def add(self, segment_id: int, run: Events) -> bool:
-        """Take events that go to an owner; False if the segment has none here. No request."""
+        """Take events for the owner of a segment; returns False if no owner was set. No request."""
         with self._lock:
             lane = self._lanes.get(segment_id)
             if lane is None:
@@ -374,7 +373,7 @@ class Forwarding:
         return True
 
     def are_idle(self, but: Collection[int]) -> bool:
-        """Whether nothing is on its way, or waits, for any segment but these; forgets those which are not of these."""
+        """Whether no events wait or are under way for segments other than these; if so, forgets the other segments."""
         with self._lock:
             others = [segment_id for segment_id in self._lanes if segment_id not in but]
             if not all(self._lanes[segment_id].is_idle for segment_id in others):
@@ -386,15 +385,15 @@ class Forwarding:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether the caller has something to send: only where nothing is sent beside the callers."""
+        """Whether events wait that the caller has to send; False with background threads."""
         with self._lock:
             return not self._shared.is_beside and not all(lane.is_idle for lane in self._lanes.values())
 
     def pump(self) -> bool:
-        """Send what waits, where nothing is sent beside the callers; gives whether anything has gone on.
+        """Send waiting events, if there are no background threads; returns whether any request made progress.
 
         Raises:
-            OwnerUnreachable, ForwardInDoubt: an owner does not answer; it is to be done again.
+            OwnerUnreachable, ForwardInDoubt: an owner does not answer; call again.
         """
         if self._shared.is_beside:
             return True
@@ -407,7 +406,7 @@ class Forwarding:
         return gone_on
 
     def fail(self, error: BaseException) -> None:
-        """Nothing that waits here will be sent any more."""
+        """Fail all waiting events, and send no more."""
         self._stopped.set()
         for segment_id in list(self._lanes):
             self._fail_lane(segment_id, error)
@@ -419,14 +418,14 @@ class Forwarding:
             return self._lanes.get(lane.segment_id) is lane and (lane.sent is not None or bool(lane.runs))
 
     def _work(self, lane: _Lane) -> None:
-        """Send what waits for a segment, until nothing does."""
+        """Send the events of a segment, until none wait."""
         while self._goes_on(lane):
             try:
                 has_gone_on = self._step(lane)
             except AccelError as error:
                 self._commits.troubled(self._source, error)
                 has_gone_on = False
-            except BaseException as error:  # goes to those who wrote the events, as nobody waits for this thread
+            except BaseException as error:  # set as result of the events, because no caller waits for this thread
                 self._fail_lane(lane.segment_id, error)
                 raise
             if not has_gone_on and self._system.wait is not None:
@@ -439,11 +438,11 @@ class Forwarding:
             return lane.is_busy
 
     def _step(self, lane: _Lane) -> bool:
-        """One request; gives whether the next one may follow at once.
+        """Send one request; returns whether the next one may follow at once.
 
         Raises:
-            OwnerUnreachable, ForwardInDoubt: no reply, and its lease lasts.
-            AccelError: the table of owners could not say.
+            OwnerUnreachable, ForwardInDoubt: no reply, and the owner's lease is valid.
+            AccelError: the table of owners could not be read.
         """
         events, client = self._next(lane), self._shared.client
         if events is None or client is None:
@@ -476,10 +475,10 @@ class Forwarding:
             return lane.sent
 
     def _request(self, lane: _Lane, events: Events) -> AppendRequest:
-        """What is sent of events.
+        """Return the request for events.
 
         Raises:
-            EventLostError: none of them may be sent.
+            EventLostError: no event may be sent.
         """
         most = self._shared.settings.body_bytes_max - HEAD_SIZE_BYTES
         if len(events.payloads[0]) > most:
@@ -506,7 +505,7 @@ class Forwarding:
         self._commits.conclude(zip(events.futures, places, strict=True), events.size_bytes)
 
     def _heed(self, lane: _Lane, error: OwnerUnreachable | ForwardInDoubt) -> bool:
-        """No reply: the error again, if the owner is to be asked again; else its segment is looked up anew."""
+        """Handle a missing reply: raise the error if the owner's lease is valid, else give the events back."""
         now = self._shared.owners.find(lane.owner.node_id)
         if now is not None and now.token == lane.owner.token and not now.is_expired(self._shared.owners.now_ms()):
             self._check_waited(lane, error)
@@ -524,7 +523,7 @@ class Forwarding:
         return OwnerUnreachable(lane.owner.node_id, lane.owner.address, segment, found)
 
     def _check_waited(self, lane: _Lane, error: AccelError) -> None:
-        """Fail what waits for a segment, if it has waited for too long."""
+        """Fail the events of a segment that have waited for too long."""
         now = self._system.timer()
         with self._lock:
             since = self._since.setdefault(lane.segment_id, now)
@@ -532,7 +531,7 @@ class Forwarding:
             self._fail_lane(lane.segment_id, error)
 
     def _end(self, lane: _Lane) -> None:
-        """The owner takes no more for this segment: what is left goes back to the writer."""
+        """Give the remaining events of a segment back to the writer, because its owner takes no more."""
 
         def left() -> list[Events]:
             with self._lock:

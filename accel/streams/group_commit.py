@@ -1,26 +1,26 @@
-"""Group commit: what many callers write becomes few objects, and each caller learns when its event is durable.
+"""Group commit: the events of many callers become few objects, and each caller is notified when its event is durable.
 
-    writers        events  e e e e e e e e e e e          `add`: nobody waits for an upload
-    gather         when the first has waited for `linger_seconds`, or `batch_bytes` wait, or somebody flushes; and not
-                   sooner after the object before than a commit takes, while objects are on their way
+    writers        events  e e e e e e e e e e e          `add`: no caller waits for an upload
+    gather         when the first has waited for `linger_seconds`, `batch_bytes` wait, or a caller flushes; while
+                   objects are under way, the next object begins one commit time after the previous one at the earliest
     uploads        object 7 |== put ==|                   `uploads_at_once`, side by side
                    object 8    |== put ==|
                    object 9       |== put ==|
-    commit               |== 7 ==|== 8, 9 ==|             in their order, all that are written by one conditional write
+    commit               |== 7 ==|== 8, 9 ==|             in their order; one conditional write for all written objects
 
-So an event that comes alone is durable after two requests, one after the other; and while many come, the more gather
-for an object the slower the store is. Objects that begin more often than commits end are not listed sooner: they wait
-for the commit under way, and for the slowest put before them (docs/decisions/0038-group-commit.md). Order within a
-segment is that of writing: events are appended in it, offsets are given when they are appended, and objects are
-committed in the order in which they were made.
+So a single event is durable after two successive requests; and while many events arrive, a slower store makes larger
+objects. Objects that begin more often than commits end are not listed sooner: they wait for the commit under way, and
+for the slowest put before them (docs/decisions/0038-group-commit.md). The order within a segment is the order of
+writing: events are appended and get their offsets in that order, and objects are committed in the order in which they
+were made.
 
-Where the system has a `wait`, all this is done beside the callers, by threads that end when nothing is left to do. A
-system without one (simulated time) has nobody who could wait: then who writes too much, flushes or asks a future for
-its result does the work, with the same steps in the same order.
+If the system has a `wait`, background threads do this work; they end when no work is left. A system without `wait`
+(simulated time) has no such threads: then a caller that writes too much, flushes or waits for a future does the work,
+with the same steps in the same order.
 
-What goes wrong beside the callers is tried again, with growing pauses, for as long as it may help; a flush that waits
-is told each time. What cannot be helped (the session is fenced, a commit is refused) ends all: every future that is not
-resolved fails with that error, and so do all later calls.
+Background work that fails is tried again, with growing pauses, as long as the error is retryable; each failure is
+raised by the flushes that wait. An error that retries cannot cure (the session is fenced, a commit is refused) ends all
+work: every unresolved future fails with that error, and so do all later calls.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ logger = logging.getLogger(__name__)
 
 
 class EventSource(Protocol):
-    """Where events wait until they are appended: a writer. Threads: any.
+    """A writer, in which events wait until they are appended. Threads: any.
 
     Attributes:
-        pause_seconds: between two calls of `settle`.
-        troubles: how often `settle` failed; `trouble`: with what, the last time. Both are `GroupCommit`'s.
+        pause_seconds: the pause between two calls of `settle`.
+        troubles: the number of failures of `settle`; `trouble`: the last error. `GroupCommit` sets both.
     """
 
     pause_seconds: float
@@ -70,48 +70,48 @@ class EventSource(Protocol):
     trouble: BaseException | None
 
     def drain(self) -> bool:
-        """Append what can be, without a request; gives whether something is left, for `settle`."""
+        """Append the events that segments take, without a request; returns whether events are left, for `settle`."""
         ...
 
     def settle(self) -> bool:
-        """Look once for segments that take what is left; gives whether `drain` may go on.
+        """Look once for segments that take the events left; returns whether `drain` may go on.
 
         Raises:
-            AccelError: it is to be tried again; what cannot be helped was told to those who wrote it.
+            AccelError: a retryable error. Other errors were set as results of the events' futures.
         """
         ...
 
     def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
-        """What was appended last to a segment is not durable: another node has taken the segment over.
+        """Take back the last appends to a segment: they are not durable, because another node took the segment over.
 
-        It is to be appended to the segments that take it now, before all that was written later.
+        Append them to the segments that take them now, before all later events.
         """
         ...
 
     def fail(self, error: BaseException) -> None:
-        """Nothing that waits will ever be durable."""
+        """Fail all waiting events: none of them will ever be durable."""
         ...
 
 
 _FINAL: Final = (SessionFenced, CommitRefused, FormatError, Closed, WrongProcess)
-"""Errors of uploads against which no other attempt helps."""
+"""Errors of uploads that no retry cures."""
 
 
 PACE_SECONDS_MAX: Final = 0.1
-"""Objects on their way hold the next one back for so long at most, however slow commits are."""
+"""The longest time for which objects under way delay the next object, however slow commits are."""
 
 _PACE_WEIGHT: Final = 1 / 8
 
 
 class GroupCommit:
-    """Makes what waits durable; see the module. Threads: any, in the process that opened it.
+    """Makes waiting events durable; see the module. Threads: any, in the process that opened it.
 
     Args:
-        parts: of the session.
-        segments: that it writes.
+        parts: the parts of the session.
+        segments: the segments that the session writes.
         buffer: appended batches.
-        lifetime: of the host.
-        system: clock, sleep, chance; without a `wait` nothing is done beside the callers.
+        lifetime: the lifetime of the host.
+        system: clock, sleep, chance; without a `wait` there are no background threads.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class GroupCommit:
         self._buffer = buffer
         self._lifetime = lifetime
         self._system = system
-        self._changed = Condition(Lock())  # guards all of the following; never held over a request
+        self._changed = Condition(Lock())  # guards all attributes below; never held over a request
         self.acks = Acknowledgements(lifetime, self._changed)
-        self._forming = Lock()  # objects are made one after the other; held for memory alone
+        self._forming = Lock()  # objects are made one after the other; held for memory accesses only
         self._sources: dict[EventSource, None] = {}
         self._stuck: dict[EventSource, None] = {}
         self._known: WeakSet[EventSource] = WeakSet()
@@ -133,42 +133,42 @@ class GroupCommit:
         self._held_bytes = 0
         self._since = 0.0
         self._formed_at = 0.0
-        self._pace_seconds = 0.0  # what a commit takes, as a moving average
+        self._pace_seconds = 0.0  # duration of a commit, as a moving average
         self._is_urgent = self._is_gathering = self._is_committing = self._is_settling = False
         self._uploads: deque[Upload] = deque()
         self._formed = self._done = self._failures = 0
         self._failure: BaseException | None = None
         self._broken: BaseException | None = None
-        self._room_listeners: dict[Callable[[], object], None] = {}  # in the order in which they came
+        self._room_listeners: dict[Callable[[], object], None] = {}  # in the order of registration
         self._stopped = Event()
         self._driving = Lock()  # without threads: one caller works, held over its requests
         self._pool: Threads | None = None
         if system.wait is not None:
-            # Puts, the one that gathers, the one that looks for segments.
+            # The threads for puts, one that gathers events, one that looks for segments.
             self._pool = Threads(parts.settings.uploads_at_once + 2, "accel-uploads", process_id=system.process_id)
         else:
             self.acks.drive_by(self.drive)
 
     @property
     def is_beside(self) -> bool:
-        """Whether the work is done beside the callers."""
+        """Whether background threads do the work."""
         return self._pool is not None
 
     @property
     def waiting_bytes(self) -> int:
-        """What waits for an object, without objects that are on their way; 12 bytes more for each event."""
+        """Bytes of events that wait for an object, without objects under way; includes 12 bytes for each event."""
         with self._changed:
             return self._gathering_bytes
 
     # Room
 
     def reserve(self, size_bytes: int, timeout_seconds: float) -> None:
-        """Take room for events that are about to be written; it comes free when they are durable.
+        """Reserve room for events that are about to be written; it becomes free when the events are durable.
 
         Raises:
-            WriterStalled: none came free in time.
-            AccelError: what has ended all uploads; and, where nothing is done beside the callers, why what was written
-                before could not be made durable.
+            WriterStalled: not enough room became free in time.
+            AccelError: the error that ended all uploads; without background threads, also the error of making earlier
+                events durable.
         """
         if not self.is_beside:
             if self._is_due():
@@ -185,29 +185,29 @@ class GroupCommit:
             self._held_bytes += size_bytes
 
     def try_reserve(self, size_bytes: int) -> bool:
-        """Take room if there is some; errors as `reserve`."""
+        """Reserve room if there is enough, and return whether there was; errors as `reserve`."""
         if not self.is_beside:
             self.reserve(size_bytes, 0.0)
             return True
         return self._hold(size_bytes)
 
     def when_freed(self, listener: Callable[[], object]) -> None:
-        """Call this once, when room comes free, or all has ended; in any thread. It must not wait."""
+        """Call the listener once, in any thread, when room becomes free or all work has ended. It must not wait."""
         with self._changed:
             self._room_listeners[listener] = None
 
     def forget(self, listener: Callable[[], object]) -> None:
-        """Do not call this any more, if it was not called yet."""
+        """Do not call this listener any more."""
         with self._changed:
             self._room_listeners.pop(listener, None)
 
     def stalled(self, size_bytes: int, timeout_seconds: float) -> WriterStalled:
-        """The error for those who have waited for room in vain."""
+        """Return the error for a caller that has waited for room in vain."""
         with self._changed:
             return self._stalled(size_bytes, timeout_seconds)
 
     def release(self, size_bytes: int) -> None:
-        """Give room back that was taken for nothing."""
+        """Free room that was reserved for events that were not written."""
         with self._changed:
             self._held_bytes -= size_bytes
             listeners = self._freed()
@@ -241,15 +241,15 @@ class GroupCommit:
         self._room_listeners.clear()
         return listeners
 
-    # Those who write
+    # For writers
 
     def know(self, source: EventSource) -> None:
-        """A source begins: it is told if all ends."""
+        """Register a new source; its `fail` is called if all work ends."""
         with self._changed:
             self._known.add(source)
 
     def add(self, source: EventSource | None, size_bytes: int) -> None:
-        """Events wait at a source, or in the buffer, for which room was taken. Nobody waits in here."""
+        """Note that events with reserved room wait at a source or in the buffer. Does not wait."""
         with self._changed:
             if self._gathering_bytes == 0:
                 self._since = self._system.timer()
@@ -263,7 +263,7 @@ class GroupCommit:
             self._submit(self._gather)
 
     def refused(self, source: EventSource) -> None:
-        """What waits at a source cannot be appended now: look for segments that take it."""
+        """Note that a source's events cannot be appended now, and look for segments that take them."""
         with self._changed:
             begins = not self._is_settling
             self._is_settling = True
@@ -272,18 +272,18 @@ class GroupCommit:
             self._submit(self._settle_sources)
 
     def troubled(self, source: EventSource, error: BaseException) -> None:
-        """Something stands in the way of a source's events, and is tried again: those who flush are told."""
+        """Note a retryable error of a source's events: flushes that wait raise it."""
         with self._changed:
             source.trouble = error
             source.troubles += 1
             self._changed.notify_all()
 
     def fail(self, futures: Iterable[WriteFuture], error: BaseException, size_bytes: int) -> None:
-        """Events will never be durable."""
+        """Settle futures of events that will never be durable, and free their room."""
         self.conclude(((future, error) for future in futures), size_bytes)
 
     def conclude(self, outcomes: Iterable[tuple[WriteFuture, object]], size_bytes: int) -> None:
-        """Say what became of events, for which room was taken."""
+        """Settle futures of events, and free their room."""
         with self._changed:
             heard = self.acks.settle(outcomes)
             self._held_bytes -= size_bytes
@@ -292,26 +292,26 @@ class GroupCommit:
         _call(listeners)
 
     def acknowledge_repeated(self, repeated: Appended) -> None:
-        """Events that were not appended, because they were durable before."""
+        """Settle events that were not appended because they were durable before."""
         self._settle_appended([repeated])
 
     def settle_alone(self, future: WriteFuture, outcome: object) -> None:
-        """Say what became of a transaction."""
+        """Settle the future of a transaction."""
         with self._changed:
             heard = self.acks.settle([(future, outcome)])
         self.acks.tell(heard)
 
-    # Those who wait
+    # For callers that wait
 
     def flush(self, source: EventSource, points: Sequence[FlushPoint]) -> None:
-        """Make events durable, and wait for these alone.
+        """Make events durable, and wait for these events only.
 
         Args:
-            source: that they were written to.
-            points: count them; nothing more is written to these.
+            source: the source that the events were written to.
+            points: count the events; no more events are added to these points.
 
         Raises:
-            AccelError: that of an upload which is to be tried again, and is, or what has become of an event.
+            AccelError: the error of an upload, which is tried again, or of an event.
         """
         if not self.is_beside:
             with self._changed:
@@ -339,7 +339,7 @@ class GroupCommit:
                 raise point.error
 
     def flush_appended(self) -> None:
-        """Make everything durable that was appended before, and finish all uploads before these.
+        """Make all appended events durable, and finish all earlier uploads.
 
         Raises:
             As `flush`.
@@ -359,7 +359,7 @@ class GroupCommit:
         self._wait(lambda: self._done >= last, failures)
 
     def flush_all(self) -> None:
-        """Make everything durable that was written and appended before.
+        """Make all written and appended events durable.
 
         Raises:
             As `flush`.
@@ -373,11 +373,11 @@ class GroupCommit:
         self.flush_appended()
 
     def carry_out(self, make: Callable[[], Upload]) -> None:
-        """Make one upload by itself, the next one in order, and wait for it.
+        """Make one separate upload, the next one in order, and wait for it.
 
         Raises:
-            StreamsReleased: another node takes segments of a merge over: nothing of it was merged, nor will be.
-            As `flush`; what `make` raises.
+            StreamsReleased: another node took segments of a merge over: no part of it was merged, nor will be.
+            As `flush`, and the errors of `make`.
         """
         if not self.is_beside:
             with self._driving:
@@ -404,15 +404,15 @@ class GroupCommit:
     # Without threads
 
     def drive(self) -> None:
-        """Do all that is to be done, in this thread.
+        """Do all pending work in this thread.
 
         Raises:
-            AccelError: nothing is lost by it; it goes on when it is called again.
+            AccelError: no events are lost; the next call continues.
         """
         with self._driving:
             self._carry_out()
         is_left = True
-        while is_left:  # what another node takes over comes back
+        while is_left:  # events of segments that another node took over come back
             for source in self._taken_sources():
                 self._drive_source(source)
             with self._driving:
@@ -424,7 +424,7 @@ class GroupCommit:
     def _drive_source(self, source: EventSource) -> None:
         try:
             while source.drain():
-                if not source.settle():  # a scale that another thread carries out flushes, too
+                if not source.settle():  # a scale in another thread flushes, too
                     self._system.sleep(source.pause_seconds)
         except BaseException:
             with self._changed:
@@ -455,14 +455,14 @@ class GroupCommit:
         return True
 
     def _gather(self) -> None:
-        """Make objects of what waits, until nothing does."""
+        """Make objects of waiting events, until no events wait."""
         try:
             while self._await_due():
                 for source in self._taken_sources():
                     if source.drain():
                         self.refused(source)
                 self._form()
-        except BaseException as error:  # noqa: BLE001 - goes to all who wait
+        except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
             self._break(error)
 
     def _await_due(self) -> bool:
@@ -480,7 +480,7 @@ class GroupCommit:
             return False
 
     def _due_in(self) -> tuple[bool, float]:
-        """Whether an object is to be made at once, and else in how many seconds."""
+        """Whether an object is to be made at once, and the seconds until one is due otherwise."""
         now = self._system.timer()
         left = self._settings.linger_seconds - (now - self._since)
         if self._gathering_bytes >= self._settings.batch_bytes:
@@ -499,7 +499,7 @@ class GroupCommit:
             return sources
 
     def _form(self) -> None:
-        """Make uploads of all batches that wait, and begin them."""
+        """Make uploads of all waiting batches, and start the uploads."""
         made = []
         with self._forming:
             for taken in self._buffer.take(STREAMS_AN_OBJECT_MAX):
@@ -525,7 +525,7 @@ class GroupCommit:
             return
         try:
             upload.put()
-        except BaseException as error:  # noqa: BLE001 - goes to all who wait
+        except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
             self._retry(error, partial(self._put, upload), attempt)
             return
         with self._changed:
@@ -541,7 +541,7 @@ class GroupCommit:
                 self._list(group)
                 self._keep_pace(self._system.timer() - began)
                 attempt = 1
-        except BaseException as error:  # noqa: BLE001 - goes to all who wait
+        except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
             self._retry(error, self._commit, attempt)
 
     def _keep_pace(self, seconds: float) -> None:
@@ -558,7 +558,7 @@ class GroupCommit:
             except StreamsReleased as error:
                 for upload in group:
                     if upload.is_committed:
-                        self._acknowledge(upload)  # what comes back, or fails, is what was not committed
+                        self._acknowledge(upload)  # only events that were not committed go back or fail
                 gone = [segment for segment in self._segments.listed() if segment.stream_id in error.stream_ids]
                 if not gone:
                     raise
@@ -567,9 +567,9 @@ class GroupCommit:
                 return
 
     def _without_released(self, group: Sequence[Upload]) -> list[Upload]:
-        """Those to commit, written without segments that other nodes have taken over."""
+        """Return the uploads to commit, written without segments that other nodes have taken over."""
         for upload in group:
-            if upload.is_broken_merge:  # all of it comes, or nothing: what its other segments got in it is undone
+            if upload.is_broken_merge:  # a merge is atomic: undo its appends to the other segments
                 segments = list(upload.segments)
                 self._let_go(segments, upload.abandon())
         for upload in group:
@@ -579,10 +579,10 @@ class GroupCommit:
         return [upload for upload in group if not upload.is_committed]
 
     def _let_go(self, gone: Sequence[OpenSegment], error: BaseException) -> None:
-        """Events that are not durable of segments that another node takes over go back to their writers, or fail.
+        """Return events that are not durable, of segments that another node took over, to their writers, or fail them.
 
-        They are back before the segment is forgotten, and while it has them no writer looks for another owner: what was
-        written first comes first.
+        The events are back before the segment is forgotten, and until then no writer looks for the new owner; so the
+        order of writing is kept.
         """
         self._buffer.release(gone)
         for segment in gone:
@@ -599,7 +599,7 @@ class GroupCommit:
             self.add(source, 0)
 
     def _next_group(self) -> list[Upload]:
-        """The next uploads to commit, once those that are committed are concluded; none ends the work of committing."""
+        """Conclude committed uploads and return the next ones to commit; an empty list ends the committing."""
         while (first := self._first()) is not None and first.is_committed:
             self._conclude(first)
         self._upkeep()
@@ -613,12 +613,12 @@ class GroupCommit:
             return self._uploads[0] if self._uploads else None
 
     def _upkeep(self) -> None:
-        """What is due after commits, once those who waited for them are told."""
+        """Do the work that is due after commits, once their futures are settled."""
         with self._parts.turn():
             self._parts.node.upkeep()
 
     def _conclude(self, upload: Upload) -> None:
-        """After the commit: those who wait are told, and what follows from it is done."""
+        """Settle the futures of a committed upload, and do the remaining work of the upload."""
         self._acknowledge(upload)
         upload.finish()
         self._move_times(upload)
@@ -651,17 +651,17 @@ class GroupCommit:
         due = [segment for segment in done.segments if segment.index.records_in_memory >= least]
         try:
             self._segments.move_times(due)
-        except (StoreUnavailable, WriteConflict):  # the data is durable; the records are moved with those that follow
+        except (StoreUnavailable, WriteConflict):  # the data is durable; the records are moved with later records
             logger.warning("time indexes of %d segments stay in memory for now", len(due), exc_info=True)
 
     def _settle_sources(self) -> None:
-        """Look for segments, for those whose events were refused, until all have some."""
+        """Look for segments for the sources whose events were refused, until all sources have some."""
         try:
             while stuck := self._listed_stuck():
                 for source in stuck:
                     self._settle(source)
                 self._wait_stopped(min(source.pause_seconds for source in stuck))
-        except BaseException as error:  # noqa: BLE001 - goes to all who wait
+        except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
             self._break(error)
 
     def _settle(self, source: EventSource) -> None:
@@ -681,7 +681,7 @@ class GroupCommit:
             self._is_settling = bool(stuck)
             return stuck
 
-    # What goes wrong
+    # Errors
 
     def _retry(self, error: BaseException, again: Callable[[int], object], attempt: int) -> None:
         if isinstance(error, _FINAL) or not isinstance(error, AccelError):
@@ -707,11 +707,11 @@ class GroupCommit:
             return
         try:
             self._pool.submit(work)
-        except BaseException as error:  # noqa: BLE001 - goes to all who wait
+        except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
             self._break(error)
 
     def _break(self, error: BaseException) -> None:
-        """Nothing that is not durable will be: say so to all who wait, now and later."""
+        """End all work: fail all events that are not durable, and all waiting and later calls."""
         with self._changed:
             if self._broken is not None:
                 return
@@ -728,7 +728,7 @@ class GroupCommit:
         self.fail(futures, error, sum(appended.size_bytes for appended in left))
 
     def stop(self) -> None:
-        """End all threads, after requests that are under way; what is not durable is lost."""
+        """End all threads, after requests that are under way; events that are not durable are lost."""
         if not self._lifetime.is_here:
             return
         self._break(Closed("expected a host of segments that is open until the event is durable, found it closed"))

@@ -1,39 +1,38 @@
-"""Readers that share a stream: each segment is read by one of them, and the shares follow their load.
+"""Readers that share a stream: each segment is read by one reader, and the shares follow the readers' load.
 
-    group = ReaderGroup.open(stream, "billing")              # begins at the stream's head, or goes on where it was
+    group = ReaderGroup.open(stream, "billing")              # new: at the stream's head; else at its last position
     with GroupReader(stream, source, group, "reader-1") as reader:
         for event in reader:
             ...
 
-A `GroupReader` tells the group every few seconds, before it gives the next event, what its caller has finished with,
-and then reads what the group says; so does `AsyncGroupReader`. Other readers call the group themselves: `join`, then
-`rebalance` every few seconds and whenever a segment has ended, then `leave`.
+Every few seconds, before it returns the next event, a `GroupReader` reports the positions that its caller has
+processed, and gets its segments from the group; so does `AsyncGroupReader`. Other readers call the group themselves:
+`join`, then `rebalance` every few seconds and whenever a segment has ended, then `leave`.
 
 A group is one value of a table beside the stream's history, and every change of it is one compare-and-set: any process
-may make any call at any time, and may die anywhere. How often events are given:
+may make any call at any time, and may stop at any point. How often events are returned:
 
-- A segment that is given up, by `rebalance` or `leave`, goes on at the position told in the same call: everything once.
-- A reader that is silent for longer than its lease is dead. Others give again what it gave behind the position that it
-  told last: nothing is lost, something may come twice.
-- A call that raises `StoreError`, `DataConflict` or `AmbiguousWrite` may have been carried out. A `GroupReader` gives
-  nothing until a later call has gone through, so everything still comes once. To repeat a call does no harm.
+- A segment given up by `rebalance` or `leave` continues at the position of the same call: every event comes once.
+- A reader that is silent for longer than its lease is dead. Others return again the events that it returned after its
+  last reported position: no event is lost, an event may be returned twice.
+- A call that raises `StoreError`, `DataConflict` or `AmbiguousWrite` may have been carried out. A `GroupReader` returns
+  no event until a later call has succeeded, so every event is still returned once. Repeating a call is safe.
 
 Events of one key come in their order, from any reader. Calls are table calls: 1 to read the state, 1 to change it.
 
-    | a `GroupReader`                                  | calls                                                         |
+    | when                                             | calls of a `GroupReader`                                      |
     |--------------------------------------------------|---------------------------------------------------------------|
-    | is asked for its first event                     | `join`, `rebalance`                                           |
-    | after `rebalance_seconds`                        | `rebalance`                                                   |
-    | has nothing to read, `idle_seconds` later        | the same; `state` too where it might be at the end            |
-    | has finished with a sealed segment               | `finish`, `rebalance`, at once                                |
-    | is told to `commit`, `rebalance`                 | the same                                                      |
+    | its first event is requested                     | `join`, `rebalance`                                           |
+    | `rebalance_seconds` have passed                  | `rebalance`                                                   |
+    | it has nothing to read, `idle_seconds` later     | the same; also `state` if it might be at the end              |
+    | its caller has processed a sealed segment        | `finish`, `rebalance`, at once                                |
+    | `commit` or `rebalance` is called                | the same                                                      |
     | `leave`, `close`, the end                        | `leave`                                                       |
 
-`rebalance` is 1 call where nothing changed. Renewing is a change, 4 times in a lease: 0.4 writes a second of an idle
-reader. A group of 10,000 readers and as many segments takes about 240 kB. Its fields stand in
-docs/reference/events.md.
+`rebalance` is 1 call if nothing changed. Renewing a lease is a change, 4 times per lease: an idle reader makes 0.4
+writes a second. A group of 10,000 readers and as many segments takes about 240 kB (fields: docs/reference/events.md).
 
-Source: PDP-28; how segments are shared out: `rules.group_state`.
+Source: PDP-28; how segments are distributed: `rules.group_state`.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ LEASE: Final = np.dtype([("session", "<i8"), ("renewals", "<i8"), ("milliseconds
 
 
 class StoredGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored fields of a `GroupState`. Earlier releases read past `leases`, and leave it out when they write."""
+    """The stored fields of a `GroupState`. Earlier releases ignore `leases`, and omit it when they write."""
 
     segments: StoredSegments
     places: bytes
@@ -135,7 +134,7 @@ def _restored(fields: StoredGroup, where: str) -> GroupState:
 
 
 class _GroupForm(HistoryForm[GroupState]):
-    """Shows the owners of segments by their names. Threads: immutable."""
+    """The stored form of a group, which shows the owners of segments by their names. Threads: immutable."""
 
     def expand(self, fields: Any) -> object:
         state = _restored(fields, self.name)
@@ -157,12 +156,12 @@ READER_GROUP: Final = _GroupForm("reader-group", 1, Converted(StoredGroup, _stor
 
 
 class ReaderGroup:
-    """One group of readers of a stream. Threads: any; it keeps nothing but where the group lies.
+    """One group of readers of a stream. Threads: any; the object contains only the place of the group.
 
     Args:
-        stream: what it reads.
-        name: of the group.
-        key: where its state lies; `ReaderGroup.open` knows.
+        stream: the stream that the group reads.
+        name: the name of the group.
+        key: the key of its state, as `ReaderGroup.open` makes it.
     """
 
     def __init__(self, stream: Stream, name: str, key: TypedKey[GroupState]) -> None:
@@ -175,16 +174,16 @@ class ReaderGroup:
 
     @classmethod
     def open(cls, stream: Stream, name: str, from_cut: Cut | None = None) -> ReaderGroup:
-        """Open a group; a new one is made if there is none. 1 call; for a new one at most 5 more, and those of the cut.
+        """Open a group, or create it. 1 call; for a new group at most 5 more, and those of the cut.
 
         Args:
-            stream: what it reads.
-            name: of the group; letters, digits, dots, dashes and underscores, as of scopes.
-            from_cut: where a new group begins, offsets by segment id; None = at the stream's head. A group that is
-                there stays where it is.
+            stream: the stream that the group reads.
+            name: the name of the group; letters, digits, dots, dashes and underscores, as for scopes.
+            from_cut: where a new group begins, offsets by segment id; None = at the stream's head. The position of an
+                existing group does not change.
 
         Raises:
-            InvalidArgument: not a name, or a cut that nobody can stand at.
+            InvalidArgument: not a name, or a cut that is no valid position.
             NotInHistory: a cut of segments that the stream does not have.
         """
         keys.checked_name("reader group", name)
@@ -202,25 +201,25 @@ class ReaderGroup:
 
     @staticmethod
     def names(stream: Stream) -> Iterator[str]:
-        """The groups of a stream, in the order of their encoded names. 1 call for 1,000."""
+        """Iterate over the names of a stream's groups, in the order of the encoded names. 1 call for 1,000."""
         try:
             yield from _table_of(stream).keys()
         except TableMissing:
             return
 
     def delete(self) -> None:
-        """Delete the group; one that is not there counts as deleted. Its readers are told so by `NotInHistory`."""
+        """Delete the group; a missing group counts as deleted. The next call of its readers raises `NotInHistory`."""
         self._key.delete()
 
-    # What a reader does
+    # For readers
 
     def join(self, reader: str, lease: Lease = NO_LEASE) -> None:
-        """Come into the group. A reader of this name hands over what it has, where it told last. 2 calls.
+        """Join the group. An earlier reader of this name hands over its segments at its reported positions. 2 calls.
 
         Args:
-            reader: letters, digits, dots, dashes and underscores, as of scopes.
-            lease: a session that no other reader of this name ever had, and how long this one may be silent, in
-                milliseconds; by default it has none, and only `reader_offline` says that it is dead.
+            reader: the reader's name: letters, digits, dots, dashes and underscores, as for scopes.
+            lease: a session that no other reader of this name ever had, and how long this reader may be silent, in
+                milliseconds; by default none: then only `reader_offline` declares the reader dead.
 
         Raises:
             InvalidArgument: not a name, or more than 10,000 readers.
@@ -240,29 +239,30 @@ class ReaderGroup:
         silent: Mapping[str, Lease] = NO_LEASES,
         busy: Collection[int] = (),
     ) -> Assignment:
-        """Tell where the reader is, and learn what to read from now on. 2 calls; 1 if nothing changed.
+        """Report the reader's positions, and return which segments to read from now on. 2 calls; 1 if nothing changed.
 
-        To be called every few seconds, sooner where nothing is left to read, and right after `finish`: what is due to a
-        reader waits for its call. A call gives up one segment at most, so a new reader has its share after some calls
-        of the others. With many readers, less often: all change one value, which S3 takes some ten times a second.
+        Call it every few seconds, sooner if nothing is left to read, and directly after `finish`: segments that are due
+        to a reader wait for its call. A call gives up one segment at most, so a new reader gets its share after some
+        calls of the others. With many readers, call it less often: all of them change one value, and S3 accepts about
+        ten writes of a value a second.
 
         Args:
-            reader: its name.
-            positions: offsets of its segments, behind the last record that its caller has finished with. What it has
-                given or buffered beyond, of those that it has to stop, is given again by others.
-            lag: how far behind it is, in milliseconds; 0 or above.
-            lease: as it joined with.
-            renews: whether to show that it lives, which is a change; to be done a few times in each lease.
-            silent: of which readers a `LeaseWatch` says that they are dead; they go, unless they renewed since.
+            reader: the reader's name.
+            positions: offsets of its segments, after the last record that its caller has processed. Later events of
+                segments that it has to stop are returned by other readers, also those that it has returned.
+            lag: how far behind the reader is, in milliseconds; 0 or above.
+            lease: the lease that it joined with.
+            renews: whether to renew the lease, which is a change; do it a few times in each lease.
+            silent: the readers that are dead by a `LeaseWatch`; they are removed, unless they renewed since.
             busy: ids of segments that are not to be given up now.
 
         Returns:
-            Which segments to start and to stop. A reader that comes back with no positions learns all that it owns.
+            Which segments to start and to stop. For a reader that reports no positions: all segments that it owns.
 
         Raises:
-            IllegalState: it is not in the group; its lease was over, say, or another one of its name has joined.
-            NotInHistory: the group was deleted; TableMissing: the stream was.
-            DataConflict: too many others were faster; call again later.
+            IllegalState: the reader is not in the group: its lease expired, or another reader joined under its name.
+            NotInHistory: the group was deleted; TableMissing: the stream was deleted.
+            DataConflict: too many other changes came first; call again later.
         """
         positions, lag = as_cut(positions), checked_integer("a lag", lag, 0)
 
@@ -278,18 +278,18 @@ class ReaderGroup:
     def finish(
         self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int, session: int = 0
     ) -> None:
-        """A segment was read to its end; its successors begin when nothing older is left at any of their keys. 2 calls.
+        """Report that a segment was read to its end; a successor begins once all its predecessors are read. 2 calls.
 
-        A segment that is not the reader's any more stays as it is. Until this has gone through, the segment belongs
-        into the positions for `rebalance`, at its end.
+        Does not change a segment that no longer belongs to the reader. Until this call has succeeded, report the
+        segment to `rebalance` at its end.
 
         Args:
-            reader: its name.
-            segment_id: which segment.
-            successors: those that follow it in the history; none = the stream is sealed, and the group's position stays
-                at the end of this segment.
-            offset: where it ends.
-            session: under which it joined, if it has one.
+            reader: the reader's name.
+            segment_id: the segment that was read.
+            successors: the segments that follow it in the history; none = the stream is sealed, and the group's
+                position stays at the end of this segment.
+            offset: the end of the segment.
+            session: the session of the reader's lease, if it has one.
 
         Raises:
             IllegalState, NotInHistory, DataConflict: as `rebalance`.
@@ -304,25 +304,25 @@ class ReaderGroup:
         self._change(step)
 
     def leave(self, reader: str, positions: Mapping[int, int] = NOTHING, *, session: int = 0) -> None:
-        """Go, and let others read on from these positions; where none is given, from the one told last. 2 calls.
+        """Leave the group: others continue at these positions, for other segments at the last reported one. 2 calls.
 
-        One that is not in the group has left. Arguments are those of `rebalance` and `finish`.
+        Does nothing for a reader that is not in the group. Arguments are those of `rebalance` and `finish`.
         """
         told = as_cut(positions)
         self._change(lambda now: now.after_leave(reader, told, session=session))
 
     def reader_offline(self, reader: str) -> None:
-        """Declare a reader dead: others read its segments, from the positions that it told last. 2 calls.
+        """Declare a reader dead: others read its segments, from its last reported positions. 2 calls.
 
-        Needed only where one must not wait for the end of its lease, or for readers that have none. Should it live, its
-        next call tells it so. What it read in between comes twice.
+        Needed only for readers without a lease, or if the end of the lease is too late. If the reader still runs, its
+        next call raises IllegalState, and others return again the events that it has returned since its last report.
         """
         self._change(lambda now: now.after_leave(reader))
 
-    # What anybody may ask
+    # For any caller
 
     def state(self) -> GroupState:
-        """Segments, offsets, owners and readers. 1 call.
+        """Return segments, offsets, owners and readers. 1 call.
 
         Raises:
             NotInHistory: the group was deleted.
@@ -331,38 +331,38 @@ class ReaderGroup:
         return self._found(None if seen is None else seen.value)
 
     def position(self) -> IdMap:
-        """The stream cut up to which all readers together told that they have read; others can begin there. 1 call."""
+        """Return the stream cut that the readers together have reported; other readers can begin there. 1 call."""
         return self.state().position()
 
     def lag(self) -> int:
-        """How far behind the reader is that is furthest behind; 0 if nobody told. 1 call."""
+        """Return the largest lag that a reader reported, in milliseconds; 0 if there is no report. 1 call."""
         return int(self.state().lags.max(initial=0))
 
     def skip_to_head(self) -> IdMap:
-        """Where the stream was truncated beyond the group, let it go on at the head; gives its position. 3 calls.
+        """Move the group to the head where the stream was truncated beyond it; returns its position. 3 calls.
 
-        What was truncated is not read. Readers learn it from their next `rebalance`.
+        The group skips truncated data. Readers get their new positions from their next `rebalance`.
         """
         head = retention.place_truncation(self._stream.truncation())
         if head is None:
             return self.position()
         return self._change(lambda now: now.after_skip(head)).position()
 
-    # Going elsewhere
+    # Moving the group
 
     def reset(self, cut: Cut | None = None, *, evict: bool = False) -> IdMap:
-        """Let the group go on elsewhere, before or behind where it stands; gives its position.
+        """Move the group to another position, before or after its present one; returns its position.
 
         Calls: those of placing the cut, and 2.
 
         Args:
-            cut: offsets by segment id; None = the stream's head, so that all is read again that is still there.
-            evict: whether to send away the readers that are in the group, dead ones included. Each learns it from its
-                next call, as IllegalState, before any position of it is stored; a `GroupReader` then joins again.
+            cut: offsets by segment id; None = the stream's head, so that all data that still exists is read again.
+            evict: whether to remove the readers of the group, dead ones included. The next call of each raises
+                IllegalState, before any of its positions is stored; a `GroupReader` then joins again.
 
         Raises:
             IllegalState: there are readers in the group; nothing was changed.
-            InvalidArgument, NotInHistory: no cut of this stream, or the group was deleted.
+            InvalidArgument, NotInHistory: not a cut of this stream, or the group was deleted.
         """
         begun = GroupState.at(_head(self._stream) if cut is None else self._stream.cuts.place_valid(cut))
 
@@ -376,11 +376,11 @@ class ReaderGroup:
         return self._change(step).position()
 
     def reset_to_time(self, source: SegmentSource, time_ms: int | None, *, evict: bool = False) -> IdMap:
-        """`reset` to before the first events that arrived at a time or later; see `segment_source.cut_at`.
+        """Move the group to before the first events that arrived at a time or later; see `segment_source.cut_at`.
 
         Args:
             source: reads the stream.
-            time_ms: milliseconds since 1970; None = the tail, behind all events that the source knows.
+            time_ms: milliseconds since 1970; None = the tail, after all events that the source knows.
             evict: as for `reset`.
         """
         return self.reset(cut_at(self._stream, source, time_ms), evict=evict)
@@ -403,7 +403,7 @@ class ReaderGroup:
 
 
 def groups_table(stream: Stream) -> str:
-    """The name of the table of a stream's reader groups; the key is the group's name."""
+    """Return the name of the table of a stream's reader groups; its keys are the groups' names."""
     return f"{stream.name}/readerGroups.#.{stream.unique_id}"
 
 
@@ -412,7 +412,7 @@ def _table_of(stream: Stream) -> Table:
 
 
 def _head(stream: Stream) -> PlacedCut:
-    """Where the stream begins. 1 call, 2 if it was never truncated."""
+    """Return the head of the stream. 1 call, 2 if the stream was never truncated."""
     cut = retention.place_truncation(stream.truncation())
     if cut is not None:
         return cut
@@ -426,9 +426,9 @@ SESSION_SIZE_BYTES: Final = 4
 
 
 class _Member(ReaderBase):
-    """What the two readers of a group share: all but how they wait for the group, and for events. As `GroupReader`."""
+    """The common part of the two readers of a group, which differ only in how they wait. Arguments: `GroupReader`."""
 
-    def __init__(  # noqa: PLR0913 - what a user chooses of a reader of a group stands side by side
+    def __init__(  # noqa: PLR0913 - all choices of a user for a reader of a group
         self,
         stream: Stream,
         source: SegmentSource,
@@ -452,13 +452,13 @@ class _Member(ReaderBase):
         return f"{type(self).__name__}({self._group!r}, {self.name!r})"
 
     def position(self) -> IdMap:
-        """Where it stands in the segments that it reads: behind the last event that was given."""
+        """The position in the segments that it reads: after the last returned event."""
         self._collect()
         return self._member.with_ends(super().position())
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has come to its end: nothing comes any more, and what was given is committed."""
+        """Whether the reader is at its end: all its events were returned and committed."""
         return self._member.has_ended
 
     @property
@@ -472,13 +472,13 @@ class _Member(ReaderBase):
     def _note_given(self, given: Event | EventBatch) -> None:
         self._member.note_given(given.segment_id, given.offset)
 
-    # What is asked of the group; each blocks
+    # Calls of the group; each blocks
 
     def _due(self) -> Callable[[], None] | None:
-        """What is to be asked of the group before anything is given."""
+        """Return the call of the group that is due before the next event; None if no call is due."""
         self._collect()
         if self._lifetime.is_closed:
-            return self._leave  # if that failed when it was closed: what it holds may be read by others
+            return self._leave  # if leaving failed at the close: other readers need its segments
         return self._rebalance if self._pause_seconds() <= 0 else None
 
     def _rebalance(self) -> None:
@@ -499,7 +499,7 @@ class _Member(ReaderBase):
             self._rebalance()
 
     def _leave(self) -> None:
-        self._lifetime.check_process()  # another process would leave in the name of the one that reads
+        self._lifetime.check_process()  # another process would leave under the name of the reading one
         if self._member.has_joined:
             self._member.leave()
             self._group.leave(self.name, self._finished(), session=self._member.lease.session)
@@ -514,7 +514,7 @@ class _Member(ReaderBase):
     def _ask_group(self) -> None:
         member = self._member
         if member.is_leaving:
-            self._leave()  # whether the last attempt went through is not known
+            self._leave()  # the last attempt may have failed
         if not member.has_joined:
             session = int.from_bytes(self._system.nonce()[:SESSION_SIZE_BYTES]) or 1
             self._group.join(self.name, member.begin(session))
@@ -532,7 +532,7 @@ class _Member(ReaderBase):
                 member.has_ended = True
 
     def _tell(self) -> None:
-        """Tell where this reader is, and that it lives; and carry out what the group says."""
+        """Report this reader's positions and renew its lease; then carry out the group's assignment."""
         member, now = self._member, self._system.timer()
         renews = member.renews(now)
         told = self._group.rebalance(
@@ -566,7 +566,7 @@ class _Member(ReaderBase):
         return self._member.pause_seconds(self._system.timer(), self.settings.idle_seconds)
 
     def _collect(self) -> None:
-        """Take note of what was read to its end; all of it was given, for no answer is looked at before."""
+        """Note segments that were read to their ends; all their events were returned before."""
         self._member.untold.update((ended.segment_id, ended) for ended in self._core.take_finished())
 
     def _carry_out(self, todo: Assignment) -> None:
@@ -588,14 +588,14 @@ class _Member(ReaderBase):
         self._core.remove(segment_id)
 
     def _is_all_read(self) -> bool:
-        """Whether this reader, which has nothing to read, will not have anything to read any more."""
+        """Whether this reader, which has no segment to read, will never get another one."""
         core = self._core
         if self._member.untold or core.idle or (core.follows and len(core.position())):
             return False
         return self._member.is_all_read(self._group.state(), follows=core.follows)
 
     def _drop_all(self) -> None:
-        """It is in the group no more, and others read what it read."""
+        """Drop all segments: the reader has left the group, and others read its segments."""
         self._collect()
         self._member.drop()
         for segment_id in self._core.position():
@@ -603,49 +603,49 @@ class _Member(ReaderBase):
 
 
 class GroupReader(_Member, ThreadReader):
-    """One reader of a group. Threads: one at a time. It joins when it is first asked for an event.
+    """One reader of a group. Threads: one at a time. It joins when the first event is requested.
 
-    **What counts as read.** By default an event, or a batch, counts when the next one is asked for: by then its caller
-    has finished with it. An application that collects events before it stores them takes ``auto_commit=False``: then
-    nothing counts but what was given before `commit`, which counts the last event in either case.
+    **Which events count as read.** By default an event, or a batch, counts when the caller requests the next one: by
+    then the caller has processed it. An application that collects events before it stores them uses
+    ``auto_commit=False``: then only events before a `commit` count. `commit` always includes the last event.
 
-    **What keeps it alive.** It renews its lease while it is asked for events, and by `rebalance` and `commit`. Where it
-    is silent for longer, others go on where it told last. Should it live, its next call raises IllegalState before any
-    position of it is stored.
+    **The lease.** The reader renews its lease while events are requested, and by `rebalance` and `commit`. If it is
+    silent for longer, others continue at its last reported positions. If it still runs, its next call raises
+    IllegalState before any of its positions is stored.
 
-    One that does not follow comes to its end, and leaves, when it has nothing left to read as the stream stands, no
-    segment is free, none is owed to it, and no other reader told that it is behind: those may come to successors that
-    are to be shared. One that follows ends when the stream is sealed, and was read to its end by all. What follows a
-    segment begins when its end is committed: where nothing else is left, `next_batch` gives None at once, `next` raises
-    ReaderStalled, and `commit` goes on.
+    A reader that does not follow ends, and leaves, when it has read its segments to their present ends, no segment is
+    free or due to it, and no other reader reported that it is behind: such a reader may reach successors that are to be
+    shared. A reader that follows ends when the stream is sealed and all segments were read to their ends. Successors of
+    a segment begin when the end of the segment is committed: if nothing else is left, `next_batch` returns None at
+    once, `next` raises ReaderStalled, and reading continues after `commit`.
 
-    An error leaves it as it was: asked for the next event again, it tries again, and gives no event twice.
+    An error does not change the position: the next call tries again, and no event is returned twice.
 
     Args:
-        stream: which; that of the group.
-        source: where its events come from; several readers may share one.
-        group: says which segments it reads.
-        name: of this reader. One that joins under a name takes the place of the one before.
-        follow: whether to wait for events that are not there yet.
-        settings: bounds.
-        rebalance_seconds: how often it tells where it is; above 0.
+        stream: the stream of the group.
+        source: reads the events of segments; readers may share a source.
+        group: decides which segments the reader reads.
+        name: the reader's name. A reader that joins under a name replaces the earlier reader of that name.
+        follow: whether to wait for future events.
+        settings: bounds of the reader.
+        rebalance_seconds: how often it reports its positions; above 0.
         lease_seconds: for how long it may be silent, the application's work on an event or batch included; at least two
             times `rebalance_seconds`. None, the default: 10 s, or five times `rebalance_seconds` if that is more.
-        auto_commit: whether what was given counts as read when more is asked for; if not, when `commit` is called.
-        system: the timer, the clock that `lag` is measured by, and the nonce of its session.
+        auto_commit: whether events count as read when the next one is requested; if not, when `commit` is called.
+        system: the timer, the clock by which `lag` is measured, and the nonce of its session.
 
     Raises:
-        InvalidArgument: no such time; while iterating: no name, or too many readers.
-        IllegalState (while iterating): its lease was over, it was declared offline, the group was reset, or another
-            joined by its name: what it had not told comes again. It joins again when it is asked once more.
-        PositionTruncated (while iterating): the stream begins behind the position; `skip_to_head` goes on.
-        ReaderStalled (while iterating): what must be there could not be found for `stall_seconds`; and see above.
+        InvalidArgument: an invalid time; while iterating: an invalid name, or too many readers.
+        IllegalState (while iterating): its lease expired, it was declared offline, the group was reset, or another
+            reader joined under its name: unreported events are returned again. The next call joins again.
+        PositionTruncated (while iterating): the stream now begins after the position; `skip_to_head` continues.
+        ReaderStalled (while iterating): data that must exist was not found for `stall_seconds`; and see above.
         NotInHistory (while iterating): the group was deleted.
-        AccelError (while iterating): something could not be read, or the group not be asked.
+        AccelError (while iterating): the stream or the group could not be read.
     """
 
     def next_event(self, timeout_seconds: float | None = None) -> Event | None:
-        """The next event; None at the end, or when the time is over. ReaderStalled where a commit is waited for."""
+        """Return the next event; None at the end or after the time-out. ReaderStalled if it waits for a commit."""
         self._note_asked()
         self._attend()
         event = super().next_event(timeout_seconds)
@@ -656,12 +656,12 @@ class GroupReader(_Member, ThreadReader):
         return event
 
     def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
-        """The events that were appended together next; None at the end, when the time is over, or before a commit.
+        """Return the next batch; None at the end, after the time-out, or if it waits for a commit.
 
-        Of a batch whose first events were given one by one, these are the others.
+        If the first events of a batch were returned one by one, the result is the rest of the batch.
 
         Args:
-            timeout_seconds: how long to wait at most; None = as long as it takes.
+            timeout_seconds: how long to wait at most; None = without limit.
         """
         self._note_asked()
         batch = super().next_batch(timeout_seconds)
@@ -670,21 +670,21 @@ class GroupReader(_Member, ThreadReader):
         return batch
 
     def commit(self) -> None:
-        """Tell the group that the caller has finished with all that was given so far: nobody gives any of it again.
+        """Report to the group that the caller has processed all returned events: no reader returns them again.
 
         2 calls, and 2 more for each segment that was read to its end.
 
         Raises:
-            IllegalState: it was taken for dead; what it gave since it told of it last comes again, from others.
-            NotInHistory, AccelError: as while iterating. It may have been stored, or not; the next call tells it again.
+            IllegalState: the reader was considered dead; others return again the events since its last report.
+            NotInHistory, AccelError: as while iterating. The report may or may not be stored; the next call repeats it.
         """
         self._commit()
 
     def rebalance(self) -> None:
-        """Tell the group where this reader is and that it lives, and read what it gives from now on.
+        """Report positions to the group, renew the lease, and read the assigned segments from now on.
 
-        Happens by itself now and then while events are asked for. An application that works longer on one than its
-        lease calls it meanwhile; what it has not finished with does not count. Nothing where it ended or was closed.
+        Requests for events call it regularly. An application that works on an event for longer than the lease calls it
+        meanwhile; events in work do not count as read. Does nothing after the end or `close`.
 
         Raises:
             IllegalState, NotInHistory, AccelError: as while iterating.
@@ -692,24 +692,24 @@ class GroupReader(_Member, ThreadReader):
         self._rebalance()
 
     def leave(self) -> None:
-        """Let others read on behind what its caller has finished with; asked for the next event, it joins again.
+        """Leave the group: others continue after the events that count as read. The next request joins again.
 
-        The last event that was given counts only if `commit` was called. Nothing if it is not in the group.
+        The last returned event counts only if `commit` was called. Does nothing if the reader is not in the group.
 
         Raises:
-            AccelError: it may be in the group still. It gives nothing until it has left, and joined again.
+            AccelError: the reader may still be in the group. It returns no event until it has left and joined again.
         """
         self._leave()
 
     def close(self) -> None:
-        """Leave, and read no more; requests under way are not waited for. Raises as `leave`, which may be repeated."""
+        """Leave, and stop reading, without waiting for requests under way. Raises as `leave`, which may be repeated."""
         try:
             self._leave()
         finally:
             self._close()
 
     def skip_to_head(self) -> IdMap:
-        """Let the whole group go on at the stream's head wherever that lies behind it; gives this reader's position."""
+        """Move the whole group to the stream's head where it is before the head; returns this reader's position."""
         return self._skip_to_head()
 
     def _attend(self) -> None:
@@ -718,11 +718,11 @@ class GroupReader(_Member, ThreadReader):
 
 
 class AsyncGroupReader(_Member, AsyncReader):
-    """One reader of a group, for ``async for``; arguments, promises and errors are those of `GroupReader`.
+    """One reader of a group, for ``async for``; arguments, guarantees and errors are those of `GroupReader`.
 
-    One task at a time. The group is asked in a thread, and events are decoded in the reader's own threads. A task that
-    was cancelled while it waited may ask again, and misses nothing: a call to the group that is under way goes on, and
-    is waited for first.
+    One task at a time. Calls of the group are made in a thread, and events are decoded in the reader's own threads. A
+    task that was cancelled while it waited may call again, and misses no event: a call of the group that is under way
+    continues, and the next request waits for it first.
     """
 
     _asking: asyncio.Future[Any] | None = None
@@ -778,7 +778,7 @@ class AsyncGroupReader(_Member, AsyncReader):
             await self._ask_in_thread(work)
 
     async def _ask_in_thread(self, work: Callable[[], Answer]) -> Answer:
-        """Do this beside the loop, after what a task that was cancelled had begun; it goes on if this one is, too."""
+        """Run work in a thread, after the work of a cancelled task has ended; cancelling this task does not stop it."""
         await self._settle()
         self._lifetime.check_process()
         asking = self._asking = asyncio.get_running_loop().run_in_executor(None, work)

@@ -1,17 +1,17 @@
-"""How a process listens by HTTP: uvicorn, with bounds for clients that send no end, or nothing.
+"""The HTTP server of a process: uvicorn, with bounds for clients that send endless heads, or nothing.
 
-uvicorn bounds connections and idle time between two requests. It has no bound for the head of a request (its line and
-headers) where httptools parses it, and none for the time until a head is whole. A client without a token could fill
-memory by a header without an end, and hold each connection by a byte now and then. So the protocol here counts:
+uvicorn limits connections and the idle time between two requests. With httptools as its parser it limits neither the
+size of a request's head (its line and headers) nor the time until a head is complete. A client without a token could
+fill memory with an endless header, and occupy each connection by sending single bytes. So the protocol here counts:
 
     | bound                                                           | by default | what happens                  |
     |-----------------------------------------------------------------|------------|-------------------------------|
     | bytes of a request's head, or between two pieces of its body    | 32 KiB     | 400, and the connection ends  |
     | seconds from the connection, or from a head's first byte, until |            |                               |
-    | the head is whole                                               | 10 s       | the connection ends           |
+    | the head is complete                                            | 10 s       | the connection ends           |
     | connections at one time                                         | 1024       | 503                           |
 
-Bodies are for the routes to bound, which know how large one may be. This module needs the extra `server`.
+The routes limit bodies, because the limit depends on the route. This module needs the extra `server`.
 
 Source: docs/operations/security.md, "HTTP clients".
 """
@@ -27,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from accel.streams.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX
 
 HEAD_SIZE_BYTES_MAX: Final = 32 << 10
-"""Of the line and the headers of a request; one more piece of the network is read at most."""
+"""Limit of the line and the headers of a request; at most one more read from the network exceeds it."""
 
 KEEP_ALIVE_SECONDS: Final = 30
 """How long a connection may be idle between two requests."""
@@ -37,13 +37,13 @@ class BoundedHttp(HttpToolsProtocol):
     """One connection, with bounds for the heads of its requests. Threads: the event loop of its server.
 
     Attributes:
-        head_seconds: in which a head has to come; of a class for each server.
+        head_seconds: the time limit of a head; each server has its own subclass with this value.
     """
 
     head_seconds = HEAD_SECONDS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """A client is there: its first request is waited for."""
+        """Start the time of the first request's head."""
         self._is_in_head = True
         self._has_gone_on = False
         self._waiting_size_bytes = 0
@@ -52,12 +52,12 @@ class BoundedHttp(HttpToolsProtocol):
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone, or was sent away."""
+        """Stop the timer when the connection ends."""
         self._forget_head()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of requests."""
+        """Process bytes of requests, and count those of heads."""
         if self._is_in_head and self._head_timer is None:
             self._await_head()
         self._has_gone_on = False
@@ -67,23 +67,23 @@ class BoundedHttp(HttpToolsProtocol):
             self.send_400_response(f"Expected at most {HEAD_SIZE_BYTES_MAX} bytes of headers, found more.")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header; one that comes behind the body is left out."""
+        """Process a header; headers after the body are ignored."""
         if self._is_in_head:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """Stop the timer when a head is complete."""
         self._is_in_head, self._has_gone_on = False, True
         self._forget_head()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A piece of the body, for the route to bound."""
+        """Process a piece of the body, which the route limits."""
         self._has_gone_on = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The body is whole: what comes now is the head of another request."""
+        """Note the end of the body: the next bytes are the head of another request."""
         self._is_in_head, self._has_gone_on = True, True
         super().on_message_complete()
 
@@ -99,13 +99,13 @@ class BoundedHttp(HttpToolsProtocol):
 def listening_config(
     app: Any, *, connections_max: int = LISTENING_CONNECTIONS_MAX, head_seconds: float = HEAD_SECONDS, **options: Any
 ) -> uvicorn.Config:
-    """How uvicorn serves an application here.
+    """Return the configuration by which uvicorn serves an application here.
 
     Args:
         app: an ASGI application.
-        connections_max: connections at one time; more are answered with 503.
-        head_seconds: in which the head of a request has to come.
-        options: further ones of `uvicorn.Config`.
+        connections_max: limit of open connections; further ones are answered with 503.
+        head_seconds: the time limit of the head of a request.
+        options: further options of `uvicorn.Config`.
     """
     return uvicorn.Config(
         app,

@@ -1,15 +1,16 @@
 """The segments that a session writes: found in the history and the catalog, opened, and appended to.
 
-    segment 0@0   durable |=========|  on its way |=====|  waiting |==|==|      end: where the next append begins
+    segment 0@0   durable |=========|  uploading |=====|   waiting |==|==|      end: where the next append begins
     segment 1@0   durable |====|                           waiting |=|
 
 An append becomes a record batch and a record of the segment's time index at once, with the same clock value. Batches
-wait in the `AppendBuffer` until an object is made of them; who takes them out keeps them until they are durable.
+wait in the `AppendBuffer` until an object is made of them; the code that takes batches out keeps them until they are
+durable.
 
-A host is told of segments when they are created. Those that another process created, or this one before a restart, are
-read from the history (`SegmentDirectory`). A segment that the catalog does not know is opened on the node. One that is
-open there goes on where its data ends, with its time index restored. One that is closed is sealed, and takes no
-appends. One that another node has open is left to that node.
+A host gets segments as arguments when it creates them. Segments that were created by another process, or before a
+restart, are read from the history (`SegmentDirectory`). A segment that the catalog does not know is opened on the node.
+A segment that is open on the node continues at the end of its data, with its time index restored. A closed segment is
+sealed, and takes no appends. A segment that another node has open is left to that node.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentSealed(IllegalState):
-    """An append to a segment that takes none any more; nothing was appended.
+    """An append to a segment that no longer takes appends; nothing was appended.
 
     Args:
         name: scope and stream.
         segment_id: the segment.
     """
 
-    advice = "others follow it: read the current epoch, and append to the segments that have these keys now"
+    advice = "it has successors: read the current epoch, and append to the segments that have these keys now"
 
     def __init__(self, name: StreamName, segment_id: int) -> None:
         super().__init__(f"{'/'.join(name)}: expected a segment that takes appends, found {segment_text(segment_id)}")
@@ -82,28 +83,28 @@ class TakesBack(NamedTuple):
 
     Args:
         source: the writer, an `EventSource`.
-        events: what it wrote.
+        events: the events that it wrote.
     """
 
     source: Any
     events: Events
 
     def chosen(self, places: Sequence[int]) -> TakesBack:
-        """Of the events those at these places."""
+        """Return the same for the events at these indexes."""
         return TakesBack(self.source, self.events.chosen(places))
 
 
 class Appended(NamedTuple):
-    """Events of one append, for those who wait until they are durable.
+    """Events of one append that are not known to be durable.
 
     Args:
         segment_id: their segment.
-        offsets: of each.
-        end: where the last one ends.
-        futures: of those who wrote them, as many; or none.
-        size_bytes: what they take of the room for events that are not durable.
-        takes_back: the writer, if it takes them back when another node takes the segment over before they are durable;
-            None = they fail.
+        offsets: the offset of each event.
+        end: the end of the last event.
+        futures: the future of each event; or none.
+        size_bytes: their share of the room for events that are not durable.
+        takes_back: the writer, if it takes the events back when another node takes the segment over before they are
+            durable; None = they fail.
     """
 
     segment_id: int
@@ -122,17 +123,17 @@ class OpenSegment:
         name: scope and stream.
         segment_id: the segment.
         stream_id: the stream of the object layer.
-        unit: what its offsets count.
-        index: when its data arrived.
-        numbers: which events of writers with ids it has.
+        unit: the unit of its offsets.
+        index: its time index.
+        numbers: the numbers of its events of writers with ids.
         end: where the next append begins.
-        is_sealed: whether it takes none any more.
-        is_released: whether another node has taken it over; what was not durable then will not be by this one.
-        waiting: batches that no object was made of.
-        unacknowledged: events that are not durable, in their order, for those who wait for it.
-        is_told: whether the catalog knew of all its time records when it was opened.
-        appended_events: how many were appended since it was opened here, by any writer;
-        appended_bytes: and how many bytes they take in batches. Both are only ever raised; any thread may read them.
+        is_sealed: whether it no longer takes appends.
+        is_released: whether another node has taken it over; this node will not make more of its events durable.
+        waiting: batches that are not in an object yet.
+        unacknowledged: appends that are not known to be durable, in order.
+        is_told: whether the catalog had all its time records when it was opened.
+        appended_events: the number of events appended since it was opened here, by any writer;
+        appended_bytes: the number of bytes of their batches. Both only grow; any thread may read them.
     """
 
     name: StreamName
@@ -152,17 +153,17 @@ class OpenSegment:
 
 
 APPEND_SIZE_BYTES_MAX: Final = 1 << 30
-"""What one append may bring; a block of an object, which has less than 2 GiB, may hold other batches before it."""
+"""The limit of one append; a block of an object, which has less than 2 GiB, may contain other batches before it."""
 
 Append = tuple[OpenSegment, Sequence[bytes]]
 Taken = dict[OpenSegment, list[RecordBatch]]
 
 
 class AppendBuffer:
-    """Batches that wait for an object. Threads: any; nothing in here asks a store.
+    """Batches that wait for an object. Threads: any; no method sends requests.
 
     Args:
-        epoch: of the session that writes; stands in each batch.
+        epoch: the session number, which is written to each batch.
     """
 
     def __init__(self, epoch: int) -> None:
@@ -174,7 +175,7 @@ class AppendBuffer:
 
     @property
     def size_bytes(self) -> int:
-        """Payload bytes of all batches that wait."""
+        """Payload bytes of all waiting batches."""
         with self._lock:
             return self._size_bytes
 
@@ -190,21 +191,21 @@ class AppendBuffer:
         """Append events as one batch. O(bytes).
 
         Args:
-            segment: that they go to.
-            payloads: of the events.
-            futures: of those who wrote them; `acknowledge` gives them back.
-            size_bytes: what they take of the room for events that are not durable; likewise.
-            numbered: their writer and numbers; then there is a future for each. Events that were appended before are
-                left out: `acknowledge` gives their futures back when they are durable.
+            segment: the segment to append to.
+            payloads: the payloads of the events.
+            futures: the futures of the events; `acknowledge` returns them.
+            size_bytes: their share of the room for events that are not durable; `acknowledge` returns it.
+            numbered: their writer and numbers; then there is a future for each event. Events that were appended before
+                are skipped: `acknowledge` returns their futures when they are durable.
             takes_back: see `Appended`.
 
         Returns:
             Events that were durable before; None if there are none.
 
         Raises:
-            SegmentSealed: it takes none; nothing was appended.
-            FormatLimit: none, or more than 1 GiB; likewise.
-            TypeError: events that are not bytes; likewise.
+            SegmentSealed: the segment takes no appends; nothing was appended.
+            FormatLimit: no event, or more than 1 GiB; nothing was appended.
+            TypeError: events that are not bytes; nothing was appended.
         """
         check_append(payloads)
         with self._lock:
@@ -216,9 +217,9 @@ class AppendBuffer:
             return None
 
     def append_and_take(self, appends: Sequence[Append]) -> Taken:
-        """Append to several segments, all or nothing, and take all that waits for these; nobody comes between.
+        """Append to several segments, all or nothing, and take out all their waiting batches, as one atomic step.
 
-        All of it has one clock value: that of the first append, which no segment of the host has passed.
+        All appends have one clock value: that of the first append, which no segment of the host has exceeded.
 
         Raises:
             As `append`.
@@ -235,7 +236,7 @@ class AppendBuffer:
             return self._taken(dict.fromkeys(segment for segment, _ in appends))
 
     def take(self, most: int) -> list[Taken]:
-        """Take everything, as parts of at most this number of segments."""
+        """Take out all waiting batches, in parts of at most this number of segments."""
         with self._lock:
             waiting = list(self._waiting)
             return [self._taken(waiting[at : at + most]) for at in range(0, len(waiting), most)]
@@ -247,7 +248,7 @@ class AppendBuffer:
                 segment.is_sealed = True
 
     def acknowledge(self, segment: OpenSegment, end: int) -> list[Appended]:
-        """What was appended to a segment and is durable now, up to an offset; given once."""
+        """Take out and return the appends of a segment that are durable, up to an offset."""
         with self._lock:
             done = []
             segment.numbers.settle(end)
@@ -258,12 +259,12 @@ class AppendBuffer:
             return done
 
     def unacknowledged(self, segment: OpenSegment) -> list[Appended]:
-        """What was appended to a segment, and is not known to be durable."""
+        """Return the appends of a segment that are not known to be durable."""
         with self._lock:
             return list(segment.unacknowledged)
 
     def give_up(self, segments: Collection[OpenSegment] | None = None) -> list[Appended]:
-        """What was appended to segments, or to all, and not acknowledged, whatever becomes of it."""
+        """Take out and return the unacknowledged appends of some or all segments, durable or not."""
         with self._lock:
             left: list[Appended] = []
             for segment in list(self._unacknowledged) if segments is None else segments:
@@ -286,7 +287,7 @@ class AppendBuffer:
         numbered: NumberedEvents,
         takes_back: TakesBack | None,
     ) -> Appended | None:
-        """Append those events that were not appended before; gives those that are durable."""
+        """Append the events that were not appended before; return the events that were durable before."""
         repeated = segment.numbers.repeated(numbered)
         if not repeated:
             self._append_tracked(segment, payloads, futures, size_bytes_of(payloads), numbered.run(), takes_back)
@@ -355,18 +356,18 @@ class AppendBuffer:
 
 
 def offsets_of(start: int, payloads: Sequence[bytes], unit: OffsetUnit) -> Sequence[int]:
-    """Where events stand, the first of which begins at an offset. O(1) for records, else O(events)."""
+    """Return the offsets of events, of which the first begins at `start`. O(1) for records, else O(events)."""
     if unit is OffsetUnit.RECORDS:
         return range(start, start + len(payloads))
     return list(accumulate((len(payload) + LENGTH_SIZE_BYTES for payload in payloads[:-1]), initial=start))
 
 
 def check_append(payloads: Sequence[bytes]) -> None:
-    """Refuse what one batch cannot hold.
+    """Check that events fit into one batch.
 
     Raises:
         TypeError: events that are not bytes.
-        FormatLimit: none, or more than 1 GiB.
+        FormatLimit: no event, or more than 1 GiB.
     """
     if not set(map(type, payloads)) <= {bytes}:
         raise TypeError(f"expected events of bytes, found {sorted({type(payload).__name__ for payload in payloads})}")
@@ -383,9 +384,9 @@ class FoundSegments(NamedTuple):
     """Segments as they were found.
 
     Args:
-        open: those that take appends, by id.
-        sealed: where the streams of the others begin and end, by id.
-        elsewhere: those that another node has open, by id.
+        open: the segments that take appends, by id.
+        sealed: the streams of sealed segments, by id of the segment.
+        elsewhere: the streams of segments that another node has open, by id of the segment.
     """
 
     open: dict[int, OpenSegment]
@@ -393,7 +394,7 @@ class FoundSegments(NamedTuple):
     elsewhere: dict[int, StreamSpan]
 
     def refuse_elsewhere(self, what: str, name: StreamName) -> None:
-        """Refuse to go on with a step that others must do.
+        """Refuse a step of which other nodes must do a part.
 
         Raises:
             SegmentsElsewhere: another node has some of the segments open.
@@ -403,18 +404,18 @@ class FoundSegments(NamedTuple):
 
 @dataclass(eq=False)
 class OpenSegments:
-    """Opens segments, and keeps those that are open.
+    """Opens segments, and keeps the open ones.
 
-    Threads: any for `get`, `listed` and `forget`; one at a time for `find`, as it calls the node's session.
+    Threads: any for `get`, `listed` and `forget`; one at a time for `find`, because it calls the node's session.
 
     Args:
-        catalog: where objects are listed.
+        catalog: the catalog of the objects.
         node: the session.
-        store: where everything lies.
-        directory: knows streams and segments.
-        clock: of the host.
-        settings: bounds.
-        backoff: for writes in doubt.
+        store: the store of objects, time indexes and histories.
+        directory: looks up streams and segments.
+        clock: the clock of the host.
+        settings: bounds of the host.
+        backoff: the pauses of writes with unknown outcome.
         system: clock, sleep and chance.
     """
 
@@ -434,56 +435,56 @@ class OpenSegments:
         self._accelerator: ReadAccelerator | None = None
         self._cache = PartCache(self.settings.cache_bytes)
         self.tables = NumberTables(self.store, self.directory, self.backoff, self.settings, self.system)
-        # Threads of its own: those of the catalog are needed by what is done in here, and would wait for themselves.
+        # Threads of its own: the work done here needs the catalog's threads, which would wait for themselves.
         self._executor = Threads(self.settings.parallel_segments, "accel-segments")
         self.node.log_times(self)
 
     @property
     def accelerator(self) -> ReadAccelerator:
-        """Reads what earlier sessions wrote; made when it is first needed, by `find`, one at a time."""
+        """Reads data of earlier sessions; `find`, called by one thread at a time, makes it on first use."""
         if self._accelerator is None:
             self._accelerator = ReadAccelerator(self.catalog.images(), self.store, system=self.system)
         return self._accelerator
 
     def get(self, name: StreamName, segment_id: int) -> OpenSegment | None:
-        """A segment that is open here already."""
+        """Return a segment that is open here; None if it is not."""
         with self._lock:
             return self._open.get((name, segment_id))
 
     def listed(self) -> list[OpenSegment]:
-        """All that are open here."""
+        """Return all segments that are open here."""
         with self._lock:
             return list(self._open.values())
 
     def forget(self, segments: Iterable[OpenSegment]) -> None:
-        """Segments that are not written any more."""
+        """Drop segments that are no longer written here."""
         with self._lock:
             for segment in segments:
                 self._open.pop((segment.name, segment.segment_id), None)
                 self._by_stream.pop(segment.stream_id, None)
 
     def find(self, name: StreamName, ids: Collection[int], *, is_step: bool = False) -> FoundSegments:
-        """Open segments; those that are sealed are told apart.
+        """Open segments; sealed segments are returned separately.
 
         Args:
             name: scope and stream.
-            ids: of the segments.
-            is_step: whether this is a step of a workflow, for which those that another node has open are told apart,
-                too. For writers they are refused, before anything is opened.
+            ids: the ids of the segments.
+            is_step: whether this is a step of a workflow, for which segments that another node has open are returned
+                separately, too. For writers they are refused, before any segment is opened.
 
-        Requests: for those that are not open here yet, 2 for each, to the history and its time index, and 1 for each
-        bucket of the catalog of those that the session has not open. Where the catalog does not know all time records,
-        besides, what reading the data behind the index costs, and a checkpoint.
+        Requests: 2 for each segment that is not open here yet, to the history and its time index, and 1 for each stream
+        shard of the streams that the session has not open. If the catalog does not have all time records, also the
+        requests to read the data after the index, and a checkpoint.
 
         Raises:
-            CommitRefused: a segment that another node has open.
+            CommitRefused: another node has a segment open.
             NotInHistory: there is no such segment.
         """
         segments = {segment_id: known for segment_id in ids if (known := self.get(name, segment_id)) is not None}
         stream_ids = {
             segment_id: self.directory.stream_id(name, segment_id) for segment_id in ids if segment_id not in segments
         }
-        # Of its own streams the session knows; a take-over it would miss is refused when it commits.
+        # The session knows its own streams; if it misses a take-over, its commit is refused.
         to_ask = [item for item in stream_ids.values() if is_step or self.node.end(item) is None]
         spans = stream_spans(self.catalog.parts, to_ask)
         known_spans = {item: spans[stream_id] for item, stream_id in stream_ids.items() if stream_id in spans}
@@ -514,7 +515,7 @@ class OpenSegments:
         return FoundSegments(segments, sealed, elsewhere)
 
     def _sealed_meanwhile(self, to_open: Mapping[int, int]) -> dict[int, StreamSpan]:
-        """Of {segment id: stream id} those whose stream was closed after it was asked for, by a scale or a seal."""
+        """Return those of {segment id: stream id} whose stream a scale or a seal closed after it was looked up."""
         closed = {item: stream_id for item, stream_id in to_open.items() if self.node.end(stream_id) is None}
         spans = stream_spans(self.catalog.parts, closed.values())
         return {segment_id: spans[stream_id] for segment_id, stream_id in closed.items()}
@@ -523,17 +524,17 @@ class OpenSegments:
         """Open streams on the node, except those that were closed: a segment is sealed by closing its stream.
 
         Raises:
-            CommitRefused: one that another node has open.
+            CommitRefused: another node has a stream open.
         """
         absent = [segment_id for segment_id in stream_ids if self.node.end(segment_id) is None]
         if absent:
             self.node.open_streams(absent, reopens=False)
 
     def durable_end(self, segment: OpenSegment) -> int:
-        """Where the durable data of a segment ends.
+        """Return the end of a segment's durable data.
 
         Raises:
-            CommitRefused: the node does not write it any more.
+            CommitRefused: the node no longer writes the segment.
         """
         end = self.node.end(segment.stream_id)
         if end is None:
@@ -549,17 +550,18 @@ class OpenSegments:
         map_bounded(self._executor, move, segments)
 
     def delete_times(self, stream_ids: Iterable[int]) -> None:
-        """Delete the time indexes of streams, and tables of numbers. 1 request for 1,000 objects, 1 to list as many."""
+        """Delete the time indexes and tables of numbers of streams. 1 listing and 1 request for 1,000 objects."""
         for stream_id in stream_ids:
             keys = [info.key for info in self.store.list(time_part_prefix(stream_id))]
-            erase_keys(self.store, keys[::-1])  # what is left of a chain, if that stops half-way, is one
+            erase_keys(self.store, keys[::-1])  # from the end: if this stops half-way, the rest is a valid chain
 
     # Numbers of writers
 
     def load_numbers(self, name: StreamName, ids: Collection[int]) -> None:
-        """Learn which numbers open segments had on other nodes, and what those before them had.
+        """Load the numbers that open segments had on other nodes, and the numbers of their predecessors.
 
-        No request for those that know, and for empty ones of a stream's first epoch; else `NumberTables.load`.
+        No request for segments that have them, and for empty segments of a stream's first epoch; else
+        `NumberTables.load`.
         """
         for segment_id in ids:
             segment = self.get(name, segment_id)
@@ -581,24 +583,24 @@ class OpenSegments:
     # For the session's commits and checkpoints: see `TimeLog`
 
     def appended(self, stream_ids: Integers, starts: Integers, ends: Integers) -> Rows:
-        """Time records of appends within these ranges. O(streams)."""
+        """Return time records of appends within these ranges. O(streams)."""
         pieces = [no_rows(TIME_RECORD)]
         for stream_id, start, end in zip(stream_ids.tolist(), starts.tolist(), ends.tolist(), strict=True):
             if (segment := self._by_stream.get(stream_id)) is not None:
                 within = segment.index.ended_within(start, end)
-                if within.end_offset == end:  # only then they tell where the stream ends
+                if within.end_offset == end:  # only then the records contain the end of the stream
                     pieces.append(rows_of(stream_id, within))
         return np.concatenate(pieces)
 
     def kept(self, ends: StreamEnds) -> Rows:
-        """Time records that are in memory, up to these ends, and the last one of each segment that has moved."""
+        """Return time records in memory, up to these ends, and the last moved record of each segment."""
         pieces = [no_rows(TIME_RECORD)]
         known = [(segment, ends.end(segment.stream_id)) for segment in self.listed()]
         pieces += [segment.index.rows(segment.stream_id, end) for segment, end in known if end is not None]
         return np.concatenate(pieces)
 
     def numbered(self, stream_ids: Integers, starts: Integers, ends: Integers) -> Rows:
-        """Numbers of writers of appends within these ranges. O(streams)."""
+        """Return numbers of writers of appends within these ranges. O(streams)."""
         pieces = [no_rows(WRITER_NUMBER)]
         for stream_id, start, end in zip(stream_ids.tolist(), starts.tolist(), ends.tolist(), strict=True):
             if (segment := self._by_stream.get(stream_id)) is not None:
@@ -606,17 +608,17 @@ class OpenSegments:
         return np.concatenate(pieces)
 
     def kept_numbers(self, ends: StreamEnds) -> Rows:
-        """Numbers of all writers that are known, up to these ends."""
+        """Return numbers of all known writers, up to these ends."""
         known = [(segment, ends.end(segment.stream_id)) for segment in self.listed()]
         pieces = [segment.numbers.rows(segment.stream_id, end) for segment, end in known if end is not None]
         return np.concatenate([no_rows(WRITER_NUMBER), *pieces])
 
     def stream_ids(self) -> Integers:
-        """The streams of all that are open here."""
+        """Return the streams of all segments that are open here."""
         return np.array([segment.stream_id for segment in self.listed()], dtype=np.int64)
 
     def close(self) -> None:
-        """Stop its threads, and reading."""
+        """Stop its threads, and close its reader."""
         self._executor.shutdown(wait=True)
         if self._accelerator is not None:
             self._accelerator.close()
@@ -645,11 +647,11 @@ class OpenSegments:
         return OpenSegment(name, segment_id, stream_id, unit, index, numbers, end, is_told=is_told)
 
     def _tell(self) -> None:
-        """What had to be read from data is taken down at once: a process that dies soon is followed by a quick one."""
+        """Write a checkpoint of records that were read from data at once, so that the next start is fast."""
         try:
             self.node.checkpoint()
-        except AccelError:  # it saves work; the next one is written after some commits
-            logger.warning("time indexes that were read again are not taken down yet", exc_info=True)
+        except AccelError:  # a checkpoint only saves work; the next one is written after some commits
+            logger.warning("time indexes that were read again are not in a checkpoint yet", exc_info=True)
 
     def _restore(self, segments: Collection[OpenSegment]) -> None:
         if not segments:
@@ -666,7 +668,7 @@ class OpenSegments:
         map_bounded(self._executor, restore, segments)
 
     def _read_numbers(self, segments: Collection[OpenSegment]) -> None:
-        """Read the data of which the catalog does not have all numbers."""
+        """Read the data whose numbers are missing in the catalog."""
         missing = [segment for segment in segments if self.node.numbers(segment.stream_id).are_missing]
         if not missing:
             return
@@ -686,7 +688,7 @@ def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, Stream
     """Refuse a step for segments, by id, that other nodes have open.
 
     Raises:
-        SegmentsElsewhere: there are some.
+        SegmentsElsewhere: another node has a segment open.
     """
     if elsewhere:
         nodes = tuple(sorted({span.node_id for span in elsewhere.values()}))
@@ -695,10 +697,10 @@ def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, Stream
 
 
 def erase_keys(store: ObjectStore, keys: Sequence[str]) -> None:
-    """Delete objects, 1,000 a request and these in their order; those that are missing count as deleted.
+    """Delete objects in order, 1,000 a request; missing objects count as deleted.
 
     Raises:
-        StoreError: some are still there.
+        StoreError: some objects were not deleted.
     """
     failures = store.delete_many(keys) if keys else []
     if failures:

@@ -1,26 +1,28 @@
-"""Owners of segments: which nodes write, at which addresses, until when each is believed to live, and how to ask one.
+"""Owners of segments: the nodes that write, their addresses and leases, and requests to other owners.
 
     owners = OwnersTable(catalog)
-    with owners.register(address="http://10.0.0.7:8080") as registration:      # draws a node id
+    with owners.register(address="http://10.0.0.7:8080") as registration:      # chooses a node id
         host = ObjectSegments(catalog, store, registration.node_id)
         registration.keep_alive()
 
-Each owner has one key, ``owners/<node>``, an `Owner`. It registers, renews the key while it lives, and gives it back at
-its end; all by conditional writes, so of two processes that take one node id one is told (`OwnerReplaced`).
+Each owner has one key, ``owners/<node>``, with an `Owner` as its value. An owner registers, renews the key while it
+runs, and ends its lease when it stops; all by conditional writes, so if two processes use one node id, the replaced
+process gets an error (`OwnerReplaced`).
 
-**A lease decides when to try, never who may write.** Whether a commit counts is decided by the node's list and the
-ranges of its streams (`accel.catalog.takeover`). So a lease that is read with a clock that is wrong, or that a paused
-process believes to have, costs moves of segments to and fro, and nothing else; and no allowance for clocks is made: a
-dead owner is found when its lease is over, not a minute later.
+**A lease decides when another process may try a takeover, not which process may write.** The node's list and the ranges
+of its streams decide whether a commit counts (`accel.catalog.takeover`). So if a lease is read with a wrong clock, or a
+paused process relies on an expired lease, the only cost is that segments move between owners; and clocks get no
+tolerance: a dead owner is found when its lease expires, not a minute later.
 
-**Node ids.** A process that has a name of its own, as a broker has, gives its node id, and takes the key over from the
-process before it: it is the same node, started again. A process without one draws an id: that of an owner which also
-drew its own, and whose lease is over for the longest time; otherwise one above all that the catalog and this table
-know. So processes that come and go do not make the catalog grow by a list each. The session that is opened for a node
-id that was taken over fences the older one, and its segments come with it.
+**Node ids.** A process with a fixed name, for example a broker, passes its node id, and takes the key over from the
+earlier process: it is the same node, restarted. For a process without a node id one is chosen: the id with the oldest
+expired lease among owners with chosen ids, otherwise an id above all ids of the catalog and this table. So the number
+of node lists in the catalog does not grow with each new process. The session that is opened for a node id that was
+taken over fences the older session, and takes over its segments.
 
-Requests: registering 1 GET and 1 PUT with a node id; without one 1 listing, 1 GET for each owner, 1 for the directory,
-and 1 PUT. Renewing 1 PUT, every third of the lease. `find` 1 GET; `owners` 1 listing and 1 GET for each owner.
+Requests: registering 1 GET and 1 PUT with a node id; without a node id 1 listing, 1 GET for each owner, 1 for the
+directory, and 1 PUT. Renewing 1 PUT, every third of the lease. `find` 1 GET; `owners` 1 listing and 1 GET for each
+owner.
 
 Source: docs/decisions/0039-segments-have-owners.md.
 """
@@ -69,19 +71,19 @@ from loaders.tables import RecordForm, TypedKey
 from loaders.versions import Versioned
 
 if TYPE_CHECKING:
-    from accel.streams.segments_host import ObjectSegments  # which looks owners up, where it scales beside them
+    from accel.streams.segments_host import ObjectSegments  # a cycle: its scaling looks owners up
 
 OWNERS: Final = "owners"
-"""The table; made when the first owner registers."""
+"""The name of the table, which is created when the first owner registers."""
 
 ADDRESS_SIZE_MAX: Final = 2_000
 TOKEN_SIZE_BYTES: Final = 16
 OWNER_SIZE_BYTES_MAX: Final = 1 << 14
 DRAWS_MAX: Final = 100
-"""How many node ids are tried, if others draw at the same time."""
+"""How many node ids are tried, if other processes choose ids at the same time."""
 
 NODE_IDS_FROM: Final = 1
-"""The first id that is drawn in an empty catalog."""
+"""The first id that is chosen in an empty catalog."""
 
 MILLISECONDS: Final = 1000
 logger = logging.getLogger(__name__)
@@ -90,17 +92,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What an owner tells. Threads: immutable.
+    """The stored record of an owner. Threads: immutable.
 
     Args:
-        node_id: the node whose session it writes by.
-        token: 16 bytes that tell this process from others that had the node id before it.
-        address: where it takes events of others, a URL; empty = nowhere.
-        expires_ms: until when it is to be believed alive, milliseconds since 1970 by its clock; 0 = it has ended.
-        is_drawn: whether the node id was drawn, so that others may take it over when it has expired.
+        node_id: the node of the owner's session.
+        token: 16 bytes that distinguish this process from earlier processes with the same node id.
+        address: the URL at which it takes events of other processes; empty = none.
+        expires_ms: the end of its lease, milliseconds since 1970 by its clock; 0 = it has ended.
+        is_drawn: whether the node id was chosen automatically, so that others may take it over when it has expired.
 
     Raises:
-        ValueError: a number below 0, another token, or an address of more than 2,000 characters.
+        ValueError: a number below 0, a token of another size, or an address of more than 2,000 characters.
     """
 
     node_id: int
@@ -116,7 +118,7 @@ class Owner:
             raise ValueError(f"expected a token of {TOKEN_SIZE_BYTES} bytes and an address of at most 2,000 characters")
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether its lease is over by a clock that says so: then it is worth trying to take its segments over."""
+        """Whether its lease has expired at this time: then others may try to take its segments over."""
         return now_ms >= self.expires_ms
 
 
@@ -125,11 +127,10 @@ OWNER: Final = RecordForm("segment-owner", 1, Owner)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnersSettings:
-    """Choices of one owner.
+    """Settings of one owner.
 
     Args:
-        lease_seconds: how long it is to be believed alive after it has said so; a third of that after it is due to say
-            so again. 15 s.
+        lease_seconds: the length of its lease, which is renewed after a third of this time. 15 s.
 
     Raises:
         ValueError: not above 0.
@@ -145,8 +146,8 @@ class OwnersTable:
     """The owners of one catalog. Threads: any; no lock is held over I/O.
 
     Args:
-        catalog: where they write. Its tables and its system are used.
-        settings: choices of those that register here.
+        catalog: the catalog, whose tables and system are used.
+        settings: the settings of owners that register by this object.
     """
 
     def __init__(
@@ -159,11 +160,11 @@ class OwnersTable:
         self.settings = settings
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, by the clock that leases are read with."""
+        """Return milliseconds since 1970, by the clock to which leases are compared."""
         return self._catalog.parts.now_ms()
 
     def find(self, node_id: int) -> Owner | None:
-        """What an owner has told last; None if that node never registered. 1 request."""
+        """Return the record of an owner; None if the node never registered. 1 request."""
         try:
             seen = self._key(node_id).read()
         except TableMissing:
@@ -171,19 +172,19 @@ class OwnersTable:
         return None if seen is None else seen.value
 
     def owners(self) -> tuple[Owner, ...]:
-        """All that ever registered, ascending by node id. 1 request for 1,000 of them, and 1 for each."""
+        """Return all owners that ever registered, ascending by node id. 1 request for 1,000 owners, and 1 for each."""
         return tuple(seen.value for seen in self._all())
 
     def register(self, node_id: int | None = None, *, address: str = "") -> Registration:
-        """Register as an owner. It may be repeated after a failure.
+        """Register this process as an owner. May be repeated after a failure.
 
         Args:
-            node_id: of this process, also if another one had it before; None = one is drawn.
-            address: where this process takes events of others, a URL of at most 2,000 characters.
+            node_id: the node id of this process, even if another process had it before; None = an id is chosen.
+            address: the URL at which this process takes events of others, at most 2,000 characters.
 
         Raises:
-            InvalidArgument: an address that is too long, or a node id that is none.
-            AmbiguousWrite, StoreError, DataConflict: it may have happened.
+            InvalidArgument: an address that is too long, or an invalid node id.
+            AmbiguousWrite, StoreError, DataConflict: the registration may have been written.
         """
         if len(address) > ADDRESS_SIZE_MAX or (node_id is not None and not 0 <= node_id < 10**10):
             raise InvalidArgument("expected a node id of 0 to 9,999,999,999 and an address of at most 2,000 characters")
@@ -201,7 +202,7 @@ class OwnersTable:
         return self.now_ms() + int(self.settings.lease_seconds * MILLISECONDS)
 
     def _drawn(self, wanted: Owner) -> Versioned[Owner]:
-        """The key of an owner that has drawn its node id: that of a dead one, or a new one."""
+        """Register with a chosen node id: the id of a dead owner, or a new one."""
         known = self._all()
         dead = [seen for seen in known if seen.value.is_drawn and seen.value.is_expired(self.now_ms())]
         for seen in sorted(dead, key=lambda seen: seen.value.expires_ms):
@@ -209,7 +210,7 @@ class OwnersTable:
             try:
                 return self._key(node_id).write(replace(wanted, node_id=node_id), seen)
             except DataConflict:
-                continue  # somebody else took it over, or it lives
+                continue  # another process took it over, or its owner renewed
         node_ids = [seen.value.node_id for seen in known]
         directory = self._catalog.parts.keys.directory().get().value
         first = max([NODE_IDS_FROM - 1, *node_ids, *directory.node_ids.tolist()]) + 1
@@ -218,7 +219,7 @@ class OwnersTable:
             seen = self._key(node_id).create_if_absent(owner)
             if seen.value == owner:
                 return seen
-        raise DataConflict(OWNERS, node_key(first), f"expected a node id that nobody has, found {DRAWS_MAX} taken")
+        raise DataConflict(OWNERS, node_key(first), f"expected a node id that no owner has, found {DRAWS_MAX} taken")
 
     def _all(self) -> list[Versioned[Owner]]:
         tables, executor = self._catalog.parts.keys.tables, self._catalog.parts.executor
@@ -237,15 +238,15 @@ class OwnersTable:
 
 
 class Registration:
-    """That this process is an owner; `OwnersTable.register` makes it.
+    """The registration of this process as an owner; `OwnersTable.register` makes it.
 
-    Threads: any; renewals are made by one at a time. It is of the process that registered: elsewhere its calls raise
-    WrongProcess.
+    Threads: any; one renewal is made at a time. The registration belongs to the process that registered: elsewhere its
+    calls raise WrongProcess.
 
     Args:
-        owners: where it is registered.
-        key: its key there.
-        seen: what stands there.
+        owners: the table of owners.
+        key: the owner's key in the table.
+        seen: the value of the key.
         system: clock, threads.
 
     Attributes:
@@ -255,7 +256,7 @@ class Registration:
     def __init__(self, owners: OwnersTable, key: TypedKey[Owner], seen: Versioned[Owner], system: Components) -> None:
         self._lifetime = Lifetime(f"registration of node {seen.value.node_id}", system.process_id)
         self._owners, self._key, self._system = owners, key, system
-        self._lock = Lock()  # guards what follows; never held over a request
+        self._lock = Lock()  # guards the attributes below; never held over a request
         self._seen = seen
         self._stopped = Event()
         self.node_id = seen.value.node_id
@@ -276,40 +277,40 @@ class Registration:
 
     @property
     def owner(self) -> Owner:
-        """What was told last."""
+        """The record of this process, as last written."""
         with self._lock:
             return self._seen.value
 
     def is_due(self) -> bool:
-        """Whether a third of the lease is over."""
+        """Whether a third of the lease has passed."""
         left_ms = self.owner.expires_ms - self._owners.now_ms()
         return left_ms <= self._owners.settings.lease_seconds * MILLISECONDS * 2 / 3
 
     def renew(self) -> Owner:
-        """Tell that this process lives. 1 request as a rule.
+        """Renew the lease. Usually 1 request.
 
         Raises:
             OwnerReplaced: another process has registered for the node.
-            StoreError, AmbiguousWrite, DataConflict: it may not have been told; renew again.
+            StoreError, AmbiguousWrite, DataConflict: the lease may not be renewed; call again.
         """
         expires_ms = self._owners.now_ms() + int(self._owners.settings.lease_seconds * MILLISECONDS)
         return self._tell(lambda now: replace(now, expires_ms=max(expires_ms, now.expires_ms)))
 
     def keep_alive(self) -> None:
-        """Renew from now on beside the caller, in a thread that does not keep the process alive, until `end` or `stop`.
+        """Renew from now on, in a thread that does not keep the process alive, until `end` or `stop`.
 
-        What goes wrong is logged, and tried again; it ends when another process has registered for the node. Nothing is
-        done where the system cannot wait (simulated time): renew when it is due.
+        Errors are logged, and renewing is tried again; the thread ends when another process has registered for the
+        node. Without a `wait` of the system (simulated time) there is no thread: the caller renews when it is due.
         """
         self._lifetime.check()
         if self._system.wait is not None:
             self._system.start(self._renew_again, f"accel-owner-{self.node_id}")
 
     def end(self) -> None:
-        """Tell that this process is no owner any more: others may take its segments over at once. 1 request.
+        """End the lease of this process: others may take its segments over at once. 1 request.
 
         Raises:
-            As `renew`, but for `OwnerReplaced`.
+            As `renew`, except `OwnerReplaced`.
         """
         self.stop()
         try:
@@ -318,7 +319,7 @@ class Registration:
             logger.debug("node %d: registered by another process", self.node_id)
 
     def stop(self) -> None:
-        """Renew no more, and tell nothing: the lease runs out."""
+        """Stop renewing, without a request: the lease expires."""
         self._stopped.set()
 
     def _tell(self, change: Callable[[Owner], Owner]) -> Owner:
@@ -355,7 +356,7 @@ class Registration:
                 logger.warning("node %d: its lease could not be renewed", self.node_id, exc_info=True)
 
 
-# Asking owners: what is said, and by whom (`accel.streams.forwarding` has the meaning)
+# Requests to owners and their bodies (`accel.streams.forwarding` explains the fields)
 
 PATH: Final = "/accel/append"
 CARRY_OUT_PATH: Final = "/accel/carry-out"
@@ -366,14 +367,14 @@ DEFAULT_FORWARDING: Final = ForwardingSettings()
 
 
 class Status(IntEnum):
-    """What became of a request.
+    """The result of a request.
 
     Attributes:
-        DURABLE: all of it is durable.
-        SEALED: the segment takes no more.
+        DURABLE: all its events are durable.
+        SEALED: the segment is sealed.
         ELSEWHERE: another node has the segment.
-        BUSY: too many requests are under way; nothing of this one was taken.
-        OTHER_OWNER: another registration was meant.
+        BUSY: too many requests are under way; no event of this one was taken.
+        OTHER_OWNER: the request was meant for another registration.
     """
 
     DURABLE = 0
@@ -387,7 +388,7 @@ Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class AppendRequest(msgspec.Struct, frozen=True):
-    """Events for one segment; the module has the fields."""
+    """Events for one segment; `accel.streams.forwarding` explains the fields."""
 
     scope: str
     stream: str
@@ -401,7 +402,7 @@ class AppendRequest(msgspec.Struct, frozen=True):
 
 
 class CarryOutRequest(msgspec.Struct, frozen=True):
-    """A stream whose workflow waits for an owner, and the registration that is meant. The reply is a `Status` alone."""
+    """A stream whose workflow waits for an owner, and the owner's registration. The reply has only a `Status`."""
 
     scope: str
     stream: str
@@ -409,7 +410,7 @@ class CarryOutRequest(msgspec.Struct, frozen=True):
 
 
 class AppendReply(msgspec.Struct, frozen=True):
-    """What became of it; the module has the fields."""
+    """The result of an `AppendRequest`; `accel.streams.forwarding` explains the fields."""
 
     status: Status
     offsets: list[int] = msgspec.field(default_factory=list)
@@ -418,7 +419,7 @@ class AppendReply(msgspec.Struct, frozen=True):
 
 
 def checked_secret(secret: str) -> bytes:
-    """What owners and those who ask them share.
+    """Check the secret that owners and clients share, and return its bytes.
 
     Raises:
         InvalidArgument: fewer than 16 characters.
@@ -429,10 +430,10 @@ def checked_secret(secret: str) -> bytes:
 
 
 def checked_address(address: str) -> str:
-    """Where an owner is reached.
+    """Check the address of an owner, and return it.
 
     Raises:
-        InvalidArgument: no scheme of HTTP, no host, or more than these and a port.
+        InvalidArgument: not http or https, no host, or more than scheme, host and port.
     """
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
@@ -441,12 +442,12 @@ def checked_address(address: str) -> str:
 
 
 Send = Callable[[str, bytes, dict[str, str], float], tuple[int, bytes]]
-"""(URL, body, headers, seconds) -> HTTP status and body of the reply. Raises OSError or HTTPException if there is none;
-ConnectionRefusedError says that nothing was sent."""
+"""(URL, body, headers, seconds) -> HTTP status and body of the reply. Raises OSError or HTTPException without a reply;
+after a ConnectionRefusedError nothing was sent."""
 
 
 def http_post(url: str, body: bytes, headers: dict[str, str], timeout_seconds: float) -> tuple[int, bytes]:
-    """One POST, on a connection of its own; no redirect is followed."""
+    """Send one POST, on a connection of its own; no redirect is followed."""
     parts = urlsplit(url)
     kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
@@ -462,13 +463,13 @@ class ForwardingClient:
     """Sends events to owners. Threads: any; each request has a connection of its own.
 
     Args:
-        addresses: that may be asked: http or https, host and port, without a path.
-        secret: that the owners were given.
-        settings: bounds.
+        addresses: the permitted addresses: http or https, host and port, without a path.
+        secret: the secret of the owners.
+        settings: bounds of requests.
         send: makes the requests.
 
     Raises:
-        InvalidArgument: another address, or a secret of fewer than 16 characters.
+        InvalidArgument: an invalid address, or a secret of fewer than 16 characters.
     """
 
     def __init__(
@@ -485,15 +486,15 @@ class ForwardingClient:
         self._addresses = frozenset(map(checked_address, addresses))
 
     def may_ask(self, owner: Owner) -> bool:
-        """Whether the owner's address is one of those that may be asked."""
+        """Whether the owner's address is one of the permitted addresses."""
         return owner.address in self._addresses
 
     def append(self, owner: Owner, request: AppendRequest) -> AppendReply:
-        """Send events to an owner; again if the reply is lost, as it leaves out what it has.
+        """Send events to an owner; again if the reply is lost, because the owner skips events that it has.
 
         Raises:
-            OwnerUnreachable: it is not there, does not know the secret, or refuses the request; nothing was taken.
-            ForwardInDoubt: no reply came: whether they were taken is not known.
+            OwnerUnreachable: the owner does not listen, has another secret, or refuses the request; no event was taken.
+            ForwardInDoubt: no reply came: the events may or may not have been taken.
         """
         was_sent = False
         headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
@@ -520,16 +521,16 @@ class ForwardingClient:
         raise OwnerUnreachable(owner.node_id, owner.address, segment, str(error)) from error
 
     def carry_out(self, owner: Owner, request: CarryOutRequest) -> bool:
-        """Ask an owner to do its part of a workflow; whether it did, and nobody else has to.
+        """Ask an owner to do its part of a workflow; returns whether the workflow is finished.
 
         Raises:
-            OwnerUnreachable: it cannot be asked, or could not do it.
+            OwnerUnreachable: the owner cannot be reached, or failed.
         """
         headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
         body = msgspec.msgpack.encode(request)
         where = f"segments of {request.scope}/{request.stream}"
         if not self.may_ask(owner):
-            raise OwnerUnreachable(owner.node_id, owner.address, where, "no address that may be asked")
+            raise OwnerUnreachable(owner.node_id, owner.address, where, "no permitted address")
         try:
             status, told = self._post(owner.address + CARRY_OUT_PATH, body, headers, self.settings.timeout_seconds)
         except (OSError, HTTPException) as error:
@@ -546,23 +547,25 @@ class ForwardingClient:
 
 
 class SharedSegments:
-    """Segments of which this process has some, and other owners the rest; a `SegmentHost`.
+    """Segments of this process together with the segments of other owners; a `SegmentHost`.
 
-    Each order of a workflow is carried out here for the segments that this process has; then the other owners are asked
-    to do their parts, and those whose lease is over lose their segments to this process. Where an owner cannot be
-    asked, the order raises `SegmentsElsewhere`, which names it, and the workflow goes on when that owner looks for it.
+    A call of a workflow is carried out here for the segments that this process has; then the other owners are asked to
+    do their parts, and this process takes over segments of owners whose leases have expired. If an owner cannot be
+    reached, the call raises `SegmentsElsewhere`, which names the owner, and the workflow continues when the owner looks
+    for it.
 
     Args:
-        host: of this process. It is not closed with this.
-        owners: where owners are looked up.
-        client: asks them; None = nobody is asked.
+        host: the host of this process. Closing this object does not close the host.
+        owners: the table of owners.
+        client: sends requests to other owners; None = no requests.
 
     Threads: any; no lock is held over I/O. Requests of writers are made by threads of its own, at most
-    `ForwardingSettings.connections_max`, where the system of the host can wait. It is of the process that opened it.
+    `ForwardingSettings.connections_max`, if the system of the host has a `wait`. The object belongs to the process that
+    opened it.
 
     Attributes:
-        host, owners, client: likewise.
-        settings: those of the client.
+        host, owners, client: as the arguments.
+        settings: the settings of the client.
     """
 
     def __init__(self, host: ObjectSegments, owners: OwnersTable, client: ForwardingClient | None = None) -> None:
@@ -577,7 +580,7 @@ class SharedSegments:
         return f"SharedSegments({self.host!r})"
 
     def close(self) -> None:
-        """Begin to send nothing more; requests that are under way end by themselves."""
+        """Start no more requests; does not wait for requests under way."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -585,14 +588,14 @@ class SharedSegments:
 
     @property
     def is_beside(self) -> bool:
-        """Whether events are sent beside the callers."""
+        """Whether background threads send events."""
         return self._threads is not None
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Do this beside the caller.
+        """Run work in a background thread.
 
         Raises:
-            Closed, WrongProcess: it was closed; another process opened it.
+            Closed, WrongProcess: the object was closed, or another process opened it.
         """
         if self._threads is not None:
             self._threads.submit(work)
@@ -600,28 +603,28 @@ class SharedSegments:
     def find(
         self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False
     ) -> tuple[dict[int, Owner], AccelError | None]:
-        """Open segments that this process has, or nobody, or owners whose lease is over; give the owners of the rest.
+        """Open segments of this process, of no owner or of expired owners; return the owners of the other segments.
 
         Returns:
-            The owners that may be asked, by segment id; and why others have no part in this: what stands in the way of
-            the last of them. A segment that is sealed, or that another process took over at the same time, is in none.
+            The owners with permitted addresses, by segment id; and the error of the last other owner, None without one.
+            Segments that are sealed, or that another process took over at the same time, have no owner here.
 
         Raises:
-            What `ObjectSegments.open_segments` and `OwnersTable.find` raise.
+            The errors of `ObjectSegments.open_segments` and `OwnersTable.find`.
         """
         found: dict[int, Owner] = {}
         trouble: AccelError | None = None
         by_node: dict[int, list[int]] = {}
         try:
             elsewhere = self.host.open_segments(stream, ids, are_numbered=are_numbered, is_shared=True)
-        except CommitRefused:  # another process has opened some of them at the same time: the next look tells which
+        except CommitRefused:  # another process opened some at the same time: the next look shows which
             return {}, None
         for segment_id, node_id in elsewhere.items():
             by_node.setdefault(node_id, []).append(segment_id)
         for node_id, theirs in by_node.items():
             owner = self.owners.find(node_id)
             if owner is not None and owner.is_expired(self.owners.now_ms()):
-                with suppress(CommitRefused):  # another one came first, or the owner has opened it anew
+                with suppress(CommitRefused):  # another process was first, or the owner opened it again
                     self.host.take_over(stream, dict.fromkeys(theirs, node_id))
             elif owner is not None and self.client is not None and self.client.may_ask(owner):
                 found |= dict.fromkeys(theirs, owner)
@@ -630,14 +633,15 @@ class SharedSegments:
         return found, trouble
 
     def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
-        """How far a writer has come, wherever its segments are; see `ObjectSegments.progress_of`.
+        """Return the progress of a writer in the segments of all owners; see `ObjectSegments.progress_of`.
 
-        Waits for an owner that does not tell until its lease must be over: it may be what this process was before.
+        Waits for an owner that does not answer until its lease must have expired: it may be a dead predecessor of this
+        process.
 
         Raises:
-            OwnerUnreachable, ForwardInDoubt: an owner that lives does not tell.
-            CommitRefused: others took segments from each other for so long.
-            What `find` and `ObjectSegments.held_at` raise.
+            OwnerUnreachable, ForwardInDoubt: an owner with a valid lease does not answer.
+            CommitRefused: other processes kept taking segments over for this time.
+            The errors of `find` and `ObjectSegments.held_at`.
         """
         system = self.host.system
         deadline = system.timer() + self.owners.settings.lease_seconds + self.settings.pause_seconds
@@ -663,7 +667,7 @@ class SharedSegments:
         return progress_of(known)
 
     def _held_by(self, stream: StreamName, segment_id: int, owner: Owner, writer_id: bytes) -> WriterHeld | None:
-        """What the owner of a segment says that it has; None if it has the segment no more."""
+        """Ask the owner of a segment for the writer's numbers; None if it no longer has the segment."""
         if self.client is None:
             return None
         reply = self.client.append(owner, AppendRequest(*stream, segment_id, owner.token, writer_id, [], [], 0, []))
@@ -692,9 +696,9 @@ class SharedSegments:
         self._carried_through(stream, lambda: self.host.delete(stream, ids))
 
     def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
-        """See `SegmentHost.merge`. One node merges a transaction: an owner of all segments that it has events for.
+        """See `SegmentHost.merge`. One node merges a transaction: an owner of all segments with events of it.
 
-        If there is none, this process takes those of them over that others have, also from owners that live.
+        If no owner has all of them, this process takes over the segments of other owners, even with valid leases.
         """
         try:
             self.host.merge(stream, ids, transactions)
@@ -705,7 +709,7 @@ class SharedSegments:
                     self.host.merge(stream, ids, transactions)
                     return
             for segment_id, node_id in owners.items():
-                with suppress(CommitRefused):  # another one came first: the merge tells
+                with suppress(CommitRefused):  # another process was first: then the merge raises
                     self.host.take_over(stream, {segment_id: node_id})
             self.host.merge(stream, ids, transactions)
 
@@ -716,7 +720,7 @@ class SharedSegments:
     # Inside
 
     def _carried_through(self, stream: StreamName, act: Callable[[], T]) -> T:
-        """An order, with the owners of its segments: they are asked to do their parts, and it is given again."""
+        """Make a call of a workflow; while other owners have segments, ask them for their parts and repeat the call."""
         system, settings = self.host.system, self.settings
         deadline = system.timer() + settings.wait_seconds
         is_first = True
@@ -734,12 +738,12 @@ class SharedSegments:
                     raise
 
     def _has_asked(self, stream: StreamName, node_id: int, error: SegmentsElsewhere) -> bool:
-        """Ask an owner to do its part of a workflow; False if it cannot be asked, which is noted with the error."""
+        """Ask an owner to do its part of a workflow; False if it cannot be reached, which is added to the error."""
         owner = self.owners.find(node_id)
         try:
             if owner is not None and owner.is_expired(self.owners.now_ms()):
                 theirs = {each: node for each, node in error.owners.items() if node == node_id}
-                with suppress(CommitRefused):  # another process came first
+                with suppress(CommitRefused):  # another process was first
                     self.host.take_over(stream, theirs)
             elif owner is None or self.client is None or not self.client.may_ask(owner):
                 raise self._unreachable(node_id, owner, f"{error.segments} of {'/'.join(stream)}")
@@ -753,9 +757,9 @@ class SharedSegments:
     @staticmethod
     def _unreachable(node_id: int, owner: Owner | None, segments: str) -> OwnerUnreachable:
         address = "" if owner is None else owner.address
-        return OwnerUnreachable(node_id, address, segments, "no address that may be asked")
+        return OwnerUnreachable(node_id, address, segments, "no permitted address")
 
 
 def own_segments(host: ObjectSegments | SharedSegments) -> ObjectSegments:
-    """The segments of this process."""
+    """Return the segments of this process."""
     return host.host if isinstance(host, SharedSegments) else host

@@ -1,13 +1,13 @@
-"""Reads a stream from cut to cut, its segments merged in the order of time: for threads and for asyncio.
+"""Reads a stream from one cut to another, its segments merged in the order of time: for threads and for asyncio.
 
     with StreamReader(stream, source) as reader:            async with AsyncStreamReader(stream, source) as reader:
         for event in reader:                                    async for event in reader:
             ...                                                     ...
-            reader.position()       # StreamReader(stream, source, from_cut=...) goes on here
+            reader.position()       # StreamReader(stream, source, from_cut=...) continues here
 
-`rules.reader_core` decides. A few threads fill segments ahead (`ReaderBase`); the two drivers hand the answers on and
-differ only in how they wait. Cuts are looked up when a reader is made, which asks the store: under asyncio, make it in
-a thread (`asyncio.to_thread`) where that matters.
+`rules.reader_core` decides what to read. A few threads read segments ahead (`ReaderBase`); the two drivers pass the
+answers to it and differ only in how they wait. The constructor of a reader looks up its cuts, which sends requests to
+the store: under asyncio, call it in a thread (`asyncio.to_thread`) if the event loop must not block.
 """
 
 from __future__ import annotations
@@ -50,24 +50,25 @@ log = logging.getLogger(__name__)
 
 @unique
 class Order(Enum):
-    """In which order events of different segments come. Those of one segment, and of one key, keep theirs always."""
+    """The order of events of different segments. Events of one segment, and of one key, always keep their order."""
 
     TIME = "time"
-    """As they arrived: events are held back for segments that may have older ones, within bounds on time and memory."""
+    """In order of arrival: events wait for segments that may have older ones, within bounds on time and memory."""
 
     SEGMENT = "segment"
-    """The oldest segment first, whatever the time: nothing is said about the order."""
+    """The oldest segment first, without regard to time: no order is promised."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderStats:
-    """What order cost a reader so far, and what it could not have.
+    """How long a reader waited for the order of time, and how often it did not wait.
 
     Args:
-        held_seconds: for how long events at hand were held back for others that might be older.
-        passes: how many requests were passed over that might have brought older events: ``"timed out"``, of a segment
-            with one that took longer than `ReaderSettings.reorder_wait_seconds`; ``"failed"``, of one whose last
-            request raised an error; ``"tail"``, at the stream's tail it was not answered as quickly as others are.
+        held_seconds: for how long buffered events waited for events that might be older.
+        passes: the number of requests that the reader did not wait for although they might have returned older events:
+            ``"timed out"``, for a segment with a request that took longer than `ReaderSettings.reorder_wait_seconds`;
+            ``"failed"``, for a segment whose last request raised an error; ``"tail"``, at the stream's tail the request
+            was not answered as quickly as others are.
     """
 
     held_seconds: float
@@ -75,16 +76,17 @@ class ReaderStats:
 
 
 class ReaderBase:
-    """What readers do with answers, for every source and every way to wait.
+    """How readers process answers, for every source and every way to wait.
 
     Args:
-        stream: which.
-        source: where its events come from.
-        core: decides; its settings are the reader's.
-        system: the timer, and the clock that `lag` is measured by.
+        stream: the stream to read.
+        source: reads the events of segments.
+        core: decides what to read; its settings are the reader's.
+        system: the timer, and the clock by which `lag` is measured.
 
-    A reader is of the process that made it, as its position is: elsewhere it raises WrongProcess. Closed before it has
-    come to its end, it raises Closed when it is asked for more, so that nobody takes that for the end.
+    A reader and its position belong to the process that made the reader: elsewhere it raises WrongProcess. A reader
+    that was closed before its end raises Closed when the caller asks for more, so that this is not mistaken for the
+    end.
     """
 
     def __init__(self, stream: Stream, source: SegmentSource, core: ReaderCore, system: Components) -> None:
@@ -95,7 +97,7 @@ class ReaderBase:
         self._system = system
         self.settings = core.settings
         self._pool = Threads(self.settings.requests_max, "accel-reader", lifetime=self._lifetime)
-        self._answers: SimpleQueue[Answered | None] = SimpleQueue()  # None: closed, so nothing is to be waited for
+        self._answers: SimpleQueue[Answered | None] = SimpleQueue()  # None wakes the caller: closed, or new data
         self._batch: EventBatch | None = None
         self._events: Iterator[Event] = iter(())
         self._at = 0
@@ -110,48 +112,48 @@ class ReaderBase:
         self._later: list[tuple[float, Step]] = []
 
     def position(self) -> IdMap:
-        """The stream cut behind the last event that was given: a reader that begins there gives all that follow."""
+        """The stream cut after the last returned event: a reader that begins there returns all later events."""
         cut = self._core.position()
         if self._batch is None or self._batch.segment_id not in cut:
             return cut
         return IdMap.of({**cut, self._batch.segment_id: self._at})
 
     def lag(self, segment_id: int | None = None) -> float:
-        """How many seconds ago the last event arrived that was given; 0 before the first.
+        """The seconds since the arrival of the last returned event; 0 before the first.
 
         Args:
-            segment_id: of one segment; None = of the whole reader.
+            segment_id: the segment to report on; None = the whole reader.
         """
         return self._core.lag(self._now_ms(), segment_id) / MILLISECONDS
 
     def lags(self) -> dict[int, float]:
-        """The same of each segment that is being read."""
+        """The lag of each segment that is being read, in seconds."""
         return {segment_id: lag / MILLISECONDS for segment_id, lag in self._core.lags(self._now_ms()).items()}
 
     @property
     def is_finished(self) -> bool:
-        """Whether all was given that was asked for: nothing comes any more."""
+        """Whether the reader is at its end: all events were returned."""
         return self._batch is None and self._core.is_finished
 
     @property
     def _is_waited_for(self) -> bool:
-        """Whether more may come without the caller doing anything but ask."""
+        """Whether more events may come without another action of the caller."""
         return not self.is_finished
 
     @property
     def buffered_bytes(self) -> int:
-        """Payload in memory, and what requests under way may bring."""
+        """Bytes of payload in memory, and of the payload that requests under way may return."""
         return self._core.buffered_bytes
 
     def stats(self) -> ReaderStats:
-        """How often, and for how long, events were held back or segments passed over, so far."""
+        """How long events were held back, and how often the reader did not wait for a segment, so far."""
         return ReaderStats(self._held_seconds, {cause.value: count for cause, count in self._core.passes.items()})
 
     def _now_ms(self) -> int:
         return milliseconds(self._system.clock())
 
     def _next_event(self) -> Event | None:
-        """The next event of the batch at hand; None if it has no more."""
+        """Return the next event of the current batch; None if it has no more."""
         for event in self._events:
             self._at = event.next_offset
             return event
@@ -162,13 +164,13 @@ class ReaderBase:
         self._batch, self._events, self._at = batch, iter(batch), batch.offset
 
     def _rest(self) -> EventBatch | None:
-        """What was not given yet of the batch at hand; counts as given from now on."""
+        """Return the rest of the current batch; it counts as returned from now on."""
         batch, self._batch, self._events = self._batch, None, iter(())
         left = None if batch is None else batch.within(self._at)
         return left or None
 
     def _hand_on(self) -> None:
-        """Hand on what came, and ask for what is wanted.
+        """Process the answers that arrived, and send the next requests.
 
         Raises:
             Exception: as `_answer`.
@@ -187,24 +189,24 @@ class ReaderBase:
         return self._pool.submit(self._source.ask_end, step)
 
     def _arrived(self, step: Step, asked_seconds: float, done: Future[SegmentEvents | SegmentEnd]) -> None:
-        """Called by the thread that has the answer."""
+        """Queue the answer; the thread that has it calls this."""
         if not done.cancelled():
             self._answers.put((step, done, self._system.timer() - asked_seconds))
             self._wake()
 
     def _check(self) -> None:
-        """That more may be asked of it.
+        """Check that the caller may ask for more.
 
         Raises:
-            WrongProcess: another process made it.
-            Closed: it was closed, and has not come to its end.
+            WrongProcess: another process made the reader.
+            Closed: the reader was closed before its end.
         """
         self._lifetime.check_process()
         if not self.is_finished:
             self._lifetime.check()
 
     def _wake(self) -> None:
-        """Wake a caller that waits for answers in another way than at the queue; by any thread."""
+        """Wake a caller that does not wait at the queue; any thread may call this."""
 
     def _close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -212,11 +214,10 @@ class ReaderBase:
         self._wake()
 
     def _answer(self, step: Step, done: Future[SegmentEvents | SegmentEnd], took_seconds: float) -> None:
-        """Hand an answer on.
+        """Pass an answer to the core.
 
         Raises:
-            Exception: it did not work, and is not tried again by itself; it is wanted again, so a caller who goes on
-                tries again.
+            Exception: the request failed and is not repeated automatically; the next call of the caller repeats it.
         """
         self._pass_time()
         error = done.exception()
@@ -235,10 +236,10 @@ class ReaderBase:
                 self._stalled_since = None
 
     def _fail(self, step: Step, error: BaseException) -> None:
-        """Try again after a pause, where that may help, and unless the segment has failed for too long.
+        """Repeat a failed request after a pause, if the error is retryable and the segment has not failed for too long.
 
         Raises:
-            Exception: the error.
+            Exception: the error, if the request is not repeated.
         """
         now = self._system.timer()
         since_seconds, times = self._failing.pop(step.segment_id, (now, 0))
@@ -255,12 +256,12 @@ class ReaderBase:
             raise error
 
     def _is_needed(self, step: Step) -> bool:
-        """Whether what is asked for lies before the reader; not of a segment that was given up, or skipped, since."""
+        """Whether the reader still needs the answer; not if the segment was given up, or skipped, since."""
         at = self._core.position().get(step.segment_id)
         return at is not None and (isinstance(step, AskEnd) or step.offset >= at)
 
     def _take(self) -> EventBatch | None:
-        """The next events, unless they are held back for others that may be older."""
+        """Return the next events, unless they wait for events that may be older."""
         now = self._pass_time()
         self._left_seconds = self._core.hold_seconds()
         if self._left_seconds > 0:
@@ -277,7 +278,7 @@ class ReaderBase:
         return now
 
     def _retry(self) -> None:
-        """Ask idle segments again when there may be more, or it is time, whether or not others have events at hand."""
+        """Read idle segments again when more may have arrived or the pause is over, even if events are buffered."""
         now = self._system.timer()
         due = [step for due_seconds, step in self._later if due_seconds <= now]
         self._later = [later for later in self._later if later[0] > now]
@@ -292,21 +293,21 @@ class ReaderBase:
             self._core.retry_idle()
 
     def _begin_watch(self) -> None:
-        """One that follows is told when there may be more. Before segments are asked, so that nothing is missed."""
+        """Watch for new data if the reader follows. Called before segments are read, so that no data is missed."""
         if self._watched is not None and self._core.follows and (self._watch is None or self._watch.done()):
             self._watch = self._watched.watch()
             self._watch.add_done_callback(lambda _: self._nudge())
 
     def _nudge(self) -> None:
-        """Have the reader look at what is to be done; by any thread."""
+        """Wake the reader, so that it checks its pending work; any thread may call this."""
         self._answers.put(None)
         self._wake()
 
     def _wait_seconds(self) -> float | None:
-        """How long nothing is to be done unless an answer comes; None = for ever.
+        """The time until the next work that does not depend on an answer; None = no such work.
 
         Raises:
-            ReaderStalled: it waited too long for what must be there.
+            ReaderStalled: the reader waited too long for data that must exist.
         """
         now = self._system.timer()
         waits = [self._left_seconds] if self._left_seconds > 0 else []
@@ -326,24 +327,24 @@ class ReaderBase:
                 f"{segment_text(segment_id)} at {at}" for segment_id, at in sorted(self._core.idle.items())[:20]
             )
             self._stalled_since = None
-            raise ReaderStalled(f"{self._stream.name}: expected more in {told}, found none for a long time")
+            raise ReaderStalled(f"{self._stream.name}: expected more events in {told}, found none for a long time")
 
 
 class CutReader(ReaderBase):
     """A reader of a whole stream, from one cut to another.
 
     Args:
-        stream: which.
-        source: where its events come from.
+        stream: the stream to read.
+        source: reads the events of segments.
         from_cut: where to begin; None = at the stream's head.
-        to_cut: where to end; None = nowhere.
-        follow: whether to wait for events that are not there yet; False = to end where the stream ends now.
-        order: of events of different segments.
-        settings: bounds.
-        system: the timer, and the clock that `lag` is measured by.
+        to_cut: where to end; None = no end.
+        follow: whether to wait for future events; False = end where the stream ends now.
+        order: the order of events of different segments.
+        settings: bounds of the reader.
+        system: the timer, and the clock by which `lag` is measured.
 
     Raises:
-        InvalidArgument: a cut that is not valid, or an end before the start.
+        InvalidArgument: an invalid cut, or an end before the start.
         NotInHistory: a cut of another stream.
     """
 
@@ -383,7 +384,7 @@ class CutReader(ReaderBase):
 
 
 class ThreadReader(ReaderBase, Iterator[Event]):
-    """A reader that blocks while it waits. Threads: one at a time."""
+    """A reader whose calls block while it waits. Threads: one at a time."""
 
     def __enter__(self) -> Self:
         return self
@@ -394,7 +395,7 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         self.close()
 
     def close(self) -> None:
-        """Read no more; requests under way are not waited for."""
+        """Stop reading; does not wait for requests under way."""
         self._close()
 
     def __next__(self) -> Event:
@@ -404,7 +405,7 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         return event
 
     def next_event(self, timeout_seconds: float | None = None) -> Event | None:
-        """The next event; None if there was none within the time. See `next_batch` for the time, and for None."""
+        """Return the next event; None if none arrived in time. See `next_batch` for the time-out, and for None."""
         self._check()
         while (event := self._next_event()) is None:
             batch = ThreadReader.next_batch(self, timeout_seconds)
@@ -414,13 +415,13 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         return event
 
     def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
-        """The events that were appended together next; None if there were none within the time.
+        """Return the next batch, which is events that were appended together; None if none arrived in time.
 
-        They count as given. Of a batch whose first events were given one by one, these are the others. Whether there
-        will ever be more, `is_finished` says; without a time-out None comes at the end only.
+        The events count as returned. If the first events of a batch were returned one by one, the result is the rest of
+        the batch. `is_finished` shows whether more may come; without a time-out the result is None at the end only.
 
         Args:
-            timeout_seconds: how long to wait at most; None = until there are some, or all was given.
+            timeout_seconds: how long to wait at most; None = until there is a batch, or the reader is at its end.
         """
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
         self._lifetime.check_process()
@@ -441,7 +442,7 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         return rest
 
     def _attend(self) -> None:
-        """What is to be done before anything is given."""
+        """Do the work that comes before the next event; a group reader calls its group here."""
 
     def _wait(self, seconds: float | None) -> bool:
         try:
@@ -454,23 +455,23 @@ class ThreadReader(ReaderBase, Iterator[Event]):
 
 
 class StreamReader(ThreadReader, CutReader):
-    """Events of a stream; see `CutReader` for the arguments. Threads: one at a time.
+    """Iterates over the events of a stream; see `CutReader` for the arguments. Threads: one at a time.
 
-    An error leaves it as it was: asked for the next event again, it tries again, and gives no event twice.
+    An error does not change the position: the next call tries again, and no event is returned twice.
 
     Raises:
-        PositionTruncated (while iterating): the stream begins behind the position; `skip_to_head` goes on.
-        ReaderStalled (while iterating): what must be there could not be found for `stall_seconds`.
-        AccelError (while iterating): something could not be read.
+        PositionTruncated (while iterating): the stream now begins after the position; `skip_to_head` continues.
+        ReaderStalled (while iterating): data that must exist was not found for `stall_seconds`.
+        AccelError (while iterating): an object or a part of the history could not be read.
     """
 
     def __next__(self) -> Event:
         self._check()
-        event = self._next_event()  # at hand mostly: a call less for each event
+        event = self._next_event()  # mostly in the current batch: saves a call for each event
         return super().__next__() if event is None else event
 
     def skip_to_head(self) -> IdMap:
-        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
+        """Continue at the stream's head in segments where the position is before it; returns the new position."""
         return self._skip_to_head()
 
 
@@ -478,9 +479,9 @@ class StreamReader(ThreadReader, CutReader):
 
 
 class AsyncReader(ReaderBase, AsyncIterator[Event]):
-    """A reader that awaits. One task at a time.
+    """A reader whose calls are awaited. One task at a time.
 
-    A task that was cancelled while it waited may ask again, and misses nothing.
+    A task that was cancelled while it waited may call again, and misses no event.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None
@@ -495,7 +496,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
         await self._end()
 
     async def _end(self) -> None:
-        """What is to be done at the end of its block."""
+        """End the ``async with`` block."""
         self._close()
 
     async def __anext__(self) -> Event:
@@ -505,7 +506,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
         return event
 
     async def next_event(self, timeout_seconds: float | None = None) -> Event | None:
-        """The next event; None if there was none within the time. See `next_batch` for the time, and for None."""
+        """Return the next event; None if none arrived in time. See `next_batch` for the time-out, and for None."""
         self._check()
         while (event := self._next_event()) is None:
             batch = await AsyncReader.next_batch(self, timeout_seconds)
@@ -515,13 +516,13 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
         return event
 
     async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
-        """The events that were appended together next; None if there were none within the time.
+        """Return the next batch, which is events that were appended together; None if none arrived in time.
 
-        They count as given. Of a batch whose first events were given one by one, these are the others. Whether there
-        will ever be more, `is_finished` says; without a time-out None comes at the end only.
+        The events count as returned. If the first events of a batch were returned one by one, the result is the rest of
+        the batch. `is_finished` shows whether more may come; without a time-out the result is None at the end only.
 
         Args:
-            timeout_seconds: how long to wait at most; None = until there are some, or all was given.
+            timeout_seconds: how long to wait at most; None = until there is a batch, or the reader is at its end.
         """
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
         self._lifetime.check_process()
@@ -548,7 +549,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
         return rest
 
     async def _attend(self) -> None:
-        """What is to be done before anything is given."""
+        """Do the work that comes before the next event; a group reader calls its group here."""
 
     def _listen(self) -> asyncio.Event:
         loop = asyncio.get_running_loop()
@@ -559,25 +560,25 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
     def _wake(self) -> None:
         loop, woken = self._loop, self._woken
         if loop is not None and woken is not None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits
+            with suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
                 loop.call_soon_threadsafe(woken.set)
 
 
 class AsyncStreamReader(AsyncReader, CutReader):
     """Events of a stream, for ``async for``; arguments and errors are those of `StreamReader`. One task at a time.
 
-    A task that was cancelled while it waited may ask again, and misses nothing.
+    A task that was cancelled while it waited may call again, and misses no event.
     """
 
     async def __anext__(self) -> Event:
         self._check()
-        event = self._next_event()  # likewise
+        event = self._next_event()  # as in `StreamReader`
         return await super().__anext__() if event is None else event
 
     def close(self) -> None:
-        """Read no more; requests under way are not waited for."""
+        """Stop reading; does not wait for requests under way."""
         self._close()
 
     async def skip_to_head(self) -> IdMap:
-        """Go on at the stream's head wherever that lies behind the position; gives the new position."""
+        """Continue at the stream's head in segments where the position is before it; returns the new position."""
         return await asyncio.to_thread(self._skip_to_head)

@@ -1,4 +1,4 @@
-"""What histories and the catalog say of segments: which stream keeps each, what its offsets count, who has it open.
+"""Data of segments from histories and the catalog: the stream of a segment, its offset unit, the node that has it open.
 
 Source: docs/explanation/history.md; docs/reference/catalog-records.md, "Stream shards".
 """
@@ -27,7 +27,7 @@ from loaders.errors import DataNotFound
 from loaders.parallel import map_bounded
 from loaders.store import ObjectStore
 
-# What histories say of segments
+# From histories
 
 
 class _KnownStream(NamedTuple):
@@ -41,10 +41,10 @@ class _KnownSegment(NamedTuple):
 
 
 class SegmentDirectory:
-    """Looks things up in histories, and keeps what it found. Threads: any; no lock is held over I/O.
+    """Looks up segments in histories, and caches the results. Threads: any; no lock is held over I/O.
 
     Args:
-        store: where the histories lie.
+        store: the store of the histories.
         system: clock, sleep and chance.
     """
 
@@ -57,34 +57,34 @@ class SegmentDirectory:
         self._segments: dict[tuple[StreamName, int], _KnownSegment] = {}
 
     def remember(self, name: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
-        """Segments that are being created; the history may not have them yet."""
+        """Cache segments that are being created; the history may not have them yet."""
         with self._lock:
-            self._streams.pop(name, None)  # perhaps another stream of that name
+            self._streams.pop(name, None)  # it may be another stream of that name
             for segment in segments:
                 self._segments[name, segment.id] = _KnownSegment(stream_ids[segment.id], segment)
 
     def forget(self, name: StreamName, ids: Integers) -> None:
-        """Segments that are not written any more."""
+        """Drop segments that are no longer written."""
         with self._lock:
             for segment_id in ids.tolist():
                 self._segments.pop((name, segment_id), None)
 
     def unit(self, name: StreamName) -> OffsetUnit:
-        """What offsets of a stream count. 4 calls the first time."""
+        """Return the unit of a stream's offsets. 4 calls the first time."""
         return self._known(name).unit
 
     def stream(self, name: StreamName, host: SegmentHost) -> Stream:
-        """A stream, opened with a host. 4 calls."""
+        """Return a stream, opened with a host. 4 calls."""
         self._forget_stream(name)
         return Stream(replace(self._known(name).stream.parts, host=host))
 
     def unique_id(self, name: StreamName) -> UUID:
-        """What tells the stream that has a name now from earlier ones. 4 calls: it may be another one than before."""
+        """Return the id that distinguishes a stream from earlier streams of its name. 4 calls: nothing is cached."""
         self._forget_stream(name)
         return self._known(name).stream.unique_id
 
     def stream_id(self, name: StreamName, segment_id: int) -> int:
-        """Which stream of the object layer holds a segment. 1 call, none if it was created here.
+        """Return the stream of the object layer that contains a segment. 1 call, none if it was created here.
 
         Raises:
             NotInHistory: there is no such segment.
@@ -96,11 +96,11 @@ class SegmentDirectory:
         try:
             return self._known(name).stream.segment_stream(segment_id)
         except (NotInHistory, DataNotFound):
-            self._forget_stream(name)  # perhaps another stream has the name by now
+            self._forget_stream(name)  # another stream may have the name by now
         return self._known(name).stream.segment_stream(segment_id)
 
     def segments(self, name: StreamName, ids: Integers) -> Segments:
-        """Segments with their keys. No call for those that were created here; 1 if all others are active.
+        """Return segments with their keys. No call for segments created here; 1 if all others are active.
 
         Raises:
             NotInHistory: there is no such segment.
@@ -122,7 +122,7 @@ class SegmentDirectory:
         return Segments.of(here[segment_id] for segment_id in ids.tolist())
 
     def predecessors(self, name: StreamName, segment_id: int, oldest_ms: float) -> list[SegmentRecord]:
-        """The segments before one; none if they were sealed before some time, ms since 1970. 3 calls and 1 for each."""
+        """Return the predecessors of a segment, none if sealed before `oldest_ms` (since 1970). 3 calls, 1 for each."""
         if not epoch_of(segment_id):
             return []
         epochs = self._known(name).stream.epochs
@@ -149,16 +149,16 @@ class SegmentDirectory:
         return known_stream
 
 
-# What the catalog says of their streams
+# From the catalog
 
 
 class StreamSpan(NamedTuple):
-    """What a catalog says of a stream.
+    """The data of a stream in the catalog.
 
     Args:
         stream_id: the stream.
         start: its first kept offset.
-        end: where it ends; `OPEN` if a node has it open, which alone knows.
+        end: its end; `OPEN` if a node has it open: then only this node knows the end.
         node_id: the node that wrote it last.
     """
 
@@ -169,16 +169,16 @@ class StreamSpan(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether a node has it open."""
+        """Whether a node has the stream open."""
         return self.end == OPEN
 
     def is_open_beside(self, node_id: int) -> bool:
-        """Whether another node than this one has it open."""
+        """Whether a node other than this one has the stream open."""
         return self.is_open and self.node_id != node_id
 
 
 def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:
-    """What the catalog says of those of these streams that it knows. One request for each bucket that they lie in."""
+    """Return the catalog's data of these streams; unknown streams are omitted. One request for each stream shard."""
     ids = np.fromiter(stream_ids, dtype=np.int64)
     if not len(ids):
         return {}

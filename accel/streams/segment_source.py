@@ -1,22 +1,22 @@
-"""Where a reader gets events from: the segments of a stream, as streams of the object layer.
+"""The source of a reader's events: the segments of a stream, read as streams of the object layer.
 
     segment  --history-->  stream of the object layer  --lookup-->  objects  -->  blocks  -->  batches  -->  events
 
-The time index of the segment says when each batch arrived. What is not in its objects yet is in the memory of a host;
-for that part, and where the index cannot be read, the value that was logged with the batch counts, which is the same.
+The time index of a segment contains the arrival time of each batch. Records that are not in its objects yet are in the
+memory of a host; for these, and if the index cannot be read, the value stored in the batch is used, which is the same.
 
-| question                             | calls to the history                                                        |
+| request                              | calls to the history                                                        |
 |--------------------------------------|-----------------------------------------------------------------------------|
-| events of a segment                  | 1 the first time: which stream of the object layer it is                    |
-| is it sealed, and what follows it?   | 2 and a newer image for all segments each second; 5 for a sealed one         |
+| events of a segment                  | 1 the first time: for the segment's stream of the object layer              |
+| whether it is sealed; its successors | 2 and a newer image for all segments each second; 5 for a sealed segment     |
 | the same, for readers that follow    | 2 for all segments when there is a newer image, and each 60 seconds; each    |
 |                                      | second while a workflow is under way                                         |
 
-Events themselves cost what `ReadAccelerator.read` costs. Batches of our own writers log when they arrived, so their
-index is not asked; where it is, it costs one listing a segment, and one read for each 65,536 appends.
+Reading events costs the requests of `ReadAccelerator.read`. Batches of Accel's writers contain their arrival time, so
+their index is not read; for other batches the index costs one listing a segment, and one read for each 65,536 appends.
 
-Readers that follow do not ask every so often: `watch` tells them when there is a newer image. All data comes into sight
-by one, and so does a segment that was created.
+Readers that follow do not poll: the future of `watch` is done when there is a newer image. New data and new segments
+become visible with a newer image only.
 """
 
 from __future__ import annotations
@@ -52,61 +52,61 @@ from loaders.store import ObjectStore
 from range_index.segment_times import NO_TOKEN
 
 NEWEST_SECONDS: Final = 1.0
-"""So long the image, and the list of segments that take writes, count as the newest once they were asked for."""
+"""How long the image, and the list of segments that take writes, count as the newest after they were read."""
 
 WATCH_SECONDS: Final = 5.0
-"""One question for a newer image takes no longer; who follows begins the next one."""
+"""The time limit of one wait for a newer image; a reader that follows then begins the next one."""
 
 HISTORY_SECONDS: Final = 60.0
-"""So long the segments that take writes count as known for readers that follow, while the image is the same."""
+"""How long the list of segments that take writes is valid for readers that follow, if the image does not change."""
 
 NEWEST: Final = "newest"
 
 SEGMENTS_KNOWN_MAX: Final = 10_000
-"""Of how many segments it is kept what they are; what was least recently read is asked for again."""
+"""The number of segments whose data is cached; the least recently read segments are looked up again."""
 
 log = logging.getLogger(__name__)
 
 
 class SegmentSource(Protocol):
-    """Answers what a reader wants; any thread may ask."""
+    """Answers the requests of a reader; any thread may call it."""
 
     def fill(self, fill: Fill) -> SegmentEvents:
-        """Events of a segment.
+        """Return events of a segment.
 
         Raises:
-            PositionTruncated: the stream begins behind the offset.
-            AccelError: they could not be read.
+            PositionTruncated: the stream begins after the offset.
+            AccelError: the events could not be read.
         """
         ...
 
     def ask_end(self, step: AskEnd) -> SegmentEnd:
-        """Whether a segment is sealed, and what follows it.
+        """Return the end and the successors of a segment, if it is sealed.
 
         Raises:
-            AccelError: it could not be asked.
+            AccelError: the history could not be read.
         """
         ...
 
 
 @runtime_checkable
 class WatchedSource(SegmentSource, Protocol):
-    """A source that tells when asking again may bring more."""
+    """A source that reports when there may be more events."""
 
     def watch(self) -> Future[bool]:
-        """Done when there may be more than now: true; false when nobody knows, after some seconds at most.
+        """Return a future: true once there may be more events than now; false after some seconds if this is not known.
 
-        Does not block. It raises nothing; any thread may ask.
+        Does not block and raises no error; any thread may call it.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Newest:
-    """The segments that took writes at some time, and the image at hand then.
+    """The segments that took writes at some time, and the image of this time.
 
-    A workflow closes segments in the catalog before the history says so: then what is known is not settled, and no
-    newer image will tell of the rest.
+    A workflow closes segments in the catalog before it changes the history: then the data here is not settled, and no
+    newer image will report the rest of the change.
     """
 
     asked_seconds: float
@@ -117,10 +117,10 @@ class _Newest:
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What is known of a segment: what it is in the object layer, with which image it was read last, and its index.
+    """Cached data of a segment: its stream of the object layer, the image of its last read, and its time index.
 
-    Of the index also with which image it was asked last for what it has; and with which image, and where, the segment
-    had nothing though it was not truncated.
+    `index_version` is the image with which the index was last refreshed; `empty_at` is the image and the offset at
+    which the segment was empty though it was not truncated.
     """
 
     stream_id: int
@@ -132,7 +132,7 @@ class _Known:
 
 
 class _State:
-    """What one process knows of segments; their indexes have locks of their own."""
+    """The cached segments of one process; their indexes have locks of their own."""
 
     def __init__(self) -> None:
         self.lock = Lock()
@@ -140,14 +140,14 @@ class _State:
 
 
 class ObjectSegmentSource:
-    """Reads a stream from its objects. Threads: any; a process that is forked may go on with that of its parent.
+    """Reads a stream from its objects. Threads: any; a forked process may continue to use its parent's source.
 
     Args:
-        stream: which.
+        stream: the stream to read.
         accelerator: finds objects and reads batches.
-        store: where the time indexes lie; that of the objects.
-        cache: of parts of time indexes.
-        chunks: of objects, shared by the segments; None = some of its own.
+        store: the store of the objects, which also contains the time indexes.
+        cache: the cache of parts of time indexes.
+        chunks: the chunks of objects, shared by the segments; None = chunks of its own.
         system: the timer.
     """
 
@@ -185,9 +185,9 @@ class ObjectSegmentSource:
         return told
 
     def image_changed(self) -> None:
-        """Somebody says that something was committed: readers that follow look at once. Never blocks.
+        """Report a commit, so that readers that follow look for data at once. Never blocks.
 
-        For callers with a channel that reports commits; it causes at most ten questions a second.
+        For callers with a channel that reports commits; it causes at most ten requests a second.
         """
         self._accelerator.image_changed()
 
@@ -216,20 +216,20 @@ class ObjectSegmentSource:
                 known.empty_at = known.version, fill.offset
             return SegmentEvents((), fill.offset, fill.token, as_of)  # nothing was written yet
         timed, token = self._timed(fill, known, columns, wants_token=wants_token)
-        newest = version_number(self._accelerator.image_version)  # a read may go on with a newer one
+        newest = version_number(self._accelerator.image_version)  # a read may continue with a newer image
         return SegmentEvents(timed, reading.next_offset, token, as_of, newest)
 
     def read(self, segment_id: int, offset: int, max_bytes: int, token: int = NO_TOKEN) -> SegmentRead:
-        """The bytes of a segment's events from an offset on, as a peer would ask for them.
+        """Return the bytes of a segment's events from an offset on, for a peer.
 
         Args:
-            segment_id: which.
-            offset: where an event begins.
-            max_bytes: of payload; about.
-            token: of the last read; `NO_TOKEN` without one, which changes nothing but what it costs.
+            segment_id: the segment.
+            offset: the offset of an event.
+            max_bytes: the approximate limit of payload.
+            token: the token of the last read; `NO_TOKEN` = none: the result is the same, but costs more.
 
         Returns:
-            The events' bytes, one behind the other, a clock value for each append, and the token for the next read.
+            The events' bytes, one after the other, a clock value for each append, and the token for the next read.
 
         Raises:
             AccelError: as `fill`.
@@ -254,7 +254,7 @@ class ObjectSegmentSource:
         size = self._stream.cuts.sealed_size(segment_id)
         if size is None:
             return SegmentEnd(None)
-        # That nothing follows is true for good only of a stream that is sealed, and was so before this is asked: sizes
+        # A segment has no successors for good only if the stream is sealed, and was sealed before this is read: sizes
         # are written while a scale is under way.
         is_over = self._stream.state() is StreamState.SEALED
         following = self._stream.epochs.successors(segment_id)
@@ -272,10 +272,10 @@ class ObjectSegmentSource:
         return known
 
     def _newest(self) -> frozenset[int]:
-        """The segments that take writes, as of a moment ago; the newest image is installed by then as well.
+        """Return the segments that take writes, at most `NEWEST_SECONDS` old; also installs the newest image.
 
-        One thread asks, the others wait for it. So a reader at the end finds everything that was committed
-        before they began.
+        One thread reads them, the others wait for it. So a reader at the end finds all data that was committed before
+        it began.
         """
         return self._newest_of.get(NEWEST, self._ask_newest, self._is_new).active
 
@@ -293,8 +293,8 @@ class ObjectSegmentSource:
         asked_seconds, version = self._timer(), self._accelerator.image_version
         state = self._stream.state()
         active = frozenset(() if state is StreamState.SEALED else self._stream.active_segments().ids.tolist())
-        # What was committed before somebody began to read must be in the image; only a confirmed one has it for sure.
-        # What comes later is found by following, which costs a fraction.
+        # Data that was committed before the reader began must be in the image; only a confirmed image certainly has it.
+        # Following finds later data, at a fraction of the cost.
         if self._accelerator.image_age_seconds >= self._timer() - self._begun_seconds:
             self._accelerator.refresh()
         elif not self._is_watched():
@@ -304,9 +304,9 @@ class ObjectSegmentSource:
     def _timed(
         self, fill: Fill, known: _Known, columns: list[BatchColumns], *, wants_token: bool
     ) -> tuple[tuple[EventBatch, ...], int]:
-        """Events with the values that they log; where some log none, with those of the time index as far as it moved.
+        """Return events with their stored values; if some have none, with those of the moved part of the time index.
 
-        The index has the same values. It also is asked where somebody wants the number of the next record.
+        The index has the same values. It is also read if the caller needs the number of the next record.
         """
         if not columns:
             return (), fill.token
@@ -326,15 +326,15 @@ class ObjectSegmentSource:
             except (AccelError, ValueError) as error:
                 _let_go(fill.segment_id, known, error)
                 count = 0
-        # One append, one record: so the number of the next one is known though the index has not moved so far.
+        # One append is one record: so the number of the next record is known even if the record has not moved yet.
         token = token if token == NO_TOKEN else token + len(ends) - count
         return _batches(decoded, values), token
 
     def _index(self, segment_id: int, known: _Known, end: int, *, is_timed: bool) -> SegmentTimeIndex | None:
-        """The index, opened when it is first wanted; asked for news once an image, for data that logs no time only."""
+        """Return the index, opened on first use; for data without stored times it is refreshed once per image."""
         try:
             if not known.is_opened:
-                # Nothing is added here, so nobody asks this clock.
+                # No data is added here, so the clock is never read.
                 clock = HostClock(lambda: 0)
                 known.index = SegmentTimeIndex.open(self._store, known.stream_id, clock, cache=self._cache)
                 known.is_opened, known.index_version = True, known.version
@@ -367,7 +367,7 @@ class ObjectSegmentSource:
 
 
 def _batches(decoded: list[EventColumns], values: list[int]) -> tuple[EventBatch, ...]:
-    """The events of each append; the first ones have these values."""
+    """Return the events of each append; the first appends have these values."""
     batches: list[EventBatch] = []
     for columns in decoded:
         batches += columns.batches(values[len(batches) : len(batches) + len(columns.values)])
@@ -375,10 +375,10 @@ def _batches(decoded: list[EventColumns], values: list[int]) -> tuple[EventBatch
 
 
 def _values_in(index: SegmentTimeIndex, bounds: list[int], token: int) -> tuple[list[int], int]:
-    """The clock values of batches between these offsets, and where the next read goes on in the index."""
+    """Return the clock values of batches between these offsets, and the token for the next read of the index."""
     start, end = bounds[0], bounds[-1]
     read = index.read(start, end - start, token)
-    if len(read.values) == len(bounds) - 1:  # one append, one record: as our own writer does it
+    if len(read.values) == len(bounds) - 1:  # one append is one record, as Accel's writers make them
         return read.values.tolist(), read.token
     pieces = [index.read(first, after - first) for first, after in pairwise(bounds)]
     return [piece.value for piece in pieces], read.token
@@ -393,25 +393,25 @@ def _let_go(segment_id: int, known: _Known, error: Exception) -> None:
     known.index, known.is_opened = None, True
 
 
-# Where a time begins
+# The cut of a time
 
 
 def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[int, int]:
-    """The cut before the first events that arrived at a time or later.
+    """Return the cut before the first events that arrived at a time or later.
 
     O(log events) reads of one batch for each segment, besides the calls of `Stream.segments_at`.
 
     Args:
-        stream: which.
-        source: reads it.
-        time_ms: milliseconds since 1970; None = behind all events that the source knows.
+        stream: the stream.
+        source: reads the stream.
+        time_ms: milliseconds since 1970; None = after all events that the source knows.
 
     Raises:
-        AccelError: something could not be read.
+        AccelError: the history or an object could not be read.
     """
     begins = stream.segments_at(TIME_MS_END - 1 if time_ms is None else time_ms)
     if not stream.cuts.is_valid(begins):
-        begins = stream.head()  # what was there at that time was truncated
+        begins = stream.head()  # the data of that time was truncated
     return {
         segment_id: offset if offset < 0 else _first_offset(source, segment_id, offset, time_ms)
         for segment_id, offset in begins.items()
@@ -419,10 +419,10 @@ def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[i
 
 
 def _first_offset(source: SegmentSource, segment_id: int, low: int, time_ms: int | None) -> int:
-    """Where the first batch of a segment begins, from an offset on, that is not before a time: times never fall."""
+    """Return the offset of the first batch, from an offset on, that did not arrive before a time: times never fall."""
 
     def earlier(offset: int) -> int | None:
-        """Where the batch at an offset ends, if there is one and it came before the time."""
+        """Return the end of the batch at an offset, if there is a batch and it arrived before the time."""
         batches = source.fill(Fill(segment_id, offset, 1)).batches
         is_earlier = bool(batches) and (time_ms is None or batches[0].value < time_ms)
         return batches[0].next_offset if is_earlier else None

@@ -1,19 +1,19 @@
-"""Segments kept in object storage: the host of a stream's segments, for one session of a node.
+"""Segments in object storage: the host of a stream's segments, for one session of a node.
 
     with ObjectSegments(catalog, store, node_id=4) as host:
-        streams = StreamStore.open(store, host=host)          workflows create, seal and merge segments through it
+        streams = StreamStore.open(store, host=host)          workflows create, seal and merge segments by the host
         with StreamWriter(streams.stream("shop", "orders"), host) as writer:
             writer.write(b"...", key=b"order-17")
 
-A segment is a stream of the object layer. What is appended waits in memory until an object is written of it, of all
-segments together, and committed (`group_commit`): then it is durable, and can be read. The time indexes of segments
-follow: their records move to objects of their own once the data is durable.
+A segment is a stream of the object layer. Appended events wait in memory until one object with events of all segments
+is written and committed (`group_commit`): then they are durable, and can be read. Once the data is durable, the records
+of the segments' time indexes move to objects of their own.
 
-A segment is sealed by closing its stream on the node; so every process knows. A new session fences the older ones of
-its node; what those had not made durable is lost with them, and they fail with `SessionFenced`.
+A segment is sealed by closing its stream on the node, which all processes can see. A new session fences the older
+sessions of its node, which fail with `SessionFenced`; data that they had not made durable is lost.
 
-All orders of workflows (`SegmentHost`) may be repeated, by another process too. What another node has open is left to
-that node: an order does what is this node's, and then raises `SegmentsElsewhere`.
+All calls of workflows (`SegmentHost`) may be repeated, also by another process. A call does this node's part, and
+raises `SegmentsElsewhere` if other nodes have segments open.
 
 Source: docs/explanation/history.md, "Workflows"; PDP-28.
 """
@@ -65,28 +65,28 @@ ROOM_SECONDS: Final = 60.0
 """How long an append waits for room in memory."""
 
 MERGE_ATTEMPTS: Final = 3
-"""How often transactions are merged that meet a take-over of their segments."""
+"""The number of attempts of a merge whose segments are taken over meanwhile."""
 
 
 class ObjectSegments:
-    """One session of a node that holds segments; a `SegmentHost`.
+    """One session of a node that has segments open; a `SegmentHost`.
 
-    Opening it fences older sessions of the node, and settles what they were merging. It is of the process that opened
-    it: elsewhere calls raise WrongProcess; once it is closed, Closed.
+    Opening it fences older sessions of the node, and settles their unfinished merges. The host belongs to the process
+    that opened it: elsewhere calls raise WrongProcess; after `close` they raise Closed.
 
     Args:
-        catalog: of the store; closed after this.
-        store: where objects, histories and time indexes lie.
+        catalog: the catalog of the store; close it after the host.
+        store: the store of objects, histories and time indexes.
         node_id: the node.
-        settings: bounds.
+        settings: bounds of the host.
         system: clock, sleep and chance.
 
-    Threads: any. The session takes one call at a time. Appends and flushes wait for no call of another; an append
-    waits if too much is in memory, or if it is the first to its segment. Where the system has a `wait`, uploads have
-    threads of their own, at most `uploads_at_once` + 2, and `scaling` has one, which `close` and `stop` end.
+    Threads: any. The session takes one call at a time. Appends and flushes do not wait for calls of other threads; an
+    append waits if too much is in memory, or if it is the first to its segment. If the system has a `wait`, uploads
+    have threads of their own, at most `uploads_at_once` + 2, and `scaling` has one, which `close` and `stop` end.
 
     Attributes:
-        commits: makes what is appended durable.
+        commits: makes appended events durable.
         scaling: follows the scaling policies of the streams whose segments are open here; `SegmentsSettings.scaling`.
     """
 
@@ -103,8 +103,8 @@ class ObjectSegments:
         self.settings = settings
         self.system = system
         self.clock = HostClock.of_seconds(system.clock)
-        self._lock = Lock()  # a turn at the session, which takes one call at a time
-        self._merges = Lock()  # a turn at merging: a session has one intent at a time
+        self._lock = Lock()  # held over calls of the session, which takes one call at a time
+        self._merges = Lock()  # held over a merge: a session has one intent at a time
         self._catalog, self._node = catalog, catalog.open_node(node_id)
         self._directory = SegmentDirectory(store, system)
         backoff = Backoff(DEFAULT_RETRY, system.sleep, system.jitter)
@@ -143,27 +143,27 @@ class ObjectSegments:
 
     @property
     def waiting_bytes(self) -> int:
-        """What was written and waits for an object, without objects that are on their way."""
+        """Bytes of events that wait for an object, without objects under way."""
         return self.commits.waiting_bytes
 
     def open_segments(
         self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False, is_shared: bool = False
     ) -> Mapping[int, int]:
-        """Open segments before they are appended to, side by side; sealed ones are passed over.
+        """Open segments before events are appended to them, side by side; sealed segments are skipped.
 
-        The clock goes on from the highest value that any of them has.
+        The clock continues from the highest value of these segments.
 
         Args:
             stream: scope and stream.
-            ids: of the segments.
+            ids: the ids of the segments.
             are_numbered: whether a writer with an id will append to them; see `OpenSegments.load_numbers`.
-            is_shared: whether those that other nodes have open are passed over, too; they are refused otherwise.
+            is_shared: whether segments that other nodes have open are skipped, too; they are refused otherwise.
 
         Returns:
-            The nodes that have segments open which were passed over, by segment id.
+            The nodes of skipped segments that other nodes have open, by segment id.
 
         Raises:
-            AccelError: what `OpenSegments.find` raises.
+            AccelError: the errors of `OpenSegments.find`.
         """
         with self._turn():
             found = self._segments.find(stream, ids, is_step=is_shared)
@@ -173,11 +173,11 @@ class ObjectSegments:
 
     @property
     def node_id(self) -> int:
-        """The node whose session this is."""
+        """The node of the session."""
         return self._node.node_id
 
     def node_of(self, stream: StreamName, segment_id: int) -> int | None:
-        """The node that has a segment open; None if none has. No request if it is open here, else 1 or 2.
+        """Return the node that has a segment open; None if no node has. No request if it is open here, else 1 or 2.
 
         Raises:
             NotInHistory: there is no such segment.
@@ -190,42 +190,42 @@ class ObjectSegments:
         return span.node_id if span is not None and span.is_open else None
 
     def take_over(self, stream: StreamName, owners: Mapping[int, int]) -> None:
-        """Continue segments that other nodes have open: nodes that are dead, as the caller believes.
+        """Continue segments that other nodes have open; the caller considers these nodes dead.
 
         Args:
             stream: scope and stream.
-            owners: {segment id: the node that is to lose it}.
+            owners: {segment id: the node that loses it}.
 
         Raises:
-            AccelError: what `NodeWriter.take_over` and `OpenSegments.find` raise.
+            AccelError: the errors of `NodeWriter.take_over` and `OpenSegments.find`.
         """
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
         with self._turn():
             segment_ids = {stream_id: segment_id for segment_id, stream_id in stream_ids.items()}
             keep = partial(self._segments.tables.keep_rows, stream, segment_ids)
             self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()}, keep)
-            self._segments.accelerator.refresh()  # time indexes are restored from what the others wrote last
+            self._segments.accelerator.refresh()  # time indexes are restored from the newest data of the other nodes
             self._segments.find(stream, owners)
 
     def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> WriteFuture:
-        """Append events as one batch; in memory until an object is made of it. Waits if too much is in memory.
+        """Append events as one batch, which stays in memory until it is in an object. Waits if too much is in memory.
 
         Args:
             stream: scope and stream.
             segment_id: the segment.
-            payloads: of the events, at least one.
+            payloads: the payloads of the events, at least one.
 
         Returns:
-            The place of the first event, once all are durable; or `StreamsReleased` if another node takes the segment
-            over before, which `flush` does not tell.
+            A future: the place of the first event, once all events are durable; or `StreamsReleased` if another node
+            takes the segment over before, an error that `flush` does not raise.
 
         Raises:
-            SegmentSealed: the segment takes none any more.
-            FormatLimit: more bytes than one batch can hold.
-            WriterStalled: no room came free within 60 s.
-            AccelError: what `flush` and `OpenSegments.find` raise.
+            SegmentSealed: the segment is sealed.
+            FormatLimit: more bytes than fit into one batch.
+            WriterStalled: the buffers stayed full for 60 s.
+            AccelError: the errors of `flush` and `OpenSegments.find`.
 
-        Whatever is raised, these events were not appended.
+        After any error these events were not appended.
         """
         self._lifetime.check()
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
@@ -249,21 +249,21 @@ class ObjectSegments:
         numbered: NumberedEvents | None = None,
         source: EventSource | None = None,
     ) -> None:
-        """Append events of writers, for which room was taken, as one batch. No request.
+        """Append events of writers, with reserved room, as one batch. No request.
 
         Args:
             stream: scope and stream.
             segment_id: the segment.
-            events: with a future each.
-            numbered: their writer and numbers; those that were appended before are left out, and their futures tell
-                when these are durable, with `REPEATED` in the place of the offset.
-            source: that writer, if it takes events back which are not durable when another node takes the segment
-                over; otherwise they fail with `StreamsReleased`.
+            events: the events, each with a future.
+            numbered: their writer and numbers; events that were appended before are skipped, and their futures are
+                settled when the events are durable, with `REPEATED` instead of the offset.
+            source: the writer, if it takes back events that are not durable when another node takes the segment over;
+                otherwise they fail with `StreamsReleased`.
 
         Raises:
-            SegmentSealed: the segment takes none any more, is not open here, or was not opened for events with numbers;
-                nothing was appended.
-            FormatLimit: more bytes than one batch can hold; likewise.
+            SegmentSealed: the segment is sealed, is not open here, or was not opened for events with numbers; nothing
+                was appended.
+            FormatLimit: more bytes than fit into one batch; nothing was appended.
         """
         segment = self._segments.get(stream, segment_id)
         if segment is None or (numbered is not None and not segment.numbers.is_loaded):
@@ -276,23 +276,23 @@ class ObjectSegments:
     def append_numbered(
         self, stream: StreamName, segment_id: int, payloads: Sequence[bytes], numbered: NumberedEvents
     ) -> list[WriteFuture]:
-        """Append events of a writer with an id as one batch, but for those that were appended before.
+        """Append those events of a writer with an id that were not appended before, as one batch.
 
         Waits if too much is in memory. O(bytes).
 
         Args:
             stream: scope and stream.
             segment_id: the segment.
-            payloads: of the events, at least one.
+            payloads: the payloads of the events, at least one.
             numbered: their writer and numbers.
 
         Returns:
-            Of each event its place, once it is durable; with `REPEATED` as offset if it was appended before. As for the
-            rest see `append`.
+            The future of each event: its place, once it is durable; with the offset `REPEATED` if it was appended
+            before. Otherwise as `append`.
 
         Raises:
-            ValueError: numbers that are not ascending, or not as many.
-            AccelError: what `append` and `OpenSegments.load_numbers` raise. Whatever is raised, these events were not
+            ValueError: numbers that do not ascend, or a different number of them.
+            AccelError: the errors of `append` and `OpenSegments.load_numbers`. After any error these events were not
                 appended.
         """
         self._lifetime.check()
@@ -315,7 +315,7 @@ class ObjectSegments:
         return futures
 
     def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
-        """How far a writer has come, by segments of all keys that this node writes, or that are sealed meanwhile.
+        """Return the progress of a writer, given segments of all keys that this node writes, or that are now sealed.
 
         Requests: see `held_by`.
 
@@ -329,7 +329,7 @@ class ObjectSegments:
         return progress_of(known)
 
     def held_at(self, stream: StreamName, segment_id: int, writer_id: bytes) -> WriterHeld:
-        """As `held_by`, also of a segment that is sealed."""
+        """As `held_by`, also for a sealed segment."""
         try:
             return self.held_by(stream, segment_id, writer_id)
         except SegmentSealed:
@@ -338,13 +338,13 @@ class ObjectSegments:
             return sealed.held_by(writer_id)
 
     def held_by(self, stream: StreamName, segment_id: int, writer_id: bytes) -> WriterHeld:
-        """Which events of a writer are durable in a segment that this node writes.
+        """Return the durable numbers of a writer in a segment that this node writes.
 
-        No request if it is open for events with numbers; else what opening it takes.
+        No request if the segment is open for events with numbers; else the requests to open it.
 
         Raises:
-            SegmentSealed: it takes no appends any more.
-            AccelError: what `OpenSegments.find` and `OpenSegments.load_numbers` raise.
+            SegmentSealed: the segment is sealed.
+            AccelError: the errors of `OpenSegments.find` and `OpenSegments.load_numbers`.
         """
         self._lifetime.check()
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
@@ -363,33 +363,33 @@ class ObjectSegments:
         return segment is not None and segment.is_sealed
 
     def is_settled(self, stream: StreamName, segment_id: int) -> bool:
-        """Whether nothing that was written to a segment here is on its way. No request."""
+        """Whether all events that were appended to a segment here are durable. No request."""
         segment = self._segments.get(stream, segment_id)
         return segment is None or not segment.unacknowledged
 
     def unit(self, stream: StreamName) -> OffsetUnit:
-        """What offsets of a stream count. No request once a segment of it was opened here."""
+        """Return the unit of a stream's offsets. No request once a segment of the stream was opened here."""
         self._lifetime.check()
         return self._directory.unit(stream)
 
     def flush(self) -> None:
-        """Make everything durable that was appended before, but for what another node takes over.
+        """Make all appended events durable, except those of segments that another node takes over.
 
         Requests: 2 for each object, and those of its parts.
 
         Raises:
-            SessionFenced: a newer session writes for this node; what is in memory will never be durable.
-            AccelError: with a note that says what is not durable; it stays in memory, and is tried again: beside the
-                callers, or by the next flush where nothing is done beside them.
+            SessionFenced: a newer session writes for this node; events in memory will never be durable.
+            AccelError: with a note about the data that is not durable; the data stays in memory, and background
+                threads, or without them the next flush, try again.
         """
         self._lifetime.check()
         self.commits.flush_appended()
 
     def info(self, stream: StreamName, segment_id: int) -> StreamSegmentInfo:
-        """Where the durable data of a segment ends, and the clock value that what lies behind will at least have.
+        """Return the end of a segment's durable data, and a lower bound of the clock values after this end.
 
         Raises:
-            AccelError: what `OpenSegments.find` raises.
+            AccelError: the errors of `OpenSegments.find`.
         """
         self._lifetime.check()
         segment = self._segments.get(stream, segment_id)
@@ -399,15 +399,15 @@ class ObjectSegments:
                 return StreamSegmentInfo(located.sealed[segment_id].end, self.clock.now(), is_sealed=True)
             segment = located.open[segment_id]
         end = self._segments.durable_end(segment)
-        now = self.clock.now()  # asked first: who appends meanwhile gets no lower one
+        now = self.clock.now()  # read before the index: appends meanwhile get no lower value
         waiting = segment.index.read(end, 1)
         return StreamSegmentInfo(end, waiting.value if waiting.covered else now, is_sealed=segment.is_sealed)
 
     def keep_transaction(self, name: TransactionName, events: TransactionEvents) -> None:
-        """Make the data of a transaction durable, before it is said that it shall be committed; none if it is empty.
+        """Write the data of a transaction, before the decision to commit it is recorded; nothing if it has no events.
 
         Raises:
-            DataConflict: other data of it is there; StoreError, FormatLimit.
+            DataConflict: other data of the transaction exists; StoreError, FormatLimit.
         """
         self._lifetime.check()
         if len(events):
@@ -419,10 +419,10 @@ class ObjectSegments:
         self._transactions.erase([name])
 
     def close(self) -> None:
-        """Flush all writers, move all time indexes to objects, and write a checkpoint. It takes no more appends.
+        """Flush all writers, move all time indexes to objects, write a checkpoint, and take no more appends.
 
         Raises:
-            AccelError: what `flush` raises; closing it again goes on.
+            AccelError: the errors of `flush`; another call of `close` continues.
         """
         self._lifetime.check_process()
         if self._lifetime.is_closed:
@@ -437,7 +437,7 @@ class ObjectSegments:
         self.stop()
 
     def stop(self) -> None:
-        """Let go of threads, after the requests that are under way: what is not durable then is lost."""
+        """End all threads, after the requests that are under way; data that is not durable is lost."""
         self._lifetime.close()
         self.scaling.stop()
         self.commits.stop()
@@ -447,22 +447,22 @@ class ObjectSegments:
     # For workflows
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
-        """See `SegmentHost.create`: remembered; the node that first writes a segment opens it, which may be another."""
+        """See `SegmentHost.create`: caches the segments; the node that first writes a segment opens it."""
         self._lifetime.check()
         self._directory.remember(stream, segments, stream_ids)
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.seal`: what was appended becomes durable, and the streams are closed on this node.
+        """See `SegmentHost.seal`: makes appended events durable, and closes the streams on this node.
 
         Raises:
-            SegmentsElsewhere: other nodes have some of them open; the others are sealed.
-            AccelError: what `flush` and `OpenSegments.find` raise.
+            SegmentsElsewhere: other nodes have some segments open; the others are sealed.
+            AccelError: the errors of `flush` and `OpenSegments.find`.
         """
         with self._turn():
             located = self._segments.find(stream, ids.tolist(), is_step=True)
             segments = list(located.open.values())
             self._buffer.seal(segments)
-        self.commits.flush_appended()  # nobody appends to these any more
+        self.commits.flush_appended()  # these segments take no more appends
         with self._turn():
             self._segments.move_times(segments)
             self._segments.keep_numbers(segments)
@@ -474,7 +474,7 @@ class ObjectSegments:
         return ends | {segment_id: span.end for segment_id, span in located.sealed.items()}
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.tails`: how far durable data reaches, also of segments that other nodes write."""
+        """See `SegmentHost.tails`: returns the ends of durable data, also of segments that other nodes write."""
         self._lifetime.check()
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
         here = {stream_id: end for stream_id in stream_ids.values() if (end := self._node.end(stream_id)) is not None}
@@ -488,19 +488,19 @@ class ObjectSegments:
         return {segment_id: here.get(stream_id, ends.get(stream_id, 0)) for segment_id, stream_id in stream_ids.items()}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
-        """See `SegmentHost.truncate`: what lies before the cut is let go.
+        """See `SegmentHost.truncate`: drops the data before the cut.
 
         Raises:
-            SegmentsElsewhere: other nodes have some of them open, which alone restore their time indexes without the
-                data; the others are truncated.
-            AccelError: what `flush` and `OpenSegments.find` raise.
+            SegmentsElsewhere: other nodes have some segments open; only these nodes can move the time index records in
+                memory before the data is dropped. The other segments are truncated.
+            AccelError: the errors of `flush` and `OpenSegments.find`.
         """
         live = {segment_id: offset for segment_id, offset in cut.items() if offset > 0}
         with self._turn():
             located = self._segments.find(stream, live, is_step=True)
         self.commits.flush_appended()
         with self._turn():
-            self._segments.move_times(located.open.values())  # they could not be restored without the data
+            self._segments.move_times(located.open.values())  # records in memory cannot be rebuilt without the data
             self._node.trim({segment.stream_id: live[segment.segment_id] for segment in located.open.values()})
         trim_streams(
             self._catalog.parts, {span.stream_id: live[segment_id] for segment_id, span in located.sealed.items()}
@@ -508,11 +508,11 @@ class ObjectSegments:
         located.refuse_elsewhere("truncate", stream)
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
-        """See `SegmentHost.delete`: the streams are closed, all data is let go, their time indexes are deleted.
+        """See `SegmentHost.delete`: closes the streams, drops all data, and deletes the time indexes.
 
         Raises:
-            SegmentsElsewhere: other nodes have some of them open; the others are deleted.
-            AccelError: what `flush` raises.
+            SegmentsElsewhere: other nodes have some segments open; the others are deleted.
+            AccelError: the errors of `flush`.
         """
         self._lifetime.check()
         opened = [known for segment_id in ids.tolist() if (known := self._segments.get(stream, segment_id)) is not None]
@@ -536,16 +536,16 @@ class ObjectSegments:
         """See `SegmentHost.merge`: one batch for each segment that a transaction has events for.
 
         Raises:
-            SegmentsElsewhere: other nodes have segments open that its events go to. All batches of a transaction stand
-                in one object, which one node writes: nothing of it was merged.
-            StreamsReleased, SegmentSealed: another node takes segments over, again and again: nothing of the
-                transactions that it is about was merged; their data is kept, and the merge may be repeated.
-            What `flush` raises; and FormatLimit: events for more than 20,000 segments.
+            SegmentsElsewhere: other nodes have segments of its events open. All batches of a transaction are in one
+                object, which one node writes: no part of it was merged.
+            StreamsReleased, SegmentSealed: other nodes repeatedly took segments over: no part of the transactions
+                concerned was merged; their data is kept, and the merge may be repeated.
+            The errors of `flush`; and FormatLimit: events for more than 20,000 segments.
         """
         self._lifetime.check()
         unique_id = self._directory.unique_id(stream)
         with self._merges:
-            self.commits.flush_appended()  # and with it what an earlier merge has left to do
+            self.commits.flush_appended()  # also finishes an earlier merge
             for group in self._merging.groups(unique_id, transactions, self.settings.batch_bytes):
                 segments = self._directory.segments(stream, ids)
                 self._merge_group(stream, segments, group)
@@ -554,7 +554,7 @@ class ObjectSegments:
         for attempt in range(MERGE_ATTEMPTS):
             try:
                 self.commits.carry_out(self._merging.make(stream, segments, group))
-            except (StreamsReleased, SegmentSealed):  # looked up anew, it is another node's, or this one's again
+            except (StreamsReleased, SegmentSealed):  # look the segments up again: they may belong to another node
                 if attempt == MERGE_ATTEMPTS - 1:
                     raise
             else:
@@ -569,11 +569,11 @@ class ObjectSegments:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """One call of the session after the other.
+        """Hold the lock of the session, which takes one call at a time.
 
         Raises:
             WrongProcess: before the lock is taken, which may have been held when this process was forked.
-            Closed: also if that happened while others had their turn.
+            Closed: also if the host was closed while this call waited for the lock.
         """
         self._lifetime.check()
         with self._lock:

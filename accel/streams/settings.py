@@ -1,4 +1,4 @@
-"""Choices of those who write streams: how much is gathered before it is sent on."""
+"""Settings of writing: how many events are collected before an upload, how events are forwarded, when streams scale."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from accel.settings import PREPARED_SECONDS
 from loaders.settings import MIB, check_settings
 
 LISTENING_CONNECTIONS_MAX: Final = 1024
-"""Connections of one server at one time."""
+"""Limit of open connections of one server."""
 
 HEAD_SECONDS: Final = 10.0
-"""The longest time in which the line and the headers of a request may come."""
+"""Time limit for receiving the request line and the headers."""
 
 MOVED_RECORDS_MAX: Final = 65_536
-"""Records of one part of a time index: 1 MiB."""
+"""Limit of records in one part of a time index: 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,18 +23,20 @@ class ScalingSettings:
     """How a host follows the scaling policies of the streams whose segments it has open; see `auto_scale`.
 
     Args:
-        is_on: whether it does. Off, it counts nothing, asks nothing, and has no thread for it.
-        tick_seconds: how often appends are counted. No request.
-        look_seconds: how long ago the configuration of a stream was read at most, if no more than `looks_max` streams
-            are due in one tick; also how long a stream is left alone after a failure.
-        windows_seconds: over which rates are averaged, ascending.
-        hot_factors: of the first windows: a segment whose rate is above this multiple of the target is hot.
+        is_on: whether the host follows the policies. If not, it counts nothing, sends no requests and has no scaling
+            thread.
+        tick_seconds: the interval at which appends are counted. No request.
+        look_seconds: the interval at which the configuration of a stream is read, if at most `looks_max` streams are
+            due in one tick; also the pause of a stream after a failure.
+        windows_seconds: the lengths of the windows over which rates are averaged, ascending.
+        hot_factors: one for each of the first windows: a segment with a rate above this multiple of the target is hot.
         cold_factor: a segment whose rates are below this multiple of the target in all windows is cold.
-        young_seconds: how long a segment is left alone after its creation;
-        cooldown_seconds: and a stream after a scale.
-        mark_seconds: how long a cold marker tells other owners that a segment is cold; it is renewed after half of it.
-        segments_max: how many segments one scale seals and creates together, at most.
-        looks_max: how many streams are looked at in one tick, and how many segments of other owners in one look.
+        young_seconds: the time after its creation in which a segment is not scaled;
+        cooldown_seconds: the same for a stream after a scale.
+        mark_seconds: how long a cold marker is valid, which shows other owners that a segment is cold; it is renewed
+            after half of this time.
+        segments_max: the largest number of segments that one scale seals and creates together.
+        looks_max: how many streams are checked in one tick, and how many segments of other owners in one check.
 
     Raises:
         ValueError: a number of 0 or below; windows or factors that do not fit each other; a pair of cold segments that
@@ -69,28 +71,27 @@ class SegmentsSettings:
     """Bounds of one `ObjectSegments`.
 
     Args:
-        linger_seconds: how long the first event waits for others before an object is made of them; 1 ms. Longer makes
-            fewer and larger objects, and fewer requests; 0 waits for nothing.
-        batch_bytes: when this many bytes wait, nothing is waited for; 16 MiB. Also what one object brings of several
-            transactions, at least one of them.
-        uploads_at_once: objects that are written side by side; while they are on their way, events gather for the
-            next one.
-        waiting_bytes_max: what may be in memory and not durable, uploads under way included; 64 MiB, with 12 for each
-            event. A write that finds no room waits. One event may be larger.
-        prepared_seconds: how long a prepared object id is good for: the longest that writing and committing may take.
-        commit_attempts: how often a commit, or a write, of unknown outcome is made before its error is raised.
-        move_records_min: the time index of a segment moves from memory to an object when it has this many records there
-            whose data is durable; and whenever the segment is sealed or truncated, or the host is closed.
-        moved_records_max: records of one such object; see `segment_index`.
+        linger_seconds: how long the first event waits for more events before an object is made; 1 ms. A longer time
+            makes fewer and larger objects, and fewer requests; 0 = no waiting.
+        batch_bytes: once this many bytes wait, an object is made without further waiting; 16 MiB. Also the byte limit
+            of several transactions in one object; one transaction may be larger.
+        uploads_at_once: the number of objects that are written side by side; meanwhile events collect for the next one.
+        waiting_bytes_max: the limit of events in memory that are not durable, uploads under way included; 64 MiB, with
+            12 bytes for each event. A write that would exceed it waits. A single event may be larger.
+        prepared_seconds: how long a prepared object id is valid: the longest that writing and committing may take.
+        commit_attempts: the number of attempts of a commit, or a write, of unknown outcome before its error is raised.
+        move_records_min: the time index of a segment moves from memory to an object when it has this many records in
+            memory whose data is durable; and whenever the segment is sealed or truncated, or the host is closed.
+        moved_records_max: the limit of records in one such object; see `segment_index`.
         parallel_segments: how many segments are opened, or have their time indexes moved, side by side.
         cache_bytes: memory for parts of time indexes that are read.
-        writers_max: how many writers with ids a segment remembers; those that were idle the longest are forgotten.
-        writer_idle_seconds: one that has written nothing for so long is forgotten; 7 days. A writer that was forgotten
-            is a new one: what it repeats is written again.
-        scaling: how the scaling policies of streams are followed.
+        writers_max: how many writers with ids a segment remembers; the writers that were idle longest are forgotten.
+        writer_idle_seconds: a writer that has written nothing for this time is forgotten; 7 days. A forgotten writer
+            counts as new: events that it repeats are written again.
+        scaling: how the host follows the scaling policies of streams.
 
     Raises:
-        ValueError: a number of 0 or below, but for `linger_seconds`.
+        ValueError: a number of 0 or below; `linger_seconds` may be 0.
     """
 
     linger_seconds: float = 0.001
@@ -116,14 +117,14 @@ class StreamWriterSettings:
     """Bounds of one `StreamWriter`.
 
     Args:
-        batch_events_max: how many single writes to one segment become one append at most;
-        batch_bytes_max: or how many bytes of them.
-        room_seconds: how long a write waits for room, before it raises `WriterStalled`; see `waiting_bytes_max`.
-        transactions_bytes_max: what open transactions of one writer may hold in memory together; 64 MiB.
+        batch_events_max: the limit of single writes to one segment that become one append;
+        batch_bytes_max: the limit of their bytes.
+        room_seconds: how long a write waits for room before it raises `WriterStalled`; see `waiting_bytes_max`.
+        transactions_bytes_max: the limit of memory for the open transactions of one writer together; 64 MiB.
         wait_seconds: how long a write waits for a scale, or another workflow, that is under way.
-        pause_seconds: how long it waits before it asks again.
-        requests_seconds: a flush that finds the last look so long ago looks for requests of other processes: three
-            requests, of which one is a listing. 30 s. Nobody looks between flushes.
+        pause_seconds: the pause before it checks again.
+        requests_seconds: a flush looks for requests of other processes if the last look is this long ago: three
+            requests, one of them a listing. 30 s. Between flushes the writer does not look.
 
     Raises:
         ValueError: a number of 0 or below.
@@ -143,18 +144,18 @@ class StreamWriterSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardingSettings:
-    """Bounds of forwarding, of the owner's side and of the writer's.
+    """Bounds of forwarding, for owners and for writers.
 
     Args:
-        events_max: of one request;
-        body_bytes_max: of one request; 8 MiB. A larger event cannot be forwarded.
-        timeout_seconds: how long a request may take.
-        requests_max: that an owner works on at one time; the next one is answered with BUSY.
-        attempts: how often a request whose reply is lost is sent before those who flush are told.
-        connections_max: requests that a process has under way to others at one time, one for each segment.
-        wait_seconds: how long events wait for an owner that lives and does not answer, before they fail; and how long a
-            workflow waits for other owners.
-        pause_seconds: before an owner is asked again.
+        events_max: the limit of events in one request;
+        body_bytes_max: the limit of bytes in one request; 8 MiB. A larger event cannot be forwarded.
+        timeout_seconds: the time limit of a request.
+        requests_max: the number of requests that an owner handles at one time; further requests are answered with BUSY.
+        attempts: how often a request whose reply is lost is sent before flushes raise the error.
+        connections_max: the limit of requests that a process has under way to other owners, one for each segment.
+        wait_seconds: how long events wait for an owner with a valid lease that does not answer, before they fail; and
+            how long a workflow waits for other owners.
+        pause_seconds: the pause before the next request to the same owner.
 
     Raises:
         ValueError: a number of 0 or below.

@@ -1,30 +1,31 @@
-"""The time index of one segment: its newest records in memory, all others in immutable objects.
+"""The time index of one segment: its newest records are in memory, all others in immutable objects.
 
     accel/time/7/00000000000000000000   accel/time/7/00000000000000000003   memory
     48 bytes: records 0 1 2             64 bytes: records 3 4 5 6           7 8 9
 
-Record numbers, and so tokens, go through all of them. The key of a part names its first record, so a listing alone
-tells how many records there are and where each lies. A part is written only where the one before it ends, and only if
-nothing lies there; none of them changes, so all parts form one chain without a hole, whichever process wrote them. A
-listing that says otherwise is damage. The records of a part are read on demand and kept in a cache of bounded size; its
-first and last offsets stay in 16 bytes (`Landmarks`), so that usually no other part is read for an offset.
+"Parts" are these objects. Record numbers, and so tokens, continue across parts and memory. The key of a part contains
+its first record number, so a listing alone shows the number of records and the part of each. A part begins where the
+previous part ends, and is written only if its key does not exist; parts never change, so all parts form one chain
+without a hole, even if several processes wrote them. A listing without this order is damaged. The records of a part are
+read on demand and kept in a cache of bounded size; the first and last offsets of a part stay in 16 bytes (`Landmarks`),
+so that usually no other part is read for an offset.
 
-Records are added in memory. `move` writes those that end at or before an offset as one part, and drops them in memory
-*after* the part is there; questions and answers are the same before and after. Something may lie at the key already:
-the reply to an earlier attempt was lost, or another process had the segment before and its request came late. The
-records there are compared with those here:
+Records are added in memory. `move` writes the records that end at or before an offset as one part, and drops them from
+memory *after* the part is written; results of queries do not change. The key of the part may exist already: the reply
+to an earlier attempt was lost, or a late request of the segment's earlier process arrived. The part found is compared
+with the records in memory:
 
-    | it has                               | result                                                        |
+    | the part has                         | result                                                        |
     |--------------------------------------|---------------------------------------------------------------|
-    | fewer records than this write        | those have moved; the next part begins behind them            |
-    | more, all of which are in memory     | all of those have moved                                       |
-    | more than are in memory              | the index goes on behind it: it had more than this process    |
+    | fewer records than this write        | its records have moved; the next part begins after them       |
+    | more, all of which are in memory     | all its records have moved                                    |
+    | more than are in memory              | the index continues after the part                            |
     | other records                        | `PreconditionFailed`: two processes write one segment         |
 
-Records in memory are lost with the process. They stand in the data as well: a batch is one append, ends where its
-record ends, and has its clock value logged. `restore_times` makes the lost records again, the same as they were, from
-the batches behind the last moved record. A host that writes them also tells its commits and checkpoints of them, at no
-request (`rows_of`), so that the next one begins with these (`records_of`) and reads no data.
+Records in memory are lost with the process. But the data contains them, too: a batch is one append, ends where its
+record ends, and contains its clock value. `restore_times` rebuilds the lost records identically from the batches after
+the last moved record. A host that writes records also adds them to its commits and checkpoints, without a request
+(`rows_of`), so that the next host begins with them (`records_of`) and reads no data.
 """
 
 from __future__ import annotations
@@ -65,21 +66,21 @@ from range_index.segment_times import (
     read,
 )
 
-# Where parts begin
+# Start offsets of parts
 
 
 class Landmarks:
-    """Numbers of records, ascending, and where these begin. Threads: one at a time."""
+    """Numbers of records, ascending, and the offsets at which these records begin. Threads: one at a time."""
 
     def __init__(self) -> None:
         self._records = [0]
         self._starts = [0]
 
     def add(self, record: int, start: int) -> None:
-        """Remember where a record begins.
+        """Add the start offset of a record.
 
         Raises:
-            ValueError: that contradicts what is known.
+            ValueError: the offset contradicts the known ones.
         """
         at = bisect_left(self._records, record)
         before = self._starts[at - 1] if at else -1
@@ -93,12 +94,12 @@ class Landmarks:
         self._starts.insert(at, start)
 
     def start_of(self, record: int) -> int | None:
-        """Where a record begins, if that is known."""
+        """Return the start offset of a record; None if it is not known."""
         at = bisect_left(self._records, record)
         return self._starts[at] if at < len(self._records) and self._records[at] == record else None
 
     def bracket(self, offset: int) -> RecordBounds:
-        """The landmarks on both sides of an offset, which lies before the last of them."""
+        """Return the landmarks on both sides of an offset, which is before the last landmark."""
         at = bisect_right(self._starts, offset)
         return RecordBounds(self._records[at - 1], self._starts[at - 1], self._records[at] - 1, self._starts[at])
 
@@ -110,10 +111,10 @@ ENTRY_OVERHEAD_BYTES: Final = 400
 
 
 class PartCache:
-    """Parts that were read, of any number of segments in one store; the least recently used ones go. Threads: any.
+    """Parts that were read, of any segments in one store; the least recently used are dropped. Threads: any.
 
     Args:
-        size_bytes_max: bound on what all of them take.
+        size_bytes_max: limit of their total size.
     """
 
     def __init__(self, size_bytes_max: int = CACHE_BYTES_MAX) -> None:
@@ -122,7 +123,7 @@ class PartCache:
         self._kept = PerProcess("parts of time indexes", lambda: _State(size_bytes_max))
 
     def get(self, key: str) -> TimeRecords | None:
-        """The part at a key, if it is here."""
+        """Return the part at a key, if it is in the cache."""
         with (kept := self._kept()).lock:
             return kept.parts.found(kept.parts.get(key))
 
@@ -134,18 +135,18 @@ class PartCache:
 
     @property
     def size_bytes(self) -> int:
-        """What all parts take."""
+        """The size of all parts in the cache."""
         with (kept := self._kept()).lock:
             return int(kept.parts.currsize)
 
     def stats(self) -> CacheStats:
-        """What is kept now, and how the cache fared."""
+        """Return the present contents of the cache, and its hits and misses."""
         with (kept := self._kept()).lock:
             return kept.parts.stats()
 
 
 class _State:
-    """The parts that one process keeps."""
+    """The cached parts of one process."""
 
     def __init__(self, size_bytes_max: int) -> None:
         self.lock = Lock()
@@ -159,7 +160,7 @@ def _size_bytes(part: TimeRecords) -> int:
 # The chain of parts
 
 PART_RECORDS_MAX: Final = 1 << 22
-"""A part with more records than this (64 MiB) is refused; ours write far smaller ones."""
+"""A part with more records than this (64 MiB) is refused; hosts write far smaller parts."""
 
 
 class ListedPart(NamedTuple):
@@ -170,24 +171,24 @@ class ListedPart(NamedTuple):
 
     @property
     def after(self) -> int:
-        """The record that the next part begins with."""
+        """The first record of the next part."""
         return self.first_record + self.records
 
 
 class PartEnd(NamedTuple):
-    """The last record of a part: where it ends, and its clock value."""
+    """The last record of a part: its end offset, and its clock value."""
 
     end_offset: int
     value: int
 
 
 class TimeParts:
-    """The chain of parts of one segment, as far as it is known here. It only grows. Threads: any.
+    """The known part of the chain of one segment. It only grows. Threads: any.
 
     Args:
-        store: where they lie.
-        stream_id: the stream that the segment is kept as.
-        cache: keeps what is read.
+        store: the store of the parts.
+        stream_id: the segment's stream of the object layer.
+        cache: keeps parts that are read.
     """
 
     def __init__(self, store: ObjectStore, stream_id: int, cache: PartCache) -> None:
@@ -201,23 +202,23 @@ class TimeParts:
         self._landmarks = Landmarks()
 
     def __len__(self) -> int:
-        """How many parts there are."""
+        """Return the number of parts."""
         return len(self._firsts)
 
     @property
     def records(self) -> int:
-        """How many records all parts have; also the number that the next part begins with."""
+        """The number of records of all parts; also the number of the next part's first record."""
         return self._records
 
     def key(self, first_record: int) -> str:
-        """Where the part lies that begins with a record."""
+        """Return the key of the part that begins with a record."""
         return time_part_key(self._stream_id, first_record)
 
     def newer(self) -> Iterator[ListedPart]:
-        """The parts that the store has behind those known here. One request for each 1,000.
+        """Iterate over the parts in the store after the known ones. One request for each 1,000.
 
         Raises:
-            CorruptObject: one does not begin where the one before it ends, or has no whole records.
+            CorruptObject: a part does not begin at the end of the previous part, or contains a fraction of a record.
         """
         after = self._records
         for info in self._store.list(self._prefix, self.key(self._firsts[-1]) if self._firsts else ""):
@@ -235,16 +236,16 @@ class TimeParts:
             after = first + records
 
     def create(self, first_record: int, body: bytes) -> None:
-        """Write a part where none is yet; it is not known here before `add`. One request.
+        """Write a part whose key does not exist; `add` makes it known here. One request.
 
         Raises:
-            PreconditionFailed: there is one.
-            WriteConflict, StoreUnavailable: it may have been written or not.
+            PreconditionFailed: the key exists.
+            WriteConflict, StoreUnavailable: the part may or may not have been written.
         """
         self._store.put(self.key(first_record), body, condition=CreateOnly())
 
     def add(self, parts: Iterable[ListedPart], end_offset: int) -> None:
-        """Take notice of parts that continue the chain, the last of which ends at an offset."""
+        """Add parts that continue the chain; the last of them ends at an offset."""
         with self._lock:
             for part in parts:
                 self._firsts.append(part.first_record)
@@ -252,10 +253,10 @@ class TimeParts:
             self._landmarks.add(self._records, end_offset)
 
     def end_of_part(self, part: ListedPart) -> PartEnd:
-        """The last record of a part. One request for its 16 bytes, none for a part in the cache.
+        """Return the last record of a part. One request for its 16 bytes, none for a part in the cache.
 
         Raises:
-            CorruptObject: the part is not as long as the listing says.
+            CorruptObject: the part does not have the size that was listed.
         """
         key = self.key(part.first_record)
         kept = self._cache.get(key)
@@ -267,10 +268,10 @@ class TimeParts:
         return PartEnd(kept.end_offset, int(kept.rows[-1, 1]))
 
     def read(self, part: ListedPart) -> TimeRecords:
-        """The records of a part. One request, none for a part in the cache.
+        """Return the records of a part. One request, none for a part in the cache.
 
         Raises:
-            CorruptObject: its bytes are not what a part says, or contradict the parts beside it.
+            CorruptObject: its bytes do not have the format of a part, or contradict the neighbouring parts.
         """
         key = self.key(part.first_record)
         kept = self._cache.get(key)
@@ -282,17 +283,17 @@ class TimeParts:
         return kept
 
     def end_of(self, record: int) -> int:
-        """Where a record ends."""
+        """Return the end offset of a record."""
         return self._part_of(record).end_of(record)
 
     def start_of(self, record: int) -> int:
-        """Where a record begins."""
+        """Return the start offset of a record."""
         with self._lock:
             start = self._landmarks.start_of(record)
         return self.end_of(record - 1) if start is None else start
 
     def values_of(self, first: int, after: int) -> Iterator[NDArray[np.uint64]]:
-        """Clock values of the records from `first` up to, but without, `after`, part by part."""
+        """Iterate over the clock values of the records in [first, after), part by part."""
         while first < after:
             part = self._part_of(first)
             end = min(after, part.records)
@@ -300,7 +301,7 @@ class TimeParts:
             first = end
 
     def pieces(self, after: int) -> Iterator[TimeRecords]:
-        """The parts that hold the records before number `after`, one after the other."""
+        """Iterate over the parts with the records before number `after`."""
         record = 0
         while record < after:
             part = self._part_of(record)
@@ -308,7 +309,7 @@ class TimeParts:
             record = part.records
 
     def bracket(self, offset: int) -> RecordBounds:
-        """What is known of where the record lies that covers an offset."""
+        """Return the known bounds of the record that covers an offset."""
         with self._lock:
             return self._landmarks.bracket(offset)
 
@@ -332,7 +333,7 @@ class TimeParts:
     def _check_end(self, key: str, part: ListedPart, end_offset: int) -> None:
         with self._lock:
             start = self._landmarks.start_of(self._records) or 0
-        least = start + part.after - self._records  # each record covers something
+        least = start + part.after - self._records  # each record covers at least one offset
         if end_offset < least:
             size_bytes = part.records * RECORD_SIZE_BYTES
             raise CorruptObject(key, size_bytes, expected=f"a last end of {least} or more", found=str(end_offset))
@@ -357,11 +358,11 @@ def _check_size(key: str, found: Fetched, records: int, body_bytes: int) -> None
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexView:
-    """A `TimeSource`: the index as it stood at one time. Threads: any; later changes of the index do not change it.
+    """A `TimeSource`: the index as it was at one time. Threads: any; later changes of the index do not change it.
 
     Args:
-        parts: the parts, of which those before the records in memory count here; they never change.
-        memory: what was in memory then.
+        parts: the parts, of which only records before those in memory are used; they never change.
+        memory: the records in memory at that time.
     """
 
     parts: TimeParts
@@ -369,26 +370,26 @@ class IndexView:
 
     @property
     def records(self) -> int:
-        """How many there are."""
+        """The number of records."""
         return self.memory.records
 
     @property
     def end_offset(self) -> int:
-        """Where the last one ends."""
+        """The end offset of the last record."""
         return self.memory.end_offset
 
     def end_of(self, record: int) -> int:
-        """Where a record ends."""
+        """Return the end offset of a record."""
         is_moved = record < self.memory.first_record
         return self.parts.end_of(record) if is_moved else self.memory.end_of(record)
 
     def start_of(self, record: int) -> int:
-        """Where a record begins."""
+        """Return the start offset of a record."""
         is_moved = record < self.memory.first_record
         return self.parts.start_of(record) if is_moved else self.memory.start_of(record)
 
     def values_of(self, first: int, after: int) -> NDArray[np.uint64]:
-        """Clock values of the records from `first` up to, but without, `after`."""
+        """Return the clock values of the records in [first, after)."""
         border = self.memory.first_record
         pieces = list(self.parts.values_of(first, min(after, border)))
         if after > border:
@@ -396,16 +397,16 @@ class IndexView:
         return np.concatenate(pieces)
 
     def bracket(self, offset: int) -> RecordBounds:
-        """What is known of where the record lies that covers an offset."""
+        """Return the known bounds of the record that covers an offset."""
         is_moved = offset < self.memory.start_offset
         return self.parts.bracket(offset) if is_moved else self.memory.bracket(offset)
 
 
 def check_same(key: str, piece: TimeRecords, memory: TimeRecords) -> None:
-    """Compare a part that was found with what is in memory, as far as both go.
+    """Compare a part with the records in memory, for the records that both have.
 
     Raises:
-        PreconditionFailed: they differ.
+        PreconditionFailed: the records differ.
     """
     known = memory.rows[piece.first_record - memory.first_record :][: len(piece)]
     differs = (piece.rows[: len(known)] != known).any(axis=1)
@@ -422,15 +423,15 @@ def check_same(key: str, piece: TimeRecords, memory: TimeRecords) -> None:
 
 
 class SegmentTimeIndex:
-    """Adds, finds and moves the records of one segment. Threads: any; one moves at a time, and nobody waits for it.
+    """Adds, finds and moves the records of one segment. Threads: any; only calls that move wait for a move.
 
-    Made by `open`. One process at a time should add to a segment; any number may read.
+    Made by `open`. Only one process at a time should add to a segment; any number may read.
 
     Args:
-        parts: the chain in the store, none of it known yet.
-        clock: gives the values.
-        backoff: how often a write in doubt is settled, and the pauses.
-        moved_records_max: records of one part.
+        parts: the chain in the store, without known parts.
+        clock: returns the values.
+        backoff: the attempts and pauses of a write with unknown outcome.
+        moved_records_max: the limit of records in one part.
     """
 
     def __init__(self, parts: TimeParts, clock: HostClock, backoff: Backoff, moved_records_max: int) -> None:
@@ -439,8 +440,8 @@ class SegmentTimeIndex:
         self._clock = clock
         self._backoff = backoff
         self._moved_records_max = moved_records_max
-        self._moving = Lock()  # around what is asked of the store
-        self._lock = Lock()  # around memory; never held while the store is asked
+        self._moving = Lock()  # held over requests to the store
+        self._lock = Lock()  # guards memory; never held over a request
         self._memory = SegmentTimes()
 
     @classmethod
@@ -456,23 +457,23 @@ class SegmentTimeIndex:
         memory: SegmentTimes | None = None,
         is_whole: bool = False,
     ) -> SegmentTimeIndex:
-        """The index of a segment as the store has it; the clock is seeded with its highest value.
+        """Open the index of a segment as stored; no later clock value is lower than its highest value.
 
-        One listing for each 1,000 parts, none if `memory` is whole; one request for 16 bytes if there are others still.
+        One listing for each 1,000 parts, none if `memory` is whole; one request for 16 bytes if there are other parts.
 
         Args:
-            store: where the parts lie.
-            stream_id: the stream that the segment is kept as.
-            clock: of the host.
-            cache: keeps parts that are read; best shared by all segments of the store. None = one of its own.
-            backoff: for writes in doubt. None = that of tables.
-            moved_records_max: records of one part.
-            memory: records that were in the memory of an earlier process, and taken down there; the index goes on with
-                them. If the parts end before they begin, they count for nothing.
-            is_whole: whether no record follows these. A part that nobody told of is met when it would be written again.
+            store: the store of the parts.
+            stream_id: the segment's stream of the object layer.
+            clock: the clock of the host.
+            cache: keeps parts that are read; best shared by all segments of the store. None = a cache of its own.
+            backoff: the pauses of writes with unknown outcome. None = the pauses of tables.
+            moved_records_max: the limit of records in one part.
+            memory: records in the memory of an earlier process, as its commits stored them; the index continues with
+                them. If the parts end before these records begin, the records are ignored.
+            is_whole: whether these records are the last ones. A part that is not known is found at its next write.
 
         Raises:
-            CorruptObject: parts that do not follow one another; and StoreError.
+            CorruptObject: the parts have gaps or overlap; and StoreError.
         """
         parts = TimeParts(store, stream_id, cache or PartCache())
         index = cls(parts, clock, backoff or Backoff(RetrySettings(), SYSTEM.sleep, SYSTEM.jitter), moved_records_max)
@@ -482,22 +483,22 @@ class SegmentTimeIndex:
 
     @property
     def records(self) -> int:
-        """How many records there are; also the token for the end."""
+        """The number of records; also the token for the end."""
         return self._view().records
 
     @property
     def records_in_memory(self) -> int:
-        """How many of them have not moved."""
+        """The number of records that have not moved."""
         return len(self._view().memory)
 
     @property
     def parts(self) -> int:
-        """How many objects the others lie in."""
+        """The number of objects with moved records."""
         return len(self._parts)
 
     @property
     def end_offset(self) -> int:
-        """Where the last record ends."""
+        """The end offset of the last record."""
         return self._view().end_offset
 
     @property
@@ -506,22 +507,22 @@ class SegmentTimeIndex:
         return self._memory.last_value
 
     def append(self, end_offset: int, value: int | None = None) -> int:
-        """Add the record of one append, after which the segment ends at `end_offset`; gives its clock value.
+        """Add the record of one append, after which the segment ends at `end_offset`; returns its clock value.
 
         Args:
             end_offset: one past its last offset.
-            value: what the clock said for all that arrives together with it; None = the clock is asked.
+            value: the clock value of all appends that arrive together; None = read the clock.
 
         Raises:
-            ValueError: that is not behind the last end, or the value is lower than the last one.
+            ValueError: the end is not after the last end, or the value is lower than the last value.
         """
-        with self._lock:  # the clock is asked under it, so that values stand in the order in which they were given
+        with self._lock:  # also over reading the clock, so that the values of records never fall
             value = self._clock.now() if value is None else value
             self._memory.append(end_offset, value)
             return value
 
     def merge(self, end_offset: int) -> int | None:
-        """Add the record of a transaction that was committed; gives its clock value, None if it brought nothing.
+        """Add the record of a committed transaction; returns its clock value, None if it has no events here.
 
         Raises:
             ValueError: the segment would end before the last end.
@@ -529,13 +530,13 @@ class SegmentTimeIndex:
         return None if end_offset == self.end_offset else self.append(end_offset)
 
     def extend(self, data: bytes) -> int:
-        """Give back records in their stored form, from a log; those that the index has already are passed over.
+        """Add records in their stored form, from a log; records that the index has already are skipped.
 
         Args:
-            data: consecutive records of this segment; the first of those that are not known follows the last known one.
+            data: consecutive records of this segment; the first new record follows the last known one.
 
         Returns:
-            How many were added.
+            The number of records added.
 
         Raises:
             ValueError: the bytes are not such records; nothing was added.
@@ -548,7 +549,7 @@ class SegmentTimeIndex:
         return len(piece) - known
 
     def locate(self, offset: int) -> LocatedRecord:
-        """The record that covers an offset; the number of records for one at or past the end.
+        """Return the record that covers an offset; the number of records for an offset at or past the end.
 
         Each probe may read a part from the store, if it is neither in memory nor in the cache.
 
@@ -558,9 +559,9 @@ class SegmentTimeIndex:
         return locate(self._view(), offset)
 
     def read(self, offset: int, count: int, token: int = NO_TOKEN) -> TimesRead:
-        """The clock values of a range, and where to go on; see `range_index.segment_times.read`.
+        """Return the clock values of a range, and the token for the next read; see `range_index.segment_times.read`.
 
-        Read in order, each part is fetched once.
+        Reads in order fetch each part once.
 
         Raises:
             ValueError: a negative offset or count; and as `refresh`.
@@ -568,7 +569,7 @@ class SegmentTimeIndex:
         return read(self._view(), offset, count, token)
 
     def pieces(self) -> Iterator[TimeRecords]:
-        """All records in their order: part by part, then those in memory. One part at a time is read."""
+        """Iterate over all records in order: part by part, then those in memory. One part at a time is read."""
         view = self._view()
         yield from self._parts.pieces(view.memory.first_record)
         if len(view.memory):
@@ -577,15 +578,15 @@ class SegmentTimeIndex:
     def move(self, up_to_offset: int) -> int:
         """Move the records that end at or before an offset from memory to the store.
 
-        One request for each `moved_records_max` of them, none if there are none. May be repeated after any error:
-        whatever did not move is still here.
+        One request for each `moved_records_max` records, none without records. May be repeated after any error: records
+        that did not move are still in memory.
 
         Returns:
-            How many records more the store has than before, as far as is known here.
+            By how many records the known part of the chain has grown.
 
         Raises:
-            PreconditionFailed: other records stand there.
-            StoreUnavailable, WriteConflict: and it was not to be settled.
+            PreconditionFailed: the store has other records.
+            StoreUnavailable, WriteConflict: the outcome of a write could not be found out.
 
         Source: PDP-28, "When StorageWriter moves data to Tier-2".
         """
@@ -596,14 +597,14 @@ class SegmentTimeIndex:
             return self._parts.records - before
 
     def ended_within(self, start: int, end: int) -> TimeRecords:
-        """The records in memory that end behind an offset, and not behind another one. O(log records)."""
+        """Return the records in memory that end in (start, end]. O(log records)."""
         memory = self._view().memory
         first, after = memory.ended_by(start), memory.ended_by(end)
         begin = int(memory.rows[first - 1, 0]) if first else memory.start_offset
         return TimeRecords(memory.rows[first:after], memory.first_record + first, begin)
 
     def rows(self, stream_id: int, end: int) -> Rows:
-        """For a checkpoint, of `stream_id`: those in memory up to an end, and the last one that has moved."""
+        """Return rows for a checkpoint: the records in memory up to an end, and the last moved record."""
         with self._lock:
             memory, value = self._memory.view(), self._memory.start_value
         due = memory.rows[: memory.ended_by(end)]
@@ -614,20 +615,20 @@ class SegmentTimeIndex:
         return np.concatenate((rows_of(stream_id, TimeRecords(moved, memory.first_record - 1)), rows))
 
     def refresh(self) -> int:
-        """Take notice of parts that others wrote. One listing for each 1,000; more requests only if there are any.
+        """Find parts that other processes wrote. One listing for each 1,000; more requests only if there are new parts.
 
         Returns:
-            How many.
+            The number of new parts.
 
         Raises:
-            PreconditionFailed: they have other records than are in memory here.
-            CorruptObject: parts that do not follow one another, or are damaged; and StoreError.
+            PreconditionFailed: their records differ from those in memory here.
+            CorruptObject: the parts have gaps or overlap, or are damaged; and StoreError.
         """
         with self._moving:
             return self._learn()
 
     def _resumed(self, memory: SegmentTimes, *, is_listed: bool) -> bool:
-        """Go on with records from elsewhere; false if the parts, if they are listed, do not end among them."""
+        """Continue with records of an earlier process; false if the listed parts do not end within them."""
         with self._moving:
             new = list(self._parts.newer()) if is_listed else []
             after = new[-1].after if new else 0
@@ -655,7 +656,7 @@ class SegmentTimeIndex:
                 self._memory.drop(count)
 
     def _write(self, due: TimeRecords) -> bool:
-        """Write a part; false if one was found there instead, of which notice is taken."""
+        """Write a part; false if a part was found at its key, which is then adopted."""
         body = due.encode()
         last = self._backoff.settings.settle_attempts
         for attempt in self._backoff.attempts(last):
@@ -679,7 +680,7 @@ class SegmentTimeIndex:
         return len(new)
 
     def _adopted(self, new: Sequence[ListedPart], pieces: Sequence[TimeRecords], end: PartEnd) -> bool:
-        """Let go of what other parts hold; false if one more must be read first, to be compared with memory."""
+        """Drop records that other parts contain; false if one more part must first be read and compared with memory."""
         with self._lock:
             memory = self._memory.view()
             if len(pieces) < len(new) and new[len(pieces)].first_record < memory.records:
@@ -696,11 +697,11 @@ class SegmentTimeIndex:
             return True
 
 
-# What commits and checkpoints are told
+# Records in commits and checkpoints
 
 
 def rows_of(stream_id: int, records: TimeRecords) -> Rows:
-    """Records as TIME_RECORD rows, without their commit; none if a number does not fit into 63 bits. O(records)."""
+    """Return records as TIME_RECORD rows, without commits; none if a number does not fit into 63 bits. O(records)."""
     if not len(records) or not _fit(int(records.rows.max())):
         return no_rows(TIME_RECORD)
     numbers = np.arange(records.first_record, records.records)
@@ -709,9 +710,9 @@ def rows_of(stream_id: int, records: TimeRecords) -> Rows:
 
 
 def records_of(rows: Rows) -> SegmentTimes | None:
-    """Records of TIME_RECORD rows of one stream that follow one another; None if there are none. O(records).
+    """Return the records of consecutive TIME_RECORD rows of one stream; None if there are none. O(records).
 
-    Those are the records of its index from the first one on; a first one that is not record 0 has moved to a part.
+    If the first row is not record 0, this record has moved to a part, and the records in memory begin after it.
     """
     if not len(rows):
         return None
@@ -721,7 +722,7 @@ def records_of(rows: Rows) -> SegmentTimes | None:
     try:
         memory = SegmentTimes(*start)
         memory.extend(np.stack((rows["end"], rows["value"]), axis=1)[is_moved:].astype(">u8").tobytes())
-    except ValueError:  # numbers that a damaged record may have
+    except ValueError:  # a damaged record
         return None
     return memory
 
@@ -736,13 +737,13 @@ def _fit(number: int) -> bool:
 def times_of(
     batches: Iterable[RecordBatch], unit: OffsetUnit, end_offset: int = 0, value: int = 0
 ) -> Iterator[tuple[int, int]]:
-    """The records of a time index that batches stand for: (end offset, clock value), one each.
+    """Iterate over the time index records of batches: one (end offset, clock value) for each batch.
 
     Args:
-        batches: of one stream, in order.
-        unit: what its offsets count.
-        end_offset: where the last known record ends; batches up to there are passed over.
-        value: its clock value. Batches of producers that log none get that of the one before.
+        batches: the batches of one stream, in order.
+        unit: the unit of its offsets.
+        end_offset: the end of the last known record; batches up to there are skipped.
+        value: the clock value of this record. Batches without a stored value get the value of the previous batch.
 
     Raises:
         CorruptObject: damaged events.
@@ -763,24 +764,24 @@ def restore_times(
     *,
     through: Callable[[Iterable[RecordBatch]], Iterable[RecordBatch]] = iter,
 ) -> int:
-    """Give an index the records that its data has behind its end.
+    """Add the records of data after the end of an index to the index.
 
-    Reads that data once; keeps 16 bytes a batch.
+    Reads this data once; keeps 16 bytes a batch.
 
     Args:
-        index: of the stream.
+        index: the index of the stream.
         accelerator: reads the data.
         stream_id: the stream.
-        unit: what its offsets count.
+        unit: the unit of its offsets.
         start: the stream's first kept offset.
-        end: where its data ends.
-        through: all batches pass it.
+        end: the end of the data.
+        through: a function that all batches are passed through.
 
     Returns:
-        How many records.
+        The number of records.
 
     Raises:
-        InconsistentAnswer: the data does not reach so far.
+        InconsistentAnswer: the data ends before `end`.
         CorruptObject, StoreError.
     """
     known = max(index.end_offset, start)

@@ -1,29 +1,28 @@
 """The uploads of a session: objects of appended batches, and merges of transactions.
 
-    1. the intent, if the object merges transactions       so that it is known later whether that happened
+    1. the intent, if the object merges transactions       shows later whether the merge happened
     2. an id is prepared, the object written
     3. the commit: one conditional write
-    4. data of the transactions deleted, and the intent    now that it stands in the segments
+    4. data of the transactions deleted, and the intent    because the events are in the segments now
     5. records of the time indexes moved to objects
 
-Each step may fail, and an upload goes on there when it is carried out again. A commit whose outcome is unknown is
-repeated for the same object: the catalog finds out whether it had happened. Objects of one session are written side by
-side, and committed in their order (`group_commit`): each continues its segments where the one before ended them.
+Each step may fail; the next call continues the upload there. A commit whose outcome is unknown is repeated for the same
+object: the catalog finds out whether it had happened. Objects of one session are written side by side, and committed in
+order (`group_commit`): each continues its segments at the end of the previous object.
 
-Events of a transaction lie apart until it is committed:
+Until a transaction is committed, its events are stored separately:
 
     accel/transactions/<stream>/<transaction>     the events; written once, before the transaction is committed
-    accel/transactions/node-<n>/<session>         a `MergeIntent`, while an object is on its way that merges some
+    accel/transactions/node-<n>/<session>         a `MergeIntent`, while an object that merges some is under way
 
-Each event then goes to the segment that holds its key now. A transaction brings one batch to each segment that gets any
-of its events, with the clock value of that moment. All batches of a transaction are in one object, so they come at once
-or not at all.
+By the commit each event goes to the segment that has its key now. A transaction adds one batch to each segment that
+gets any of its events, with one clock value. All batches of a transaction are in one object, so the commit is atomic.
 
-Merging happens once, whenever a process dies. The object is committed by one write of the catalog, and after that the
-data is deleted; a process that dies between the two leaves the intent, which names one of the batches: its stream, its
-offsets, and the number of the session that was to write it. The next session of the node looks there before it writes
-anything: if that batch stands in the stream, all of them do, and the data is deleted; otherwise none does, and none
-ever will, as sessions fence one another.
+A transaction is merged once, even if a process dies. The object is committed by one write of the catalog, and after
+that the data is deleted; a process that dies between these steps leaves the intent, which names one of the batches: its
+stream, its offsets, and the session number of its writer. The next session of the node checks this batch before it
+writes anything: if the batch is in the stream, all batches are, and the data is deleted; otherwise no batch is there,
+and none ever will be, because sessions fence one another.
 
 Source: docs/reference/events.md, "Data of a transaction".
 """
@@ -83,8 +82,8 @@ class TransactionName(NamedTuple):
     """A transaction.
 
     Args:
-        stream: unique id of its stream.
-        transaction: its id.
+        stream: the unique id of its stream.
+        transaction: the transaction's id.
     """
 
     stream: UUID
@@ -92,19 +91,19 @@ class TransactionName(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Where its data lies."""
+        """The key of its data."""
         return transaction_key(self.stream, self.transaction)
 
 
 class MergeIntent(msgspec.Struct, frozen=True):
-    """What a session is about to merge.
+    """The transactions that a session is about to merge.
 
     Attributes:
-        node_id: whose session.
-        epoch: its epoch.
-        stream_id: a stream of the object layer that gets some of it;
-        start: the first offset of the first batch that it gets;
-        end: where that batch ends.
+        node_id: the node of the session.
+        epoch: the session number.
+        stream_id: a stream of the object layer that gets some of the events;
+        start: the first offset of the first batch that this stream gets;
+        end: the end of that batch.
         transactions: unique id of the stream and transaction id of each.
     """
 
@@ -117,7 +116,7 @@ class MergeIntent(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Where it lies."""
+        """The key of the intent."""
         return merging_key(self.node_id, self.epoch)
 
     @property
@@ -129,17 +128,17 @@ class MergeIntent(msgspec.Struct, frozen=True):
 MERGE_INTENT: Final = RecordForm("merge-intent", 1, MergeIntent)
 
 INTENT_SIZE_BYTES_MAX: Final = 64 << 20
-"""Longest intent that is read; a transaction takes 36 bytes of it."""
+"""The size limit of an intent that is read; a transaction takes 36 bytes."""
 
 WasMerged = Callable[[MergeIntent], bool]
 
 
 class TransactionObjects:
-    """Keeps and deletes data of transactions. Threads: any.
+    """Writes and deletes data of transactions. Threads: any.
 
     Args:
-        store: where they lie.
-        backoff: for writes whose outcome is unknown.
+        store: the store of the data.
+        backoff: the pauses of writes with unknown outcome.
     """
 
     def __init__(self, store: ObjectStore, backoff: Backoff) -> None:
@@ -147,10 +146,10 @@ class TransactionObjects:
         self._backoff = backoff
 
     def keep(self, name: TransactionName, events: TransactionEvents) -> None:
-        """Write the data of a transaction, unless it is there. 1 request.
+        """Write the data of a transaction, unless it exists. 1 request.
 
         Raises:
-            DataConflict: other data is there: two writers have one transaction.
+            DataConflict: the key has other data: two writers have one transaction.
             StoreError, FormatLimit.
         """
         body = encode_transaction(events)
@@ -167,7 +166,7 @@ class TransactionObjects:
                 return
 
     def read(self, name: TransactionName) -> TransactionEvents | None:
-        """The data of a transaction; None if there is none: it was merged, or had none. 1 request.
+        """Return the data of a transaction; None if it was merged, or had no events. 1 request.
 
         Raises:
             CorruptObject, StoreError.
@@ -179,31 +178,31 @@ class TransactionObjects:
         return decode_transaction(body, name.key)
 
     def erase(self, names: Sequence[TransactionName]) -> None:
-        """Delete the data of transactions. 1 request for 1,000 of them."""
+        """Delete the data of transactions. 1 request for 1,000 transactions."""
         erase_keys(self._store, [name.key for name in names])
 
     def intend(self, intent: MergeIntent) -> None:
-        """Say what is about to be merged. 1 request."""
+        """Write an intent before the merge. 1 request."""
         body = MERGE_INTENT.encode(intent)
         self._backoff.ask(lambda: self._store.put(intent.key, body))
 
     def finish(self, intent: MergeIntent) -> None:
-        """It was merged: the data goes, and then the intent. 2 requests."""
+        """Delete the data of merged transactions, and then the intent. 2 requests."""
         self.erase(intent.names)
         erase_keys(self._store, [intent.key])
 
     def forget(self, intent: MergeIntent) -> None:
-        """It was not merged, and will not be: the intent goes. 1 request."""
+        """Delete an intent whose transactions were not merged, and will not be. 1 request."""
         erase_keys(self._store, [intent.key])
 
     def settle(self, node_id: int, was_merged: WasMerged) -> int:
-        """Settle what earlier sessions of a node left behind; gives how many intents that were.
+        """Finish or forget the intents of earlier sessions of a node; returns their number.
 
-        To be done by a session before it writes anything. 1 request if there are none.
+        A session calls this before it writes anything. 1 request if there are no intents.
 
         Args:
-            node_id: whose session.
-            was_merged: tells whether the batch that an intent names stands in its stream.
+            node_id: the node of the session.
+            was_merged: returns whether the batch of an intent is in its stream.
         """
         intents = list(self._intents(node_id))
         for intent in intents:
@@ -237,15 +236,15 @@ class TransactionObjects:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UploadParts:
-    """What uploads of one session share.
+    """The common parts of the uploads of one session.
 
     Args:
-        store: where objects lie.
-        layout: where in it.
+        store: the store of the objects.
+        layout: the keys of the objects.
         node: the session; one call at a time.
-        turn: within it the session is nobody else's.
+        turn: a lock for calls of the session.
         transactions: data of transactions.
-        settings: bounds.
+        settings: bounds of the host.
         backoff: pauses between attempts.
     """
 
@@ -259,19 +258,19 @@ class UploadParts:
 
 
 class Upload:
-    """One object and what belongs to it. Threads: one at a time.
+    """One object, with the transactions that it merges. Threads: one at a time.
 
     Args:
-        parts: of the session.
+        parts: the parts of the session.
         taken: batches by segment; at most 20,000 segments.
-        intent: which transactions it merges.
+        intent: the transactions that it merges.
 
     Attributes:
-        written: the object and what it holds, while it is written.
-        was_written: whether it ever was; then it may be committed, written again before if need be.
-        is_committed: whether it is listed; then all of it is durable.
+        written: the object and its ranges, while it is written and up to date.
+        was_written: whether it was ever written; then it may be committed, after another write if necessary.
+        is_committed: whether it is listed; then all its batches are durable.
         is_doubtful: whether a commit of it was sent whose outcome is not known.
-        abandoned: why nothing of it comes, if it merges transactions and lost one of its segments.
+        abandoned: the error of a merge that was given up because another node took a segment over.
     """
 
     def __init__(self, parts: UploadParts, taken: Taken, intent: MergeIntent | None = None) -> None:
@@ -287,13 +286,13 @@ class Upload:
 
     @property
     def is_broken_merge(self) -> bool:
-        """Whether it merges transactions, all of which come or nothing, and another node has one of its segments."""
+        """Whether it merges transactions, which is atomic, and another node has taken one of its segments over."""
         return self._intent is not None and any(segment.is_released for segment in self._taken)
 
     def abandon(self) -> StreamsReleased:
-        """Before the commit: a broken merge is given up. 1 request, which must come before other data of its segments.
+        """Give up a broken merge before its commit. 1 request, which must come before other data of its segments.
 
-        Then it counts as committed, and has nothing; gives why.
+        Afterwards the upload is empty and counts as committed; returns the error.
         """
         if self._intent is not None:
             self._parts.transactions.forget(self._intent)
@@ -311,18 +310,18 @@ class Upload:
     def put(self) -> None:
         """Write the object, unless it is written. Requests: 1 or those of its parts; 1 more for an intent.
 
-        An id is there already as a rule: each commit prepares some. Otherwise that is one more conditional write.
+        Usually an id is prepared already, because each commit prepares some. Otherwise 1 more conditional write.
 
         Raises:
-            SessionFenced: a newer session writes for this node; what is not durable will never be.
-            AccelError: with a note that says what is not durable yet; do it again.
+            SessionFenced: a newer session writes for this node; data that is not durable will never be.
+            AccelError: with a note about the data that is not durable yet; call again.
         """
         with self.noted():
             if not self._is_intended and self._intent is not None:
                 self._parts.transactions.intend(self._intent)
                 self._is_intended = True
             if self.written is None:
-                # Where another object lies, this one is written under the next id.
+                # If the key has another object, this one is written under the next id.
                 helps = (ObjectExists, AmbiguousWrite)
                 self.written = self._parts.backoff.repeat(
                     self._write, lambda error: error.retryable or isinstance(error, helps), self._attempts
@@ -330,9 +329,9 @@ class Upload:
         self.was_written = True
 
     def leave_out_released(self) -> None:
-        """Before the commit: leave out segments that other nodes have taken over. No request.
+        """Before the commit, drop batches of segments that other nodes have taken over. No request.
 
-        Then it is to be written again, or counts as committed if nothing is left of it.
+        Then the object is written again, or counts as committed if no batch is left.
         """
         kept = {segment: batches for segment, batches in self._taken.items() if not segment.is_released}
         if len(kept) < len(self._taken) and self._intent is None:
@@ -340,7 +339,7 @@ class Upload:
             self.is_committed = not kept
 
     def finish(self) -> None:
-        """After the commit: data of the transactions that it merged, and the intent, are deleted."""
+        """After the commit, delete the data of the merged transactions, and the intent."""
         if self._intent is not None:
             self._parts.transactions.finish(self._intent)
             self._intent = None
@@ -366,7 +365,7 @@ class Upload:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Errors from within say what is not durable."""
+        """Add a note to errors about the data that is not durable."""
         try:
             yield
         except AccelError as error:
@@ -380,15 +379,15 @@ class Upload:
 
 
 def commit(parts: UploadParts, uploads: Sequence[Upload]) -> None:
-    """List written objects, in their order, by one conditional write. When it returns, all of them are durable.
+    """List written objects, in order, by one conditional write. When it returns, all of them are durable.
 
     Raises:
-        SessionFenced: a newer session writes for this node; what is not durable will never be.
-        CommitRefused: one cannot be committed any more, and whether an earlier attempt was is not known: a new session
-            of the node finds out.
-        StreamsReleased: another node takes some of their streams over; none was committed.
-        AccelError: do it again, with the same objects.
-        Those that were committed say so (`is_committed`).
+        SessionFenced: a newer session writes for this node; data that is not durable will never be.
+        CommitRefused: an object can no longer be committed, and the outcome of an earlier attempt is not known: a new
+            session of the node finds out.
+        StreamsReleased: another node took some of their streams over; no object was committed.
+        AccelError: call again, with the same objects.
+        In each case `is_committed` shows which objects were committed.
     """
     with uploads[0].noted():
         try:
@@ -396,7 +395,7 @@ def commit(parts: UploadParts, uploads: Sequence[Upload]) -> None:
         except StreamsReleased:  # certainly not committed; the others can be, without these streams
             raise
         except CommitRefused:
-            if len(uploads) > 1:  # which of them is refused shows when each comes alone
+            if len(uploads) > 1:  # commit each object alone, to find the one that is refused
                 for upload in uploads:
                     commit(parts, [upload])
                 return
@@ -435,9 +434,9 @@ class Merging:
     """Makes uploads of transactions. Threads: one at a time.
 
     Args:
-        parts: of the session.
-        segments: that it writes.
-        buffer: what waits to be written.
+        parts: the parts of the session.
+        segments: the segments that the session writes.
+        buffer: appends that wait for an upload.
     """
 
     def __init__(self, parts: UploadParts, segments: OpenSegments, buffer: AppendBuffer) -> None:
@@ -446,9 +445,9 @@ class Merging:
         self._buffer = buffer
 
     def groups(self, stream: UUID, transactions: Iterable[UUID], size_bytes: int) -> Iterator[Group]:
-        """Transactions that were not merged, in their order, as many as one object may hold.
+        """Iterate over groups of transactions to merge, in order, each at most `size_bytes` or one transaction.
 
-        Reads their data, when it is asked for. Of those that were merged, or had no events, there is none.
+        Reads the data of a group when the group is requested. Skips transactions that were merged or had no events.
         """
         group: Group = []
         waiting_bytes = 0
@@ -470,17 +469,17 @@ class Merging:
 
         Args:
             name: scope and stream.
-            segments: that the events go to, of all keys.
+            segments: the segments of all keys.
             group: the transactions.
 
         Returns:
-            What appends the events, and takes what waits for their segments as one object. It asks no store. What it
-            gives has to be the next upload of the session.
+            A function that appends the events, and takes all waiting batches of their segments as one object. It sends
+            no request. The upload that it returns has to be the next one of the session.
 
         Raises:
             FormatLimit: events for more segments than one object can have.
-            SegmentSealed: one of the segments takes no appends.
-            SegmentsElsewhere: another node has one of them open.
+            SegmentSealed: a segment takes no appends.
+            SegmentsElsewhere: another node has a segment open.
         """
         routed = list(_routed(segments, group))
         ids = {segment_id for segment_id, _ in routed}
@@ -506,7 +505,7 @@ class Merging:
         return upload
 
     def was_merged(self, intent: MergeIntent) -> bool:
-        """Whether the batch that an intent names stands in its stream."""
+        """Whether the batch of an intent is in its stream."""
         stream_id = intent.stream_id
         span = stream_spans(self._segments.catalog.parts, [stream_id]).get(stream_id)
         if span is None:
@@ -515,7 +514,7 @@ class Merging:
         if end is not None and end < intent.end:
             return False
         if span.start > intent.start:
-            return True  # a stream is truncated, or deleted, after the commit is over
+            return True  # a stream is truncated, or deleted, only after the end of a commit
         wanted = (intent.start, intent.end, intent.epoch)
         batch = next(self._segments.accelerator.read(stream_id, intent.start, intent.end), None)
         return batch is not None and (batch.base_offset, batch.end_offset, batch.epoch) == wanted

@@ -1,23 +1,23 @@
-"""Writes a stream: each event goes to the segment that holds its key now.
+"""Writes a stream: each event goes to the segment that has the event's key now.
 
     with ObjectSegments(catalog, store, node_id=4) as host:
         stream = StreamStore.open(store, host=host).stream("shop", "orders")
         with StreamWriter(stream, host) as writer:
             future = writer.write(b"an event", key=b"order-17")
-            print(future.result())                          durable from here on: its segment and offset
+            print(future.result())                          the event is durable: prints its segment and offset
             writer.write(b"another", key=b"order-17")
-            writer.flush()                                  durable from here on, and all before it
+            writer.flush()                                  this event and all events before it are durable
 
-`write` waits for no upload. Events gather here, by segment, until the host makes an object of what all its writers have
-(`group_commit`). When a segment is sealed, because the stream is scaled, the events that it refused go to those that
-follow it: the events of a key stay in their order, none is lost, none comes twice.
+`write` waits for no upload. The writer collects events by segment until the host writes the events of all its writers
+as one object (`group_commit`). When a segment is sealed because the stream is scaled, the events that the segment
+refused go to its successors: the events of a key stay in order, no event is lost, and no event is written twice.
 
-Events of a transaction wait in memory until it is committed. Then they are made durable as an object of their own
-*before* it is said that the transaction shall be committed; so the process that finishes the commit finds them. They
-come into the segments all at once, with one clock value.
+Events of a transaction wait in memory until the transaction is committed. The writer first makes the events durable as
+an object of their own and records *afterwards* that the transaction is to be committed, so the process that finishes
+the commit finds the events. The events enter the segments all at once, with one clock value.
 
-A process without a host, or one of another node, asks for workflows: the writer looks for these beside flushing, and
-carries them out (`carry_out_requests`).
+A process without a host, or a process of another node, stores requests for workflows. When it flushes, the writer also
+looks for such requests and carries them out (`carry_out_requests`).
 
 Source: PDP-32; PDP-28; docs/explanation/history.md, "A commit".
 """
@@ -71,7 +71,7 @@ from loaders.lifetime import Lifetime
 logger = logging.getLogger(__name__)
 
 LOOKS_OF_A_WAIT: Final = 6
-"""While its segments are sealed and no others follow, a writer looks so often for the workflow that does this."""
+"""How often, per `wait_seconds`, a writer whose segments are sealed without successors looks for workflow requests."""
 
 Key = bytes | str
 
@@ -80,23 +80,23 @@ class StreamWriter:
     """Writes events to one stream.
 
     Args:
-        stream: opened with this host.
-        host: holds its segments, all of them; or `SharedSegments`, which has some, and sends events of the others to
-            their owners. Other writers may share it. It is not closed with the writer.
-        settings: bounds.
+        stream: a stream that was opened with this host.
+        host: the host of all its segments; or `SharedSegments`, which has some segments and sends events of the other
+            segments to their owners. Writers may share a host. Closing the writer does not close the host.
+        settings: bounds of the writer.
         system: clock and sleep; None = those of the host.
-        writer_id: names this writer for ever: its events have numbers, and none comes twice, however often it is
-            written, in whatever process (see `resume`). One process at a time writes by an id. None = no numbers.
+        writer_id: identifies this writer permanently: its events have numbers, and an event that is written again, by
+            any process, is stored once (see `resume`). Only one process at a time may use an id. None = no numbers.
 
     Raises:
         InvalidArgument: the stream was opened with another host, or an id of zeros.
         CommitRefused: another node has some of the segments, and they are not shared.
 
-    Threads: any. Events of several threads stand in the order in which `write` took them; its lock is held for memory
-    alone. It is of the process that opened it.
+    Threads: any. Events of several threads are stored in the order in which `write` took them; the lock of the writer
+    is held for memory accesses only. The writer belongs to the process that opened it.
 
     Attributes:
-        pause_seconds, troubles, trouble: for `GroupCommit`, to which this is an `EventSource`.
+        pause_seconds, troubles, trouble: used by `GroupCommit`; the writer is an `EventSource`.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class StreamWriter:
     ) -> None:
         if writer_id is not None and not writer_id.int:
             raise InvalidArgument("expected the id of a writer, found zeros")
-        if stream.parts.host is not host:  # a commit through another one would lose its events
-            raise InvalidArgument(f"expected {stream.name} opened with the host that its writer has, found another one")
+        if stream.parts.host is not host:  # a commit through another host would lose the writer's events
+            raise InvalidArgument(f"expected {stream.name} opened with the host of its writer, found another host")
         shared = host if isinstance(host, SharedSegments) else None
         self._host = own = own_segments(host)
         self._lifetime = Lifetime(f"a writer of {stream.name}", own.system.process_id)
@@ -125,15 +125,15 @@ class StreamWriter:
         self._forwarding: Forwarding | None = None
         if shared is not None and shared.client is not None:
             self._forwarding = Forwarding(shared, self._name, self, self._numbers_of, self._give_back)
-        self._lock = Lock()  # guards what follows; never held over a request
+        self._lock = Lock()  # guards the attributes below; never held over a request
         self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
         self._transactions = OpenTransactions(settings.transactions_bytes_max)
         self._outcomes: dict[UUID, WriteFuture] = {}
         self._point = FlushPoint()
         self._open_points: list[FlushPoint] = []
         self._refused: dict[int, None] = {}
-        self._appending = Lock()  # from taking events out until they are appended; held for memory alone
-        self._looking = Lock()  # a turn at looking for segments, so that nobody routes by an epoch of before
+        self._appending = Lock()  # from taking events out until they are appended; held for memory accesses only
+        self._looking = Lock()  # one thread at a time looks for segments, so that no thread routes by an older epoch
         self._stuck_since: float | None = None
         self._looked_seconds = self._now()
         self.pause_seconds = settings.pause_seconds
@@ -145,7 +145,7 @@ class StreamWriter:
         self._adopt(segments)
         if writer_id is not None:
             self._numbering = WriterNumbering(writer_id.bytes, host.progress_of(self._name, segments, writer_id.bytes))
-        elif self._are_numbered:  # for owners that leave out what they have
+        elif self._are_numbered:  # for owners, which skip events that they already have
             self._numbering = WriterNumbering(self._system.nonce(), Progress(), is_resumable=False)
         self._commits.know(self)
 
@@ -166,9 +166,10 @@ class StreamWriter:
     # Events
 
     def resume(self) -> int:
-        """Where the producer goes on: all events of this writer with numbers below this one are durable. No request.
+        """Return the number to continue at: all events of this writer with lower numbers are durable. No request.
 
-        It writes again from there, each event with the number that it had; what is durable is not written again:
+        The producer writes again from this number on, each event with its earlier number; an event that is durable is
+        not written again:
 
             writer = connection.writer("shop", "orders", writer_id=PRODUCER)
             first = writer.resume()
@@ -185,33 +186,33 @@ class StreamWriter:
     def write(
         self, payload: bytes, key: Key, *, transaction: UUID | None = None, number: int | None = None
     ) -> WriteFuture:
-        """Write an event; it becomes durable by itself, soon. Waits for no upload, but for room if there is none.
+        """Write an event; it becomes durable soon, without a flush. Waits for no upload; waits while buffers are full.
 
         Args:
-            payload: of the event.
-            key: events of one key stay in the order of writing. Text is taken as UTF-8.
-            transaction: that it belongs to; None = none. Events of transactions have no numbers.
-            number: of the event, above those that this writer object wrote before; for a writer with an id. None = the
-                next one: above all that are durable, and after `resume` from there on.
+            payload: the bytes of the event.
+            key: events of one key stay in the order of writing. Text is encoded as UTF-8.
+            transaction: the transaction of the event; None = none. Events of transactions have no numbers.
+            number: the event's number, higher than all earlier ones of this writer object; for a writer with an id.
+                None = the next number: above all durable ones, or after `resume` from its result on.
 
         Returns:
-            Its future: the event's place once it is durable. `flush` makes sure of all events, without their futures.
-            All events of one transaction have one future, for when it is committed. That of an event which was durable
-            before, by its number, is a place with the offset -1.
+            The future of the event's place, known once the event is durable. `flush` covers all events without their
+            futures. All events of a transaction share one future, which is settled when the transaction is committed.
+            For an event that was durable before, by its number, the place has the offset -1.
 
         Raises:
-            WriterStalled: no room came free within `room_seconds`.
-            InvalidArgument: a transaction that is not open here, or no room for more of it; or such a number.
+            WriterStalled: the buffers stayed full for `room_seconds`.
+            InvalidArgument: the transaction is not open here or has no room for more, or the number is invalid.
             IllegalState: the stream is sealed.
-            What became of an earlier event of a writer with an id, if it will never be durable: no later one comes
-                before it. Open the writer again, and `resume`.
-            SessionFenced, CommitRefused: an upload has failed for good; so do all calls from then on.
+            The error of an earlier event of a writer with an id, if that event will never be durable: no later event
+                is written before it. Open the writer again, and `resume`.
+            SessionFenced, CommitRefused: an upload has failed permanently; all later calls fail, too.
             FormatLimit: an event of more than 1 GiB.
-            Closed, WrongProcess: the writer is, or another process opened it.
+            Closed, WrongProcess: the writer is closed, or another process opened it.
             TypeError: an event that is not bytes.
-            AccelError: what `ObjectSegments.flush` raises, where nothing is done beside the callers.
+            AccelError: the errors of `ObjectSegments.flush`, if the host has no threads of its own.
 
-        Whatever is raised, this event was not taken; those before it still wait.
+        After any error this event was not taken; earlier events still wait.
         """
         self._lifetime.check()
         check_append([payload])
@@ -230,15 +231,15 @@ class StreamWriter:
         transaction: UUID | None = None,
         number: int | None = None,
     ) -> list[WriteFuture]:
-        """Write events, all or none of them. Those that go to one segment become one append, if it has room for them.
+        """Write events, all or none of them. The events of one segment become one append, if they fit into one.
 
         Args:
             events: pairs of payload and key.
-            transaction: that they belong to; None = none.
-            number: of the first one, and one more for each that follows; see `write`.
+            transaction: the transaction of the events; None = none.
+            number: the number of the first event; each further event has the next number; see `write`.
 
         Returns:
-            The future of each.
+            The future of each event.
 
         Raises:
             AccelError: as `write`.
@@ -255,7 +256,7 @@ class StreamWriter:
         return self._take_many(positions, payloads, size_bytes, number)
 
     def write_now(self, payload: bytes, key: Key, *, number: int | None = None) -> WriteFuture | None:
-        """As `write` outside of transactions, and waits for nothing: None if there is no room for it."""
+        """As `write` outside of transactions, without waiting: returns None if the buffers are full."""
         self._lifetime.check()
         check_append([payload])
         position = key_position(_key_bytes(key))
@@ -265,7 +266,7 @@ class StreamWriter:
     def write_many_now(
         self, events: Iterable[tuple[bytes, Key]], *, number: int | None = None
     ) -> list[WriteFuture] | None:
-        """As `write_many` outside of transactions; likewise."""
+        """As `write_many` outside of transactions, without waiting: returns None if the buffers are full."""
         self._lifetime.check()
         payloads, positions = _checked_events(events)
         size_bytes = size_bytes_of(payloads)
@@ -276,15 +277,14 @@ class StreamWriter:
         return self._take_many(positions, payloads, size_bytes, number)
 
     def flush(self) -> None:
-        """Make everything durable that was written before outside of transactions, by this writer, and wait for it.
+        """Make all events durable that this writer wrote before outside of transactions, and wait for them.
 
-        Once in `requests_seconds` it looks for requests afterwards, as `carry_out_requests`; whatever goes wrong with
-        those is logged, as the events are durable.
+        Afterwards, once in `requests_seconds`, looks for requests as `carry_out_requests` does; errors of the requests
+        are logged only, because the events are durable.
 
         Raises:
-            AccelError: as `write`, and `ObjectSegments.flush`. After an error that is retryable what is not durable
-                still waits, and is tried again; after another one the events that it is about are gone, as their
-                futures say.
+            AccelError: as `write`, and `ObjectSegments.flush`. After a retryable error the events that are not durable
+                still wait and are tried again; after another error its events are lost, and their futures raise it.
         """
         self._lifetime.check()
         self._flush()
@@ -292,13 +292,13 @@ class StreamWriter:
             self._look()
 
     def carry_out_requests(self) -> list[str]:
-        """Carry out what other processes asked of the stream, and what waits for this node; gives what that was.
+        """Carry out workflows that other processes requested or that wait for this node; returns their descriptions.
 
-        For the loop of a broker whose streams are not flushed for long. A workflow that another process has under way
-        is left to it until the second look. 3 requests if there is nothing: one listing, two GETs.
+        For the loop of a broker that does not flush its streams for long periods. A workflow that another process has
+        begun is left to that process until the second look. 3 requests if there is no workflow: one listing, two GETs.
 
         Raises:
-            AccelError: what the workflows raise; what others stand in the way of is left to the next look.
+            AccelError: the errors of the workflows; a workflow that another process blocks waits for the next look.
         """
         with self._turn():
             self._looked_seconds = self._now()
@@ -311,11 +311,11 @@ class StreamWriter:
             return
         self._flush()
         for transaction in self._transactions.ids():
-            with suppress(IllegalState, NotInHistory):  # its time was up before
+            with suppress(IllegalState, NotInHistory):  # its lease had expired before
                 self._abort(transaction)
         with self._lock:
             self._lifetime.close()
-        self._flush()  # what other threads have written meanwhile
+        self._flush()  # events that other threads have written meanwhile
 
     # Transactions
 
@@ -323,8 +323,8 @@ class StreamWriter:
         """Begin a transaction; see `TransactionStore.begin`.
 
         Args:
-            lease_ms: how long it lives unless it is committed; None = as the history's settings say.
-            writer_id: who writes it.
+            lease_ms: the lifetime of the transaction unless it is committed; None = the value of the history settings.
+            writer_id: the name of the transaction's writer.
         """
         self._lifetime.check()
         transaction = self._stream.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
@@ -334,25 +334,25 @@ class StreamWriter:
         return transaction
 
     def commit_transaction(self, transaction: UUID) -> None:
-        """Commit a transaction: its events come into the stream, all at once, and are durable. May be repeated.
+        """Commit a transaction: its events enter the stream, all at once, and are durable. May be repeated.
 
         Args:
-            transaction: begun by this writer; or one whose commit failed half-way, wherever that was.
+            transaction: a transaction that this writer began; or one whose commit failed half-way in any process.
 
         Raises:
-            IllegalState: it was aborted, perhaps because its time was up; or another process decided to commit it
-                before its events were durable: they do not come, and are to be written again.
-            NotInHistory: nobody knows it.
-            OperationNotAllowed: it will be committed, but another workflow had the stream for too long: repeat it, or
-                let anybody commit or recover the stream.
-            AccelError: what `write` and `ObjectSegments.flush` raise.
+            IllegalState: the transaction was aborted, perhaps because its lease expired; or another process decided to
+                commit it before its events were durable: the events are not in the stream; write them again.
+            NotInHistory: there is no such transaction.
+            OperationNotAllowed: the transaction will be committed, but another workflow had the stream for too long:
+                repeat the call, or let any process commit or recover the stream.
+            AccelError: the errors of `write` and `ObjectSegments.flush`.
         """
         self._lifetime.check()
-        self._flush()  # what was written before comes before
+        self._flush()  # earlier events come before the transaction's events
         if self._stream.transactions.status(transaction) is TransactionStatus.OPEN:
             self._keep(transaction)
         elif (lost := self._at_risk(transaction)) > 0:
-            self._end(transaction)  # refuses one that was aborted
+            self._end(transaction)  # raises if it was aborted
             refused = IllegalState(
                 f"expected transaction {transaction} to be open until its {lost} events are durable, found that"
                 " another process decided to commit it before: write them again"
@@ -364,11 +364,11 @@ class StreamWriter:
         self._drop(transaction, None)
 
     def abort_transaction(self, transaction: UUID) -> None:
-        """Abort a transaction: its events are gone. May be repeated.
+        """Abort a transaction: its events are dropped. May be repeated.
 
         Raises:
-            IllegalState: it was committed, or will be.
-            NotInHistory: nobody knows it.
+            IllegalState: the transaction was committed, or will be.
+            NotInHistory: there is no such transaction.
         """
         self._lifetime.check()
         self._abort(transaction)
@@ -377,7 +377,7 @@ class StreamWriter:
         with self._lock:
             is_due = self._now() - self._looked_seconds >= pause_seconds
             if is_due:
-                self._looked_seconds = self._now()  # here: of several threads one looks
+                self._looked_seconds = self._now()  # set under the lock, so that only one of several threads looks
             return is_due
 
     def _look(self) -> None:
@@ -401,11 +401,11 @@ class StreamWriter:
                 self._append(*taken)
 
     def settle(self) -> bool:
-        """See `EventSource.settle`: the epoch without the segments that refuse, in whose segments the events go on.
+        """See `EventSource.settle`: finds the epoch without the refusing segments, and routes the events by it.
 
         Raises:
-            OperationNotAllowed: a scale has not come to its end for `wait_seconds`.
-            AccelError: the store could not say.
+            OperationNotAllowed: a scale has not ended within `wait_seconds`.
+            AccelError: the store could not be read.
         """
         has_gone_on = self._forwarding is None or self._forwarding.pump()
         with self._lock:
@@ -477,16 +477,16 @@ class StreamWriter:
             return True
         if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
             raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
-        self._check_waited(f"segments in the place of {segment_text(refused[0])}, which is sealed")
+        self._check_waited(f"successors of {segment_text(refused[0])}, which is sealed")
         if self._is_look_due(self.settings.wait_seconds / LOOKS_OF_A_WAIT):
-            self._look()  # the process that seals them may be dead
+            self._look()  # the process that scales the stream may be dead
         return False
 
     def _still_refused(self, refused: Sequence[int]) -> list[int]:
-        """Those that take no events: sealed, as a rule. Others are opened here, or left to their owners.
+        """Return the segments that still take no events, mostly sealed ones; open the others, or find their owners.
 
         Raises:
-            OwnerUnreachable: one of them is another node's, which cannot be asked.
+            OwnerUnreachable: one of the segments belongs to another node, which cannot be reached.
         """
         sealed = [each for each in refused if self._host.is_sealed(self._name, each)]
         to_open = [each for each in refused if each not in sealed and self._host.is_settled(self._name, each)]
@@ -506,12 +506,12 @@ class StreamWriter:
                 self._refused.pop(segment_id, None)
         if trouble is not None:
             self._check_owner(left, trouble)
-            self._commits.add(self, 0)  # the others go on
+            self._commits.add(self, 0)  # the other segments continue
             raise trouble
         return left
 
     def _check_owner(self, refused: Sequence[int], error: AccelError) -> None:
-        """Fail what waits for segments whose owners cannot be asked, if it has waited for too long."""
+        """Fail the events of segments whose owners cannot be reached, if they have waited for too long."""
         with self._appending, self._lock:
             since = self._stuck_since
             if since is None or self._now() - since < self.settings.wait_seconds:
@@ -524,7 +524,7 @@ class StreamWriter:
         self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
 
     def _is_settled_but(self, ids: Collection[int]) -> bool:
-        """Whether nothing is on its way to segments of before: what follows in those of now comes after it."""
+        """Whether no event is under way to replaced segments, so that later events in the present ones follow them."""
         before = set(self._router.segments.ids.tolist()).difference(ids)
         is_settled = all(self._host.is_settled(self._name, segment_id) for segment_id in before)
         return is_settled and (self._forwarding is None or self._forwarding.are_idle(ids))
@@ -538,7 +538,7 @@ class StreamWriter:
         raise OperationNotAllowed(f"expected {expected}; waited {self.settings.wait_seconds} s for it: try again")
 
     def _route_anew(self, segments: Segments) -> None:
-        """Events of segments that are gone go to those that have their keys now, before any that is written later."""
+        """Move events of replaced segments to the segments that have their keys now, before any later event."""
         known = set(segments.ids.tolist())
         with self._appending, self._lock:
             self._router = KeyRouter(segments)
@@ -553,7 +553,7 @@ class StreamWriter:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Alone with what the lock guards; WrongProcess before it is taken, Closed also if that came meanwhile."""
+        """Hold the lock; WrongProcess is raised before the lock is taken, Closed also after it was taken."""
         self._lifetime.check()
         with self._lock:
             self._lifetime.check()
@@ -569,17 +569,17 @@ class StreamWriter:
         return self._numbering
 
     def _numbers_of(self, run: Events) -> NumberedEvents:
-        """The numbers of events that are to be sent; errors as `_numbered_events`."""
+        """Return the numbers of events to be sent; errors as `_numbered_events`."""
         numbered = self._numbered_events(run)
         if numbered is None:
             raise AssertionError("a writer that forwards numbers its events")
         return numbered
 
     def _numbered_events(self, run: Events) -> NumberedEvents | None:
-        """The numbers of events that are to be appended.
+        """Return the numbers of events to be appended.
 
         Raises:
-            EventLostError: an event before them will never be durable.
+            EventLostError: an earlier event will never be durable.
         """
         with self._lock:
             if self._numbering is None:
@@ -590,13 +590,13 @@ class StreamWriter:
             return self._numbering.events(run.numbers, run.positions)
 
     def _note_lost(self) -> None:
-        """Within the lock: whether an event of a writer with an id is lost, for good."""
+        """Under the lock: note the error of a lost event of a writer with an id."""
         if self._numbering is not None and self._numbering.is_resumable and self._numbering.error is None:
             errors = (point.error for point in (*self._open_points, self._point))
             self._numbering.error = next((error for error in errors if error is not None), None)
 
     def _take_numbers(self, count: int, number: int | None) -> range | None:
-        """Within the lock."""
+        """Return numbers for events, None if the writer has no numbers; called under the lock."""
         if self._numbering is None and number is None:
             return None
         self._note_lost()
@@ -604,7 +604,7 @@ class StreamWriter:
         return (numbering or self._numbered()).take(count, number)
 
     def _adopt(self, segments: Segments) -> None:
-        if self._shared is None or self._shared.client is None:  # else others may want to have some of them, too
+        if self._shared is None or self._shared.client is None:  # else other owners may open some of them
             self._open_segments(segments.ids.tolist())
         self._router = KeyRouter(segments)
 
@@ -612,7 +612,7 @@ class StreamWriter:
         return self._system.timer()
 
     def _take_one(self, position: float, payload: bytes, size_bytes: int, number: int | None) -> WriteFuture:
-        """Take an event for which there is room."""
+        """Take an event whose bytes are reserved."""
         try:
             with self._turn():
                 numbers = self._take_numbers(1, number)
@@ -682,7 +682,7 @@ class StreamWriter:
             self._transactions.keep(transaction)
 
     def _drop(self, transaction: UUID, error: BaseException | None) -> None:
-        """A transaction is ended."""
+        """Forget a transaction that ended, and settle its future."""
         with self._lock:
             self._transactions.drop(transaction)
             outcome = self._outcomes.pop(transaction, None)
@@ -701,14 +701,15 @@ class StreamWriter:
         waited, is_done = 0, False
         while self._stream.transactions.status(transaction) is not TransactionStatus.COMMITTED:
             try:
-                is_done = not self._stream.commit().is_empty  # perhaps others, which come before this one
+                is_done = not self._stream.commit().is_empty  # may be other transactions, committed before this one
             except (OperationNotAllowed, DataConflict):
                 is_done = False
             if not is_done:
-                waited = self._pause(waited, f"a stream that commits {transaction}: its events are durable, and come")
+                waited = self._pause(waited, f"a stream that commits {transaction}: its events are durable")
         if not is_done and self._stream.state() is StreamState.COMMITTING_TXN:
-            # The commit stopped after it had told of this one, as by a fault of an earlier call: it is helped to its
-            # end, so that the stream is free again. Whatever stands in its way, this one is committed.
+            # The commit stopped after this transaction was recorded as committed, for instance by an error of an
+            # earlier call: finish the commit, so that the stream is free again. An error does not matter: this
+            # transaction is committed.
             with suppress(OperationNotAllowed, DataConflict):
                 self._stream.commit()
 
@@ -718,7 +719,7 @@ class StreamWriter:
         self._stream.transactions.abort_expired()
 
     def _pause(self, waited: int, expected: str) -> int:
-        """Wait once more; gives how often that was."""
+        """Wait once more; return the number of waits."""
         if waited * self.settings.pause_seconds >= self.settings.wait_seconds:
             raise OperationNotAllowed(f"expected {expected}; waited {self.settings.wait_seconds} s for it: try again")
         self._system.sleep(self.settings.pause_seconds)
@@ -731,7 +732,7 @@ def _check_number(transaction: UUID | None, number: int | None) -> None:
 
 
 def _checked_events(events: Iterable[tuple[bytes, Key]]) -> tuple[list[bytes], list[float]]:
-    """Payloads and positions; TypeError and FormatLimit as `StreamWriter.write`."""
+    """Return payloads and positions; TypeError and FormatLimit as `StreamWriter.write`."""
     payloads, positions = [], []
     for payload, key in events:
         check_append([payload])

@@ -1,30 +1,31 @@
-r"""The numbers of writers in one segment: which events of a writer are durable, so that none is appended twice.
+r"""The numbers of writers in one segment: which events of a writer are durable, so that no event is appended twice.
 
-    writer A      3  4  7  8 | 9  12        its numbers ascend; keys of other segments take those in between
-                  durable    | on its way
-    repeated         7  8  9    13          7 and 8 are durable, 9 is on its way, 13 is appended
+    writer A      3  4  7  8 | 9  12        its numbers ascend; events of other segments have the numbers between
+                  durable    | uploading
+    repeated         7  8  9    13          7 and 8 are durable, 9 is under way, 13 is appended
 
 A writer with an id numbers its events, in the order of writing, across all segments of its stream. The events of a
-segment come in that order. So the highest number says it all: whatever is at most that, and has a key of this segment,
-is here already. The numbers stand beside the events (`events.WriterRun`); this table is made of them.
+segment arrive in this order. So the highest number is sufficient: every event of this segment's keys with a lower or
+equal number was appended before. The numbers are stored with the events (`events.WriterRun`); this table is made of
+them.
 
-**Scales.** A segment that follows others takes over what they had, each for its keys:
+**Scales.** A segment inherits the numbers of its predecessors, each for the predecessor's keys:
 
-    0@0  keys 0 to 0.5    number 8  \   2@1  keys 0 to 0.5: 8, keys 0.5 to 1: 5; and of its own, for all keys, the
-    1@0  keys 0.5 to 1    number 5  /         highest number since. What counts for a key is the highest of these
+    0@0  keys 0 to 0.5    number 8  \   2@1  keys 0 to 0.5: 8, keys 0.5 to 1: 5; and for all keys the highest number
+    1@0  keys 0.5 to 1    number 5  /         of its own events. The highest of these counts for a key
 
-**Settled.** With each batch comes a number of which its writer knew that all events below it were durable, in whatever
-segment. After a restart `Progress.next_number` is the higher one of that and of what all keys have: the producer goes
-on there, and what it repeats is left out.
+**Settled.** Each batch contains a number below which all events of the writer were durable, in any segment, when the
+batch was made. After a restart `Progress.next_number` is the higher one of this number and of the number that all keys
+have: the producer continues there, and repeated events are skipped.
 
-**Bounds.** At most `writers_max` writers of a segment are kept, and none that has been idle for `idle_ms`. A writer
-that was forgotten, and comes again with numbers that it had used, is taken for a new one.
+**Bounds.** At most `writers_max` writers of a segment are kept, and no writer that has been idle for `idle_ms`. A
+forgotten writer that repeats numbers counts as a new writer.
 
-**Where it is kept.** Commits and checkpoints have its rows (`accel.catalog.records.WRITER_NUMBER`), so that a session
-which opens the segment knows it without a request; what these do not know is read from the data. When a segment leaves
-its node, sealed or taken over, the table is written as an object beside the time index, at the end of the data. A row
-of the writer `NO_WRITER` says that with this row, whose number is an offset, all is known below it, and no such object
-needs to be read.
+**Storage.** Commits and checkpoints contain its rows (`accel.catalog.records.WRITER_NUMBER`), so that a session that
+opens the segment has them without a request; missing rows are read from the data. When a segment leaves its node,
+sealed or taken over, the table is written as an object beside the time index, at the end of the data. The number in a
+row of the writer `NO_WRITER` is an offset: the rows are complete for all data below it, so no such object needs to be
+read.
 
 Source: docs/decisions/0047-writers-have-numbers.md; docs/reference/events.md, "Numbers of writers".
 """
@@ -56,15 +57,15 @@ from loaders.store import ObjectStore
 from loaders.tables.records import Columns, RecordForm
 
 NOTHING: Final = -1
-"""In the place of a number: no event of the writer is known."""
+"""Instead of a number: no event of the writer is known."""
 
 REPEATED: Final = -1
-"""In the place of an offset: the event was durable before, and nobody keeps where."""
+"""Instead of an offset: the event was durable before, and its offset is not known."""
 
 ALL_KEYS: Final = (0.0, 1.0)
 HELD_MAX: Final = 1000
-"""How many parts of its keys a segment tells apart for one writer. Beyond that, after merges of so many segments that
-are not written to, the oldest are forgotten."""
+"""The limit of inherited key ranges that a segment keeps for one writer. With more of them, after merges of many
+segments without writes, the oldest are forgotten."""
 
 _VALUE_MAX: Final = 2**63 - 1
 _HALVES: Final = Struct(">qq")
@@ -73,16 +74,16 @@ _POSITION: Final = Struct(">q")
 
 
 class NumberedEvents(NamedTuple):
-    """What a writer says of events that are to be appended to one segment.
+    """The writer and the numbers of events that are to be appended to one segment.
 
     Args:
         writer_id: 16 bytes, not all of them 0.
-        numbers: of the events, ascending, 0 to `NUMBER_MAX`.
-        positions: of their keys, as many.
+        numbers: the number of each event, ascending, 0 to `NUMBER_MAX`.
+        positions: the position of each event's key.
         settled: all events of the writer below this number are durable.
 
     Raises (`check`):
-        ValueError: something else.
+        ValueError: other values.
     """
 
     writer_id: bytes
@@ -91,7 +92,7 @@ class NumberedEvents(NamedTuple):
     settled: int = 0
 
     def check(self, count: int) -> None:
-        """Refuse what cannot be the numbers of these events. O(events)."""
+        """Check that these are valid numbers of this number of events. O(events)."""
         check_writer_id(self.writer_id)
         if len(self.numbers) != count or len(self.positions) != count:
             raise ValueError(
@@ -102,18 +103,18 @@ class NumberedEvents(NamedTuple):
             raise ValueError(f"expected ascending numbers of 0 to {NUMBER_MAX}, found {list(self.numbers)[:5]}")
 
     def chosen(self, places: Sequence[int]) -> NumberedEvents:
-        """Those at these places."""
+        """Return the same for the events at these indexes."""
         numbers, positions = [self.numbers[at] for at in places], [self.positions[at] for at in places]
         return self._replace(numbers=numbers, positions=positions)
 
     def run(self) -> WriterRun:
-        """As it stands beside the events."""
+        """Return the run that is stored with the events."""
         first, last = self.numbers[0], self.numbers[-1]
         return WriterRun(self.writer_id, first, last, min(first, self.settled))
 
 
 def check_writer_id(writer_id: bytes) -> None:
-    """Refuse what is no id of a writer.
+    """Check the id of a writer.
 
     Raises:
         ValueError: not 16 bytes, or zeros.
@@ -125,11 +126,11 @@ def check_writer_id(writer_id: bytes) -> None:
 
 
 class Progress(NamedTuple):
-    """How far a writer has come.
+    """The progress of a writer.
 
     Args:
-        next_number: all of its events below this number are durable; what the producer goes on with.
-        unused: above all of its numbers that are known to be durable.
+        next_number: all its events below this number are durable; the producer continues at this number.
+        unused: a number above all its numbers that are known to be durable.
     """
 
     next_number: int = 0
@@ -137,11 +138,11 @@ class Progress(NamedTuple):
 
 
 class Held(NamedTuple):
-    """That events with these keys, up to this number, are durable in a segment.
+    """A range of keys whose events up to a number are durable in a segment.
 
     Args:
-        low: position of the first key; `high`: of the first one behind them.
-        number: the highest one.
+        low: the first position; `high`: the end of the positions.
+        number: the highest number.
     """
 
     low: float
@@ -150,18 +151,18 @@ class Held(NamedTuple):
 
 
 class WriterHeld(NamedTuple):
-    """What a segment has of one writer.
+    """The numbers of one writer in a segment.
 
     Args:
-        held: for keys, in any order; for each key the highest number counts.
-        settled: all events below it are durable, wherever.
+        held: numbers for ranges of keys, in any order; for each key the highest number counts.
+        settled: all events below this number are durable, in any segment.
     """
 
     held: tuple[Held, ...]
     settled: int
 
     def covering(self, low: float, high: float) -> int:
-        """The highest number up to which all keys from one position to another are covered; NOTHING if some are not."""
+        """Return the highest number that all keys in [low, high) have; NOTHING if some keys have none."""
         inner = {each.low for each in self.held} | {each.high for each in self.held}
         bounds = [low, *sorted(bound for bound in inner if low < bound < high)]
         return min(
@@ -170,10 +171,10 @@ class WriterHeld(NamedTuple):
 
 
 def progress_of(parts: Iterable[tuple[float, float, WriterHeld]]) -> Progress:
-    """How far a writer has come in a stream.
+    """Return the progress of a writer in a stream.
 
     Args:
-        parts: for each active segment its keys, and what it has of the writer.
+        parts: for each active segment its keys, and the writer's numbers in it.
     """
     known = list(parts)
     settled = max((each.settled for _, _, each in known), default=0)
@@ -183,10 +184,10 @@ def progress_of(parts: Iterable[tuple[float, float, WriterHeld]]) -> Progress:
 
 
 class EventLostError(Exception):
-    """An event will never be durable; of a writer with an id none that was written after it may be.
+    """An event will never be durable; if its writer has an id, no later event of the writer may be durable either.
 
     Args:
-        error: what has become of it.
+        error: why the event is lost.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -199,12 +200,12 @@ class WriterNumbering:
 
     Args:
         writer_id: 16 bytes, not all of them 0.
-        progress: how far the writer had come before.
-        is_resumable: whether the writer comes again after its process has ended. Then an event that is lost ends all.
+        progress: the earlier progress of the writer.
+        is_resumable: whether the writer resumes after its process has ended. Then a lost event ends all writing.
 
     Attributes:
-        next_number: of the next event that is written without one.
-        error: why an event is not durable, and never will be: then no later one may come before it.
+        next_number: the number of the next event that is written without a number.
+        error: the error of an event that will never be durable: then no later event may be written.
     """
 
     def __init__(self, writer_id: bytes, progress: Progress, *, is_resumable: bool = True) -> None:
@@ -217,26 +218,26 @@ class WriterNumbering:
         self._on_their_way: deque[tuple[int, WriteFuture]] = deque()
 
     def resume(self) -> int:
-        """The number that the producer goes on with; from then on events without a number get those from there on.
+        """Return the number at which the producer continues; events without a number get numbers from this one on.
 
         Raises:
             InvalidArgument: events were written already.
         """
         if self._is_begun:
-            raise InvalidArgument("expected to be asked before the first event is written, found events written")
+            raise InvalidArgument("expected a call before the first event is written, found events written")
         self.next_number = self._progress.next_number
         return self.next_number
 
     def take(self, count: int, number: int | None) -> range:
-        """The numbers of these events.
+        """Take the numbers for new events.
 
         Args:
-            count: how many, at least 1.
-            number: of the first one; None = the next one.
+            count: the number of events, at least 1.
+            number: the number of the first event; None = the next number.
 
         Raises:
-            InvalidArgument: a number that is not above those before it, or too high.
-            What has become of an earlier event, if it will never be durable.
+            InvalidArgument: a number that is not above all earlier numbers, or too high.
+            The error of an earlier event that will never be durable.
         """
         if self.error is not None:
             raise self.error
@@ -248,11 +249,11 @@ class WriterNumbering:
         return range(first, first + count)
 
     def written(self, numbers: Iterable[int], futures: Iterable[WriteFuture]) -> None:
-        """Events with these numbers are on their way."""
+        """Note that events with these numbers were written, and are not durable yet."""
         self._on_their_way.extend(zip(numbers, futures, strict=True))
 
     def events(self, numbers: Sequence[int], positions: Sequence[float]) -> NumberedEvents:
-        """What is said of events that are to be appended. O(events that became durable since)."""
+        """Return the numbers of events to be appended. O(events that became durable since)."""
         waiting = self._on_their_way
         while waiting and waiting[0][1].done():
             if self.is_resumable and isinstance(waiting[0][1].outcome, BaseException):
@@ -263,7 +264,7 @@ class WriterNumbering:
 
 @dataclass(slots=True)
 class _Writer:
-    """Of one writer: the highest number that was appended, and that is durable; what it had in segments before."""
+    """One writer: its highest appended and its highest durable number; its numbers inherited from predecessors."""
 
     appended: int = NOTHING
     durable: int = NOTHING
@@ -272,7 +273,7 @@ class _Writer:
     inherited: tuple[Held, ...] = ()
 
     def held(self) -> tuple[Held, ...]:
-        """What is durable."""
+        """Return the durable numbers."""
         own = () if self.durable == NOTHING else (Held(*ALL_KEYS, self.durable),)
         return own + tuple(each for each in self.inherited if each.number > self.durable)
 
@@ -284,20 +285,20 @@ class _OnItsWay(NamedTuple):
 
 
 class SegmentNumbers:
-    """The numbers of writers in one segment. Threads: any; nothing in here asks a store.
+    """The numbers of writers in one segment. Threads: any; no method sends requests.
 
     Args:
-        writers_max: how many writers are kept; those that were idle the longest are forgotten.
-        idle_ms: one that has written nothing for so long, by the clock values of the segment, is forgotten.
+        writers_max: the limit of writers; the writers that were idle longest are forgotten.
+        idle_ms: a writer that wrote nothing for this time, by the clock values of the segment, is forgotten.
 
     Attributes:
-        is_loaded: whether it has what the segments before had, and this one on other nodes.
+        is_loaded: whether the numbers of predecessors, and of this segment on other nodes, are loaded.
     """
 
     def __init__(self, writers_max: int, idle_ms: int, *, is_loaded: bool = False) -> None:
         self._writers_max, self._idle_ms = writers_max, idle_ms
         self._lock = Lock()
-        self._writers: OrderedDict[bytes, _Writer] = OrderedDict()  # the first one has been idle the longest
+        self._writers: OrderedDict[bytes, _Writer] = OrderedDict()  # the first writer has been idle longest
         self._on_its_way: deque[_OnItsWay] = deque()
         self._newest_value = 0
         self.is_loaded = is_loaded
@@ -305,7 +306,7 @@ class SegmentNumbers:
     # Appends; one at a time
 
     def repeated(self, events: NumberedEvents) -> dict[int, bool]:
-        """Which of these events, by place, were appended before, and of each whether it is durable. O(events)."""
+        """Return the indexes of events that were appended before, each with whether it is durable. O(events)."""
         with self._lock:
             known = self._writers.get(events.writer_id)
             if known is None or (events.numbers[0] > known.appended and not known.inherited):
@@ -318,14 +319,14 @@ class SegmentNumbers:
             return found
 
     def append(self, run: WriterRun, end: int, value: int) -> None:
-        """Take notice of a batch that was appended, up to an offset, with a clock value."""
+        """Note a batch that was appended, up to an offset, with a clock value."""
         with self._lock:
             writer = self._begun(run.writer_id, value)
             writer.appended = max(writer.appended, run.last)
             self._on_its_way.append(_OnItsWay(end, run, value))
 
     def noting(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """The same batches, which are durable; takes notice of each.
+        """Iterate over durable batches, and note the numbers of each.
 
         Raises:
             CorruptObject: its events are damaged.
@@ -338,21 +339,21 @@ class SegmentNumbers:
             yield batch
 
     def settle(self, end: int) -> None:
-        """What was appended up to an offset is durable."""
+        """Note that the appends up to an offset are durable."""
         with self._lock:
             while self._on_its_way and self._on_its_way[0].end <= end:
                 self._add(self._on_its_way.popleft())
 
-    # What is known
+    # Queries
 
     def held_by(self, writer_id: bytes) -> WriterHeld:
-        """What is durable of a writer."""
+        """Return the durable numbers of a writer."""
         with self._lock:
             writer = self._writers.get(writer_id, _Writer())
             return WriterHeld(writer.held(), writer.settled)
 
     def between(self, stream_id: int, start: int, end: int) -> Rows:
-        """Rows of what was appended between two offsets and is not settled; without the commit."""
+        """Return rows of unsettled appends that end in (start, end]; without the commit."""
         with self._lock:
             runs = [each for each in self._on_its_way if start < each.end <= end]
             has_all = self.is_loaded and not any(writer.inherited for writer in self._writers.values())
@@ -362,7 +363,7 @@ class SegmentNumbers:
         return _rows(stream_id, rows)
 
     def rows(self, stream_id: int, end: int) -> Rows:
-        """Rows of all that is durable, which reaches to an offset; none if nobody has numbers here. O(writers)."""
+        """Return rows of the durable numbers up to an offset; none if no writer has numbers here. O(writers)."""
         with self._lock:
             self._forget_idle()
             writers = {writer_id: replace(writer) for writer_id, writer in self._writers.items()}
@@ -379,15 +380,15 @@ class SegmentNumbers:
             rows.append(_says_all(end, newest))
         return _rows(stream_id, rows)
 
-    # What others have kept
+    # Stored rows
 
     def inherit(self, rows: Rows, low: float = 0.0, high: float = 1.0) -> None:
-        """Take over what rows say, of the same segment or of one that had some of its keys. O(rows).
+        """Take over rows of this segment, or of a predecessor that had some of its keys. O(rows).
 
         Args:
-            rows: WRITER_NUMBER rows of one stream; those of its own, for all keys, too.
-            low: the first position of the keys that they count for;
-            high: the first one behind these.
+            rows: WRITER_NUMBER rows of one stream, including those for all keys.
+            low: the first position of the keys for which the rows count;
+            high: the end of these positions.
         """
         with self._lock:
             for row in rows[np.argsort(rows["value"], kind="stable")]:
@@ -399,7 +400,7 @@ class SegmentNumbers:
                 span = (max(low, _position(int(row["keys_from"]))), min(high, _position(int(row["keys_to"]))))
                 self._hold(writer, Held(*span, int(row["number"])))
 
-    # Inside; within the lock
+    # Inside; under the lock
 
     def _hold(self, writer: _Writer, held: Held) -> None:
         if held.low >= held.high or held.number <= writer.durable:
@@ -421,7 +422,7 @@ class SegmentNumbers:
         self._writers.move_to_end(writer_id)
         if len(self._writers) > self._writers_max:
             idle = next((each for each, known in self._writers.items() if known.appended == known.durable), writer_id)
-            if idle != writer_id:  # else all have events on their way, which are bounded
+            if idle != writer_id:  # else all writers have events under way, whose number is bounded
                 del self._writers[idle]
         self._forget_idle()
         return writer
@@ -448,7 +449,7 @@ _Row = tuple[int, int, int, int, int, int, int]
 
 
 def known_end(rows: Rows) -> int:
-    """The offset up to which rows of one stream have all, also what segments before it had; NOTHING if none says so."""
+    """Return the offset up to which rows of one stream are complete, inherited numbers included; NOTHING if unknown."""
     says_all = rows[(rows["writer_high"] == 0) & (rows["writer_low"] == 0)]
     return int(says_all["number"].max(initial=NOTHING))
 
@@ -474,7 +475,7 @@ def _writer_id(high: int, low: int) -> bytes:
 
 
 def _position(bits: int) -> float:
-    """A position; what is none, as damaged rows may have, is a place where no key is."""
+    """Return a position; an invalid one, as in damaged rows, becomes 1.0, at which there is no key."""
     (position,) = _FLOAT.unpack(_POSITION.pack(bits))
     return position if 0.0 <= position <= 1.0 else 1.0
 
@@ -484,11 +485,11 @@ def _position(bits: int) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberTable:
-    """What a segment has of its writers at an offset, as it is kept beside its time index. Threads: immutable.
+    """The numbers of a segment's writers at an offset, stored beside its time index. Threads: immutable.
 
     Args:
-        stream_id: of the segment.
-        end: the offset; all data below it counts.
+        stream_id: the segment's stream of the object layer.
+        end: the offset; the table covers all data below it.
         rows: WRITER_NUMBER rows of this stream.
 
     Raises:
@@ -501,27 +502,29 @@ class NumberTable:
 
     def __post_init__(self) -> None:
         if self.stream_id < 0 or self.end < 0 or (self.rows["stream_id"] != self.stream_id).any():
-            raise ValueError(f"expected rows of stream {self.stream_id} up to an offset, found others, or {self.end}")
+            raise ValueError(
+                f"expected rows of stream {self.stream_id} up to an offset, found other rows, or the end {self.end}"
+            )
 
 
 NUMBER_TABLE: Final = RecordForm("writer-numbers", 1, NumberTable)
 
 TABLE_SIZE_BYTES_MAX: Final = 64 << 20
-"""Longest table that is read; a writer takes some 40 bytes of it."""
+"""The size limit of a table that is read; a writer takes about 40 bytes."""
 
 ANCESTORS_MAX: Final = 1000
-"""How many segments before one are looked at for the numbers of its writers."""
+"""The limit of earlier segments that are searched for the numbers of a segment's writers."""
 
 
 class SegmentsBefore(Protocol):
-    """Knows streams and segments. Threads: any."""
+    """Looks up streams and predecessors of segments. Threads: any."""
 
     def stream_id(self, name: StreamName, segment_id: int) -> int:
-        """The stream of the object layer that a segment is kept as."""
+        """Return the stream of the object layer that contains a segment."""
         ...
 
     def predecessors(self, name: StreamName, segment_id: int, oldest_ms: float) -> list[SegmentRecord]:
-        """The segments before one; none if they were sealed before some time, ms since 1970."""
+        """Return the predecessors of a segment; none if they were sealed before `oldest_ms`, ms since 1970."""
         ...
 
 
@@ -529,10 +532,10 @@ class NumberTables:
     """The tables of segments that left their nodes. Threads: any; no lock is held over I/O.
 
     Args:
-        store: where they lie.
-        directory: knows which segments were before one.
-        backoff: for requests that fail.
-        settings: bounds.
+        store: the store of the tables.
+        directory: looks up predecessors of segments.
+        backoff: the pauses after failed requests.
+        settings: bounds of the host.
         system: clock.
     """
 
@@ -548,14 +551,14 @@ class NumberTables:
         self._writers_max, self._idle_ms = settings.writers_max, int(settings.writer_idle_seconds * 1000)
 
     def new(self) -> SegmentNumbers:
-        """Numbers of nobody, with the bounds of the settings."""
+        """Return empty numbers, with the bounds of the settings."""
         return SegmentNumbers(self._writers_max, self._idle_ms)
 
     def load(self, name: StreamName, segment_id: int, numbers: SegmentNumbers) -> None:
-        """Add what a segment had on other nodes, and what those before it had, so far as writers are remembered.
+        """Add the numbers of a segment on other nodes, and those of its predecessors, of writers not forgotten yet.
 
-        Requests: 1 listing, and 1 GET of a table; where there is none, 3 calls of the history, and for each of the
-        segments before 1 call, and the same again.
+        Requests: 1 listing, and 1 GET of a table; if there is no table, 3 calls of the history, and for each
+        predecessor 1 call, and the same again.
 
         Raises:
             StoreError, TableError, CorruptObject, NotInHistory.
@@ -575,23 +578,23 @@ class NumberTables:
         numbers.is_loaded = True
 
     def keep(self, stream_id: int, end: int, numbers: SegmentNumbers) -> None:
-        """Write what a segment has at an offset. 1 request; repeating it is safe."""
+        """Write the table of a segment at an offset. 1 request; repeating it is safe."""
         body = NUMBER_TABLE.encode(NumberTable(stream_id, end, numbers.rows(stream_id, end)))
         self._backoff.ask(lambda: self._store.put(number_table_key(stream_id, end), body))
 
     def keep_rows(self, name: StreamName, segments: Mapping[int, int], ends: Mapping[int, int], rows: Rows) -> None:
-        """Write what the lists of other nodes say of segments, with the tables that these segments have.
+        """Write tables of segments, made of rows of other nodes' lists and of the segments' tables.
 
         Args:
             name: scope and stream.
             segments: {stream id: segment id}.
-            ends: where the streams end, by id.
-            rows: WRITER_NUMBER rows of these.
+            ends: the ends of the streams, by id.
+            rows: WRITER_NUMBER rows of these streams.
         """
         for stream_id in np.unique(rows["stream_id"]).tolist():
             numbers = self.new()
             numbers.inherit(rows[rows["stream_id"] == stream_id])
-            # Rows may say to have all, and be of a time before others had the segment: the tables are read.
+            # Rows marked as complete may be older than the segment's time on other nodes: read the tables.
             self.load(name, segments[stream_id], numbers)
             self.keep(stream_id, ends[stream_id], numbers)
 

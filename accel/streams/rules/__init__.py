@@ -1,1 +1,1 @@
-"""What decides about reading and writing streams, without I/O, a clock or a thread."""
+"""The rules of reading and writing streams, without I/O, a clock or a thread."""

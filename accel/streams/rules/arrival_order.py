@@ -1,22 +1,22 @@
-"""The order of arrival: replies with clock values, the segment whose data is next, and how long others are awaited.
+"""The order of arrival: replies with clock values, the choice of the next segment, and the wait for slow segments.
 
-A reader knows, of each of its segments, the value of the data that it would give next; the `Orderer` chooses:
+A reader knows the clock value of the next data of each of its segments; the `Orderer` chooses by it:
 
     | segment                       | standing                    | result                               |
     |-------------------------------|-----------------------------|--------------------------------------|
-    | sealed, and read to its end   | `is_drained`                | chosen at once, so that it is let go |
+    | sealed, and read to its end   | `is_drained`                | chosen at once, so that it finishes  |
     | has data in its buffer        | `value` of its next data    | lowest value first, then lowest id   |
-    | nothing in its buffer yet     | `value` None                | never chosen, and delays no other    |
+    | has an empty buffer           | `value` None                | never chosen, and delays no other    |
 
     a 10  b 20  c not ready   -> a
     a 30  b 20  c not ready   -> b
     a 30  b 40  c 40          -> a, later b, then c
 
-A sealed segment does not wait for its turn: its successors can only be read once it is let go, and it has no value
-that would ever be the lowest.
+A sealed segment that was read to its end is chosen first: its successors can only be read once it is finished, and it
+has no value that could be the lowest.
 
-Whether the chosen data is given at once, or held back while a segment that is not ready may bring older data, is
-decided beside it (`reader_core`). At the tail of a stream the longest such wait follows the time that requests took
+`reader_core` decides whether the chosen data is returned at once, or waits because a segment that is not ready may have
+older data. At the tail of a stream the longest such wait depends on the durations of earlier requests
 (`ObservedTimes`).
 
 Source: PDP-28, "Cross Routing Key Ordering".
@@ -41,8 +41,8 @@ class SegmentRead(NamedTuple):
 
     Args:
         data: the bytes.
-        values: clock values of the records of the time index that cover them, never falling; shape (records,), u8.
-        token: where the read left off, to be given with the next one; `NO_TOKEN` from a peer without a time index.
+        values: clock values of the time index records that cover the bytes, never falling; shape (records,), u8.
+        token: where the read ended, to be passed to the next read; `NO_TOKEN` from a peer without a time index.
 
     Source: PDP-28, "SegmentRead".
     """
@@ -53,28 +53,28 @@ class SegmentRead(NamedTuple):
 
     @classmethod
     def of(cls, data: bytes, times: TimesRead) -> SegmentRead:
-        """Bytes, and what the time index says about them."""
+        """Return the answer for bytes and their records of the time index."""
         return cls(data, times.values, times.token)
 
     @classmethod
     def without_times(cls, data: bytes) -> SegmentRead:
-        """Bytes of a peer that has no time index."""
+        """Return the answer for bytes of a peer that has no time index."""
         return cls(data, np.array([NO_VALUE], dtype=np.uint64))
 
     @property
     def value(self) -> int:
-        """How this data is ordered relative to other data: the clock value of its first record; 0 if unknown."""
+        """The clock value of the first record, by which the data is ordered; 0 if unknown."""
         return int(self.values[0]) if len(self.values) else NO_VALUE
 
 
 class StreamSegmentInfo(NamedTuple):
-    """What is told of a segment.
+    """The state of a segment, as reported to readers.
 
     Args:
-        end_offset: where it ends now.
+        end_offset: the present end of the segment.
         value: the clock value that data would get if it were added now; so no later data has a lower one. 0 from a peer
             without a time index.
-        is_sealed: whether nothing can be added any more.
+        is_sealed: whether no more data can be added.
 
     Source: PDP-28, "StreamSegmentInfo".
     """
@@ -94,12 +94,12 @@ Id = TypeVar("Id", bound=Ordered)
 
 
 class Standing(NamedTuple, Generic[Id]):
-    """How one segment of a reader stands.
+    """The state of one segment of a reader, by which the `Orderer` chooses.
 
     Args:
-        segment: its id.
-        value: clock value of the next data in its buffer; None = nothing there.
-        is_drained: whether it is sealed and read to its end.
+        segment: the segment's id.
+        value: clock value of the next data in its buffer; None = the buffer is empty.
+        is_drained: whether the segment is sealed and was read to its end.
     """
 
     segment: Id
@@ -108,19 +108,19 @@ class Standing(NamedTuple, Generic[Id]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it may be chosen."""
+        """Whether the segment may be chosen."""
         return self.is_drained or self.value is not None
 
 
 _SLACK: Final = 16
-"""Stale entries that the heap may hold, in addition to as many as it has current ones."""
+"""How many more stale than current entries the heap may contain."""
 
 
 class Orderer(Generic[Id]):
-    """Chooses the segment that is read, or let go, next. Threads: one at a time.
+    """Chooses the segment that is read, or finished, next. Threads: one at a time.
 
     Args:
-        standings: of segments, each once.
+        standings: the states of segments, one for each segment.
 
     Source: PDP-28, "the orderer to select the segment returning the lowest value"; Pravega issue 2739 for sealed ones.
     """
@@ -128,12 +128,12 @@ class Orderer(Generic[Id]):
     def __init__(self, standings: Iterable[Standing[Id]] = ()) -> None:
         self._standings: dict[Id, Standing[Id]] = {}
         self._heap: list[tuple[tuple[bool, int, Id], int, Standing[Id]]] = []
-        self._serials = count()  # so that standings themselves are never compared
+        self._serials = count()  # a tie-break, so that standings themselves are never compared
         for standing in standings:
             self.put(standing)
 
     def put(self, standing: Standing[Id]) -> None:
-        """A segment stands so now, however it stood before. Amortised O(log segments)."""
+        """Set the state of a segment. Amortised O(log segments)."""
         if not standing.is_ready:
             self.forget(standing.segment)
             return
@@ -146,11 +146,11 @@ class Orderer(Generic[Id]):
             heapq.heapify(self._heap)
 
     def forget(self, segment: Id) -> None:
-        """A segment is not to be chosen; nothing if it is not here. O(1)."""
+        """Remove a segment, so that it is not chosen; does nothing for an unknown segment. O(1)."""
         self._standings.pop(segment, None)
 
     def choose(self) -> Standing[Id] | None:
-        """The segment that is read, or let go, next; it stays here. None if none is ready.
+        """Return the segment that is read, or finished, next, without removing it; None if no segment is ready.
 
         Complexity: amortised O(log segments).
         """
@@ -169,16 +169,16 @@ def _rank(standing: Standing[Id]) -> tuple[bool, int, Id]:
 
 @unique
 class PassCause(Enum):
-    """Why a segment was passed over that might have had older data than what was given."""
+    """Why a reader did not wait for a segment that might have had older data than the returned data."""
 
     TIMED_OUT = "timed out"
-    """Its request took longer than a reader waits. It is passed until one of its requests is in time again."""
+    """Its request took longer than a reader waits. The reader waits again once a request of it was in time."""
 
     FAILED = "failed"
-    """Its request raised an error. It is passed until one is answered."""
+    """Its request raised an error. The reader waits again once a request of it was answered."""
 
     TAIL = "tail"
-    """It had nothing when it was last asked, and had not answered within a wait at the tail."""
+    """Its last answer was empty, and its next request was not answered within the wait at the tail."""
 
 
 FIRST_SECONDS: Final = 0.1
@@ -200,7 +200,7 @@ class ObservedTimes:
         self._deviation = 0.0
 
     def observe(self, seconds: float) -> None:
-        """A request took so long."""
+        """Note the duration of a request."""
         if self._mean is None:
             self._mean, self._deviation = seconds, seconds / 2
             return
@@ -209,12 +209,12 @@ class ObservedTimes:
 
     @property
     def seconds(self) -> float:
-        """Within this time nearly all are answered; `FIRST_SECONDS` where none was observed."""
+        """The time in which nearly all requests are answered; `FIRST_SECONDS` if no request was observed."""
         return FIRST_SECONDS if self._mean is None else self._mean + _DEVIATIONS * self._deviation
 
 
 class Lag:
-    """How far behind a reader, or one segment of it, is. Threads: one at a time.
+    """The lag of a reader, or of one of its segments. Threads: one at a time.
 
     Source: PDP-28, "getLag() ... can return the data from the time index".
     """
@@ -223,14 +223,14 @@ class Lag:
         self._last: int | None = None
 
     def read(self, value: int) -> None:
-        """Take notice of the clock value of the last record that was read; 0 says nothing: nobody knows it."""
+        """Note the clock value of the last record that was read; 0 is ignored, because it means unknown."""
         if value != NO_VALUE:
             self._last = value
 
     def at(self, now: int) -> int:
-        """How much later it is than that record arrived, in the clock's unit; 0 before the first read, never negative.
+        """Return the time since that record arrived, in the clock's unit; 0 before the first read, never negative.
 
         Args:
-            now: what the clock says.
+            now: the time of the clock.
         """
         return 0 if self._last is None else max(0, now - self._last)

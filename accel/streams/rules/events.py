@@ -1,44 +1,45 @@
-"""Events in the payload of a record batch: what a producer sent at once, and what the clock said when it arrived.
+"""Events in the payload of a record batch: the events that a producer sent together, with the time of their arrival.
 
-What is appended to a segment at once becomes one record batch of the object layer, so that it costs one header and one
-record of the time index. Its payload is a list of events:
+Events that are appended to a segment together become one record batch of the object layer, so that they cost one header
+and one record of the time index. The payload of the batch is a list of events:
 
     | at            | bytes     | type | field    | meaning                                                   |
     |---------------|-----------|------|----------|-----------------------------------------------------------|
     | 0             | 4         |      | magic    | "AEvt"                                                    |
     | 4             | 1         | u1   | version  | 1; 2 = the events have a run of numbers                   |
     | 5             | 3         |      |          | zeros                                                     |
-    | 8             | 8         | u8   | value    | of the host's clock when they arrived                     |
-    | 16            | 4         | u4   | count    | events, at least 1                                        |
-    | 20            | 0 or 40   |      | run      | of version 2, see below                                   |
+    | 8             | 8         | u8   | value    | the host's clock when the events arrived                  |
+    | 16            | 4         | u4   | count    | number of events, at least 1                              |
+    | 20            | 0 or 40   |      | run      | only in version 2, see below                              |
     | then          | 4 * count | u4   | lengths  | bytes of each event                                       |
-    | then          |           |      | events   | one behind the other                                      |
+    | then          |           |      | events   | one after the other                                       |
 
-Events of a writer that has an id bring their numbers, so that a restart finds what is durable (`writer_numbers`). The
-numbers of one batch are of one writer, and ascend; the run says the first and the last one:
+Batches of a writer with an id contain the numbers of their events, so that a restarted writer finds which events are
+durable (`writer_numbers`). The numbers of one batch ascend and belong to one writer; the run has the first and the last
+number:
 
-    | 20            | 16        |      | writer   | its id                                                    |
+    | 20            | 16        |      | writer   | the writer's id                                           |
     | 36            | 8         | u8   | first    | number of the first event                                 |
     | 44            | 8         | u8   | last     | number of the last event                                  |
     | 52            | 8         | u8   | settled  | all events of the writer with numbers below it were       |
     |               |           |      |          | durable, in this segment or in others                     |
 
-All integers are big endian. The value is logged here with the data, so that an index of times that was lost with the
-memory of its host can be made again from the data, and is the same. A batch without a run is written as version 1.
+All integers are big endian. The value is stored with the data, so that a time index that was lost with the memory of
+its host can be rebuilt identically from the data. A batch without a run is written as version 1.
 
-The lists of many batches are decoded at once, by numpy over the bytes that were fetched (`EventColumns`). No event is
-an object before somebody asks for it.
+The lists of many batches are decoded together, by numpy over the fetched bytes (`EventColumns`). An event becomes an
+object only when a caller requests it.
 
-How much of the stream an event takes, its offset unit says: 1 where offsets count records; where they count bytes, its
-own and the 4 of its length. A batch of another producer has no such list: it is one event, as long as its batch.
+An event takes 1 offset if the stream's offsets count records; if they count bytes, it takes its own size and the 4
+bytes of its length. A batch of another producer has no such list: it is one event, as long as its batch.
 
-The clock of a host stamps what arrives with values that never fall, whatever the clock behind it does:
+The clock of a host gives arriving events values that never fall, even if its source falls:
 
     source      100   90   90  130
     now()       100  100  100  130
 
-All segments of a host share one clock, so their values can be compared. Across hosts values compare as well as the
-clocks behind them agree. After a restart the clock goes on from the highest value that was stored.
+All segments of a host share one clock, so their values can be compared. Values of different hosts can be compared as
+precisely as the hosts' clocks agree. After a restart the clock continues from the highest stored value.
 
 Source: PDP-28, "we would add an additional long"; docs/reference/events.md, "Events".
 """
@@ -71,14 +72,14 @@ HEADER: Final = struct.Struct(">4sB3xQI")
 RUN: Final = struct.Struct(">16sQQQ")
 WRITER_ID_SIZE_BYTES: Final = 16
 NUMBER_MAX: Final = 2**63 - 2
-"""The highest number of an event: the next one has to fit into 63 bits."""
+"""The highest number of an event: the next number has to fit into 63 bits."""
 
 NO_WRITER: Final = bytes(WRITER_ID_SIZE_BYTES)
-"""An id that no writer has."""
+"""An id that no writer may have."""
 
 LENGTH_SIZE_BYTES: Final = 4
 PAYLOAD_SIZE_BYTES_MAX: Final = 2**31 - 1
-"""What fits the length field of a record batch."""
+"""The limit of the length field of a record batch."""
 
 _LENGTH: Final = np.dtype(">u4")
 _VALUE_MAX: Final = 2**64 - 1
@@ -95,7 +96,7 @@ class WriterRun(NamedTuple):
     Args:
         writer_id: 16 bytes, not all of them 0.
         first: the number of the first event, 0 to `NUMBER_MAX`.
-        last: the number of the last event; those between ascend, and may leave numbers out.
+        last: the number of the last event; the numbers between ascend, and may have gaps.
         settled: all events of the writer below this number were durable when the batch was made; at most `first`.
     """
 
@@ -115,11 +116,11 @@ class Event(NamedTuple):
     """One event.
 
     Args:
-        segment_id: where it stands.
-        offset: at which offset.
-        next_offset: where the next event of the segment begins.
-        value: what the host's clock said when it arrived, usually milliseconds since 1970; 0 if nobody knows.
-        payload: what the producer sent.
+        segment_id: the segment of the event.
+        offset: the event's offset in the segment.
+        next_offset: the offset of the next event of the segment.
+        value: the host's clock when the event arrived, usually milliseconds since 1970; 0 if unknown.
+        payload: the bytes that the producer sent.
     """
 
     segment_id: int
@@ -134,7 +135,7 @@ class Event(NamedTuple):
 
     @property
     def segment(self) -> str:
-        """Where it stands, as people write it: "3@1"."""
+        """The segment as text: "3@1"."""
         return segment_text(self.segment_id)
 
 
@@ -142,20 +143,20 @@ _AS_EVENT: Final[Callable[[tuple[int, int, int, int, bytes]], Event]] = partial(
 
 
 class EventBatch(Sequence[Event]):
-    """Events of one segment that arrived at once, in order. Threads: immutable.
+    """Events of one segment that arrived together, in order. Threads: immutable.
 
     Args:
         segment_id: their segment.
-        value: of all of them.
-        offsets: where each begins, and where the last one ends; ascending.
-        data: holds their bytes, one behind the other. Batches that were read together share one piece of data, up to
-            some MiB: one that is kept keeps all of it in memory.
-        bounds: where in the data each begins, and where the last one ends.
+        value: the clock value of all events.
+        offsets: the offset of each event, and the end of the last one; ascending.
+        data: contains their bytes, one after the other. Batches that were read together share one piece of data, up to
+            some MiB: a batch that is kept keeps all of it in memory.
+        bounds: where each event begins in the data, and where the last one ends.
 
     Attributes:
-        offset: where the first event begins.
-        next_offset: where the last one ends.
-        size_bytes: bytes of its events, without their lengths.
+        offset: the offset of the first event.
+        next_offset: the end of the last event.
+        size_bytes: the size of its events, without their lengths.
     """
 
     __slots__ = ("bounds", "data", "next_offset", "offset", "offsets", "segment_id", "size_bytes", "value")
@@ -171,19 +172,19 @@ class EventBatch(Sequence[Event]):
         self.size_bytes = int(bounds[-1]) - int(bounds[0])
 
     def payloads(self) -> bytes:
-        """The bytes of all its events, one behind the other, without their lengths."""
+        """Return the bytes of all its events, one after the other, without their lengths."""
         return self.data[int(self.bounds[0]) : int(self.bounds[-1])]
 
     def to_arrow(self) -> pa.RecordBatch:
-        """Its events as columns of Arrow; payloads are not copied. O(events).
+        """Return its events as columns of Arrow; payloads are not copied. O(events).
 
         Columns: `segment_id`, `offset` and `next_offset` are int64, `value` is uint64, `payload` is large_binary.
 
         Raises:
-            MissingExtra: pyarrow is not installed; the extra `arrow` brings it.
+            MissingExtra: pyarrow is not installed; the extra `arrow` installs it.
         """
         try:
-            import pyarrow as pa  # noqa: PLC0415 - an extra, for who wants columns
+            import pyarrow as pa  # noqa: PLC0415 - an optional dependency, for columns only
         except ModuleNotFoundError as error:
             raise MissingExtra(f"columns need pyarrow: pip install 'accel-streams[arrow]' ({error})") from error
 
@@ -199,7 +200,7 @@ class EventBatch(Sequence[Event]):
         return pa.RecordBatch.from_pydict(columns)
 
     def within(self, start: int, end: int | None = None) -> EventBatch:
-        """Those events that begin at an offset or after it, and before another one; None = no bound. May be empty."""
+        """Return the events that begin in [start, end); None = no end. May be empty."""
         if start <= self.offset and (end is None or end >= self.next_offset):
             return self
         first = int(np.searchsorted(self.offsets[:-1], start))
@@ -233,12 +234,12 @@ class EventBatch(Sequence[Event]):
 
 
 def encode_events(payloads: Sequence[bytes], value: int, run: WriterRun | None = None) -> bytes:
-    """The payload of a batch. O(bytes).
+    """Return the payload of a batch. O(bytes).
 
     Args:
-        payloads: of its events, at least one.
-        value: of the host's clock.
-        run: their numbers; None = they have none, and the list is of version 1.
+        payloads: the payloads of its events, at least one.
+        value: the value of the host's clock.
+        run: the numbers of the events; None = they have none, and the list has version 1.
 
     Raises:
         ValueError: no event, more bytes than a batch can have, or numbers that these events cannot have.
@@ -257,22 +258,22 @@ def encode_events(payloads: Sequence[bytes], value: int, run: WriterRun | None =
 
 
 def span_of(payloads: Sequence[bytes], unit: OffsetUnit) -> int:
-    """How many offsets events take."""
+    """Return how many offsets events take."""
     if unit is OffsetUnit.RECORDS:
         return len(payloads)
     return sum(map(len, payloads)) + LENGTH_SIZE_BYTES * len(payloads)
 
 
 def decode_events(batch: RecordBatch, segment_id: int, unit: OffsetUnit) -> tuple[EventBatch, bool]:
-    """The events of a batch, and whether it says when they arrived. O(events), no loop over them in Python.
+    """Return the events of a batch, and whether it contains their arrival time. O(events), without a Python loop.
 
     Args:
-        batch: as it was read.
-        segment_id: whose data it is.
-        unit: what offsets of the stream count.
+        batch: the batch as it was read.
+        segment_id: the segment of the batch.
+        unit: the unit of the stream's offsets.
 
     Returns:
-        The events. A batch of a producer that writes no such lists is one event, with the value 0.
+        The events. A batch of a producer that does not write event lists is one event, with the value 0.
 
     Raises:
         CorruptObject: a list whose numbers contradict each other or the batch.
@@ -295,10 +296,10 @@ def decode_events(batch: RecordBatch, segment_id: int, unit: OffsetUnit) -> tupl
 
 
 def run_of(batch: RecordBatch) -> tuple[WriterRun, int] | None:
-    """The numbers of a batch's events, and the clock's value; None if they have no numbers. O(events).
+    """Return the numbers of a batch's events, and the clock value; None if they have no numbers. O(events).
 
     Raises:
-        CorruptObject: as `decode_events`, but for what lies behind the lengths.
+        CorruptObject: as `decode_events`, but the bytes after the lengths are not checked.
     """
     if not batch.payload.startswith(MAGIC):
         return None
@@ -307,16 +308,16 @@ def run_of(batch: RecordBatch) -> tuple[WriterRun, int] | None:
 
 
 class EventColumns(NamedTuple):
-    """The events of record batches that follow one another, as columns over the bytes that they lie in.
+    """The events of consecutive record batches, as columns over the bytes of the batches.
 
     Args:
         segment_id: their segment.
-        values: of the host's clock, for each batch, as they were logged; uint64.
-        offsets: where each event begins, and behind those of a batch where its last one ends.
-        bounds: where in the data each event begins and ends, likewise.
-        firsts: where in both the events of each batch begin, and where those of the last one end.
-        data: holds the bytes.
-        are_timed: whether all batches log when they arrived.
+        values: the stored clock value of each batch; uint64.
+        offsets: for each batch, the offsets of its events and then the end of its last event.
+        bounds: the same for positions in the data.
+        firsts: the indexes in both columns at which the events of each batch begin, and the end of the last batch.
+        data: the bytes.
+        are_timed: whether all batches contain their arrival time.
     """
 
     segment_id: int
@@ -328,10 +329,10 @@ class EventColumns(NamedTuple):
     are_timed: bool = True
 
     def batches(self, values: Sequence[int] | None = None) -> list[EventBatch]:
-        """The events of each batch, as views; O(batches).
+        """Return the events of each batch, as views; O(batches).
 
         Args:
-            values: for the first batches, in place of those that were logged.
+            values: clock values for the first batches, in place of the stored ones.
         """
         told = self.values.tolist()
         if values is not None:
@@ -343,12 +344,12 @@ class EventColumns(NamedTuple):
 
 
 def decode_columns(batches: BatchColumns, segment_id: int, unit: OffsetUnit) -> EventColumns:
-    """The events of many batches at once. O(events), no loop over events or batches in Python.
+    """Return the events of many batches. O(events), without a Python loop over events or batches.
 
     Args:
-        batches: as they were read, at least one. If any of them has no list of events, they are decoded one by one.
-        segment_id: whose data they are.
-        unit: what offsets of the stream count.
+        batches: at least one batch, as read. If any batch has no list of events, all are decoded one by one.
+        segment_id: the segment of the batches.
+        unit: the unit of the stream's offsets.
 
     Raises:
         CorruptObject: as `decode_events`.
@@ -361,7 +362,7 @@ def decode_columns(batches: BatchColumns, segment_id: int, unit: OffsetUnit) -> 
 
 
 def _columns(batches: BatchColumns, segment_id: int, unit: OffsetUnit) -> EventColumns | None:
-    """The events; None if one of the batches has no list, or a list does not fit."""
+    """Return the events; None if a batch has no list, or its list does not fit its size."""
     starts, ends = batches.starts, batches.ends
     room_bytes = ends - starts - HEADER.size
     if (room_bytes <= 0).any():
@@ -392,7 +393,7 @@ def _columns(batches: BatchColumns, segment_id: int, unit: OffsetUnit) -> EventC
 
 
 def _are_runs(data: NDArray[np.uint8], starts: Integers, counts: Integers) -> bool:
-    """Whether all of these batches have numbers that their events can have: as `WriterRun.is_valid`."""
+    """Whether the numbers of all these batches are valid, as `WriterRun.is_valid`."""
     runs = data[starts[:, None] + _RUN_BYTES].view(_RUNS).ravel()
     first, last, settled = (runs[name].astype(np.uint64) for name in ("first", "last", "settled"))
     is_valid = (runs["writer"] != np.void(NO_WRITER)) & (settled <= first) & (first <= last) & (last <= NUMBER_MAX)
@@ -400,7 +401,7 @@ def _are_runs(data: NDArray[np.uint8], starts: Integers, counts: Integers) -> bo
 
 
 def _lengths(data: NDArray[np.uint8], starts: Integers, counts: Integers) -> Integers:
-    """The numbers of the lists that begin at these places, one behind the other."""
+    """Return the lengths of all events, read from the lists that begin at these positions."""
     before = counts.cumsum() - counts
     places = np.repeat(starts - LENGTH_SIZE_BYTES * before, counts)
     places += LENGTH_SIZE_BYTES * np.arange(len(places))
@@ -408,7 +409,7 @@ def _lengths(data: NDArray[np.uint8], starts: Integers, counts: Integers) -> Int
 
 
 def _running_many(starts: Integers, ends: Integers, sizes: Integers, is_size: NDArray[np.bool_]) -> Integers:
-    """Running sums of the sizes of each batch from its start on; right as far as each comes to its end."""
+    """Return running sums of sizes, for each batch from its start on; valid if each batch ends at its `ends` value."""
     steps = np.empty(len(is_size), dtype=np.int64)
     steps[is_size] = sizes
     steps[~is_size] = starts - np.concatenate(([0], ends[:-1]))
@@ -416,7 +417,7 @@ def _running_many(starts: Integers, ends: Integers, sizes: Integers, is_size: ND
 
 
 def _joined(decoded: list[tuple[EventBatch, bool]], segment_id: int) -> EventColumns:
-    """Batches that were decoded one by one."""
+    """Join batches that were decoded one by one."""
     parts = [events for events, _ in decoded]
     sizes = np.array([0, *(len(part) + 1 for part in parts)], dtype=np.int64)
     begins = np.array([0, *(len(part.data) for part in parts[:-1])], dtype=np.int64).cumsum()
@@ -432,7 +433,7 @@ def _joined(decoded: list[tuple[EventBatch, bool]], segment_id: int) -> EventCol
 
 
 def _checked(batch: RecordBatch) -> tuple[int, Integers, WriterRun | None]:
-    """Value, lengths and numbers."""
+    """Return value, lengths and numbers of a batch."""
     payload = batch.payload
     if len(payload) < HEADER.size:
         raise _corrupt(batch, f"a header of {HEADER.size} bytes", f"{len(payload)} bytes")
@@ -475,12 +476,11 @@ def _corrupt(batch: RecordBatch, expected: str, found: str) -> CorruptObject:
 
 
 class HostClock:
-    """Gives values that never fall. Threads: any.
+    """A clock whose values never fall. Threads: any.
 
     Args:
-        source: the clock behind it: an integer, by default milliseconds since 1970. It may be set back, and may be
-            asked by many threads at once.
-        highest_stored: no value will be lower; what the host stored before it was restarted.
+        source: returns an integer, usually milliseconds since 1970. Its values may fall; many threads may call it.
+        highest_stored: the highest value that the host stored before it was restarted; no value will be lower.
 
     Source: PDP-28, "a monotonic clock class ... shared across segment".
     """
@@ -493,19 +493,19 @@ class HostClock:
 
     @classmethod
     def of_seconds(cls, clock: Callable[[], float], highest_stored: int = 0) -> HostClock:
-        """A clock in milliseconds over one that gives seconds since 1970, such as `accel.system.SYSTEM.clock`."""
+        """Return a clock in milliseconds over a clock in seconds since 1970, such as `accel.system.SYSTEM.clock`."""
         return cls(lambda: milliseconds(clock()), highest_stored)
 
     def now(self) -> int:
-        """The value for what arrives now: the highest one that the source, or a segment, ever had.
+        """Return the value for events that arrive now: the highest value of the source, or of a segment, so far.
 
         Raises:
-            ValueError: the source says more than 64 bits can hold.
+            ValueError: the value of the source does not fit into 64 bits.
         """
         return self._raised_to(self._source())
 
     def seed(self, value: int) -> None:
-        """Take notice of a stored value: none that is given from now on is lower.
+        """Set a stored value as lower bound: no later value is lower.
 
         Raises:
             ValueError: a value below 0 or beyond 64 bits.

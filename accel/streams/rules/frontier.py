@@ -1,26 +1,26 @@
-"""The position of a reader: the segments that it stands in or waits for, and the later of two positions.
+"""The position of a reader: the segments that it reads or waits for; and the later of two positions.
 
-A `Frontier` is the position: the segments that are being read, those still to come, and so a stream cut.
+A `Frontier` is the position: the segments that are being read and those that have not begun, so it is a stream cut.
 
     epoch 0        epoch 1          a reader that has read 0@0, and half of 1@0
     0@0 |======|   2@1 |=====       2@1  being read, from offset 0
     1@0 |============3@2 |===       1@0  being read, at its middle
                                     3@2  not known yet
 
-At each key the reader stands in exactly one segment, the oldest one there that it has not read to its end. When it has,
-the successors take its place. One of those begins once no older segment is left at any of its keys: where two segments
-were merged, both must have been read. So the events of each key come in the order in which they were written.
+At each key the reader reads exactly one segment: the oldest segment with this key that it has not read to its end. When
+a segment was read to its end, its successors replace it. A successor begins once all older segments of its keys are
+read: if two segments were merged, both must have been read. So the events of each key come in the order of writing.
 
-A reader that may not begin at a truncated position goes on at the later of two positions, key by key (`later`):
+A reader that cannot continue at a truncated position continues at the later of two positions, key by key (`later`):
 
-    stood at    0@0 |==        1@0 |=====                       0@0 was half read, 1@0 further
-    head        2@1 |===       1@0 |==                          0@0 was truncated
-    goes on at  2@1 |===       1@0 |=====
+    position      0@0 |==        1@0 |=====                     0@0 was half read, 1@0 further
+    head          2@1 |===       1@0 |==                        0@0 was truncated
+    continues at  2@1 |===       1@0 |=====
 
-A segment stays unless the other position is in a later one at any of its keys: then the other has read it to its end.
-The higher offset counts of a segment that both name. The segments that are being read tell which segment a position is
-in; future ones count only at keys that none of them holds (`PlacedCut.position`): a position in 0@0 that also waits for
-9@4 at the same keys has not read 5@2 in between.
+A segment stays unless the other position is in a later segment at any of its keys: then the other position is after the
+end of the segment. Of a segment in both positions the higher offset counts. The segments that are being read determine
+a position; future segments count only at keys that none of them has (`PlacedCut.position`): a position in 0@0 that also
+waits for 9@4 at the same keys has not read 5@2 in between.
 
 Source: PDP-32, on stream cuts and successors.
 """
@@ -41,19 +41,19 @@ from accel.history.rules.values import IdMap, segment_text
 # The later of two positions
 
 FUTURE: Final = -1
-"""As the offset of a segment that has not begun yet, in cuts as here."""
+"""The offset of a segment that has not begun yet, as in cuts."""
 
 
 def place_offsets(segments: Segments, offsets: IdMap) -> PlacedCut:
-    """A position whose segments are known, ascending by id.
+    """Return a position, given its segments, ascending by id.
 
-    Up to which epoch segments last is not known here, and matters to neither `later` nor `cuts.compare`.
+    The last epochs of the segments are not known here; `later` and `cuts.compare` do not need them.
     """
     return PlacedCut(offsets, CutSpan(segments, IdMap(segments.ids, segments.epochs)))
 
 
 def later(one: PlacedCut, other: PlacedCut) -> PlacedCut:
-    """The later of two cuts at each key. Which way round they are given does not matter. O(n log n) in both."""
+    """Return the later of two cuts at each key. Their order does not matter. O(n log n) in both."""
     parts = [one.segments.where(_is_kept(one, other)), other.segments.where(_is_kept(other, one))]
     segments = Segments.join(parts).ascending()
     offsets = np.maximum(one.cut.get_many(segments.ids, FUTURE), other.cut.get_many(segments.ids, FUTURE))
@@ -68,14 +68,14 @@ def _is_kept(cut: PlacedCut, other: PlacedCut) -> NDArray[np.bool_]:
 
 
 class Frontier:
-    """The segments that a reader stands in or waits for. Threads: one at a time.
+    """The segments that a reader reads or waits for. Threads: one at a time.
 
     Args:
-        segments: those of a cut.
-        offsets: where it stands in each; below 0 for those that have not begun.
+        segments: the segments of a cut.
+        offsets: the reader's offset in each; below 0 for segments that have not begun.
 
     Raises:
-        InvalidArgument: offsets of other segments.
+        InvalidArgument: the offsets are of other segments.
     """
 
     def __init__(self, segments: Iterable[SegmentRecord] = (), offsets: Mapping[int, int] | None = None) -> None:
@@ -91,40 +91,40 @@ class Frontier:
 
     @property
     def waiting(self) -> list[int]:
-        """Ids of those that are still to come, ascending."""
+        """Ids of the segments that have not begun, ascending."""
         return sorted(segment_id for segment_id, offset in self._offsets.items() if offset < 0)
 
     def segment(self, segment_id: int) -> SegmentRecord:
-        """One of the segments.
+        """Return one of the segments.
 
         Raises:
-            InvalidArgument: it is not among them.
+            InvalidArgument: the position does not have this segment.
         """
         self._check(segment_id)
         return self._segments[segment_id]
 
     def offset(self, segment_id: int) -> int:
-        """Where the reader stands in a segment; below 0 if it has not begun. Raises as `segment`."""
+        """Return the reader's offset in a segment; below 0 if the segment has not begun. Raises as `segment`."""
         self._check(segment_id)
         return self._offsets[segment_id]
 
     def advance(self, segment_id: int, offset: int) -> None:
-        """The reader has read a segment up to an offset. Raises as `segment`."""
+        """Set the reader's offset in a segment. Raises as `segment`."""
         self._check(segment_id)
         self._offsets[segment_id] = offset
 
     def reach(self, segment_id: int, offset: int) -> None:
-        """The same, unless it is further already. Raises as `segment`."""
+        """Raise the reader's offset in a segment to this one, if it is lower. Raises as `segment`."""
         self.advance(segment_id, max(offset, self.offset(segment_id)))
 
     def finish(self, segment_id: int, successors: Iterable[SegmentRecord]) -> list[int]:
-        """The reader has read a segment to its end.
+        """Replace a segment, which was read to its end, by its successors.
 
         Complexity: O(segments).
 
         Args:
-            segment_id: which.
-            successors: the segments that follow it; those that are known already count once.
+            segment_id: the segment.
+            successors: the segments that follow it; some may already be in the position.
 
         Returns:
             Ids of the segments that begin now, ascending.
@@ -141,7 +141,7 @@ class Frontier:
         return self.begin()
 
     def begin(self) -> list[int]:
-        """Let all those begin that nothing older is left of at their keys; gives their ids, ascending. O(segments)."""
+        """Begin all waiting segments whose older segments are all read; returns their ids, ascending. O(segments)."""
         waiting = self.waiting
         if not waiting:
             return []
@@ -153,10 +153,10 @@ class Frontier:
         return begun
 
     def add(self, segment: SegmentRecord, offset: int) -> None:
-        """Take a segment in that is to be read from an offset on.
+        """Add a segment that is read from an offset on.
 
         Raises:
-            InvalidArgument: it is here already, or the offset is below 0.
+            InvalidArgument: the position already has the segment, or the offset is below 0.
         """
         if segment.id in self._offsets or offset < 0:
             raise InvalidArgument(f"expected a new segment and an offset of at least 0, found {segment} at {offset}")
@@ -164,16 +164,16 @@ class Frontier:
         self._offsets[segment.id] = offset
 
     def remove(self, segment_id: int) -> int:
-        """Let a segment go, without anything that follows it; gives where the reader stood. Raises as `segment`."""
+        """Remove a segment without adding successors; returns the reader's offset in it. Raises as `segment`."""
         self._check(segment_id)
         del self._segments[segment_id]
         return self._offsets.pop(segment_id)
 
     def skip(self, head: Frontier) -> None:
-        """Go on at another position, wherever that one lies behind this one at some key. O(segments of both).
+        """Move to another position at the keys where it is later than this one. O(segments of both).
 
         Args:
-            head: that position.
+            head: the other position.
         """
         ahead = later(self._placed(), head._placed())
         self._segments = {segment.id: segment for segment in ahead.segments}
@@ -181,7 +181,7 @@ class Frontier:
         self.begin()
 
     def cut(self) -> IdMap:
-        """The stream cut that the reader stands at: a reader that starts there goes on from here."""
+        """Return the stream cut of the position, at which another reader can continue."""
         return IdMap.of(self._offsets)
 
     def __len__(self) -> int:

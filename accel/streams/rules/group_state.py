@@ -1,43 +1,43 @@
-"""The state of a reader group, and how its readers share the segments out.
+"""The state of a reader group, and how the segments are distributed over its readers.
 
     segment     offset   owner
-    0@0         40       "a"      being read by a; 40 is what a told last
-    1@0         70       free     begun, and without a reader: the next one goes on at 70
-    2@1         -1       free     waits until nothing older is left at any of its keys
-    3@0         90       ended    read to its end, and nothing follows: the stream is sealed
+    0@0         40       "a"      being read by a, which reported offset 40 last
+    1@0         70       free     begun, and without a reader: its next reader continues at 70
+    2@1         -1       free     waits until all older segments of its keys are read
+    3@0         90       ended    read to its end, without successors: the stream is sealed
 
-All offsets together are a stream cut: a group, or a single reader, that starts there goes on from here. A segment that
-was read to its end and has successors is not in it any more. Each segment has at most one owner, so no two readers ever
-read the same one. States are values: each change makes another state. A change that finds itself done returns the state
-as it is, so it may be repeated after a lost reply.
+All offsets together are a stream cut: another group, or a single reader, can continue from it. A segment that was read
+to its end and has successors is no longer in the state. Each segment has at most one owner, so two readers never read
+the same segment. States are values: each change makes another state. A change that was already made returns the state
+unchanged, so calls may be repeated after a lost reply.
 
-With S segments that have begun and R readers each should have floor(S / R) or ceil(S / R) of them. One call of one
-reader, `after_rebalance`, does its part:
+With S segments that have begun and R readers each reader should have floor(S / R) or ceil(S / R) segments. One call of
+one reader, `after_rebalance`, makes one step:
 
     it has more than its share         it gives up one, the newest; not all at once, so that the others can follow
-    it has less, and some are free     it takes what is due to it, the oldest first
-    otherwise                          nothing changes but what it told
+    it has less, and some are free     it takes the segments due to it, the oldest first
+    otherwise                          only its reported positions and lag change
 
-The weight of a reader is its segments * its lag / the highest lag of a reader. Where there is not enough for all, the
-lowest weight comes first, so a reader that is far behind takes no more; where weights are equal the lower lag decides,
-then the name. Lags change from call to call, so two readers might let each other go first for ever. Therefore a reader
-that was passed over once takes at the second time.
+The weight of a reader is its segments * its lag / the highest lag of a reader. If there are too few segments, readers
+with the lowest weight come first, so a reader that is far behind takes no more; at equal weights the lower lag decides,
+then the name. Lags change from call to call, so two readers could give way to each other forever. Therefore a reader
+that was passed over once takes a segment the second time.
 
     S = 4, R = 3: a 3, b 1, c 0        each should have 1 or 2
     a gives up one                     a 2, b 1, c 0, one free: due to c, which has less than 1
     b calls                            nothing
     c takes it                         a 2, b 1, c 1
 
-A reader keeps what it has, and what is due to it, until it gives it up, is silent for longer than its lease, or is
-declared offline. Without other events every reader has its share after three calls each, and one more for each segment
-too many.
+A reader keeps its segments, and the segments due to it, until it gives them up, is silent for longer than its lease, or
+is declared offline. Without other changes every reader has its share after three calls each, and one more for each
+excess segment.
 
-**Leases.** A reader that lives changes a number in the state, its *renewals*, now and then. Clocks are not compared:
-each of the others counts, by its own timer, for how long it has seen the same numbers (`LeaseWatch`), and takes the
-reader for dead when that is longer than the lease that the reader told. It goes only if its numbers are still those
-that were seen, so one that renewed in time stays. Where nobody could read the state for a while, that while does not
-count in full: all had to be silent. A *session* tells one reader of a name from the next one of that name: once another
-has joined, calls of the one before are refused.
+**Leases.** A running reader increases a number in the state, its *renewals*, regularly. Clocks are not compared: each
+other reader measures, by its own timer, for how long it has seen the same lease (`LeaseWatch`), and considers the
+reader dead when this is longer than the stated duration of the lease. The change that removes the reader checks that
+the lease is still the same, so a reader that renewed in time stays. If no reader could read the state for some time,
+this time does not count in full, because no reader could renew. A *session* distinguishes successive readers of one
+name: once another reader has joined, calls of the earlier one are refused.
 
 Complexity: O(segments + readers · log(readers)) a call.
 
@@ -66,27 +66,28 @@ from accel.streams.rules.frontier import FUTURE, Frontier, later, place_offsets
 from accel.streams.rules.reader_core import Finished
 
 FREE: Final = -1
-"""As the owner of a segment: nobody."""
+"""The owner of a segment without a reader."""
 
 ENDED: Final = -2
-"""As the owner of a segment: nobody any more. It was read to its end, and nothing follows it."""
+"""The owner of a segment that was read to its end and has no successors."""
 
 READERS_MAX: Final = 10_000
-"""Readers of one group."""
+"""Limit of readers of one group."""
 
 LOOKS_MIN: Final = 3
-"""As often at least, after the first time, a lease is seen unchanged before it counts as over."""
+"""How often at least, after the first look, a lease must be seen unchanged before it counts as expired."""
 
 LAG_MAX: Final = 2**63 - 1
 
 
 class Lease(NamedTuple):
-    """By what a reader shows that it lives. All numbers are 0 or above.
+    """The lease of a reader. All numbers are 0 or above.
 
     Args:
-        session: tells this reader from others that had, or will have, its name; 0 = it does not say.
-        renewals: grows while it lives.
-        milliseconds: it is dead when the two above have stood still for so long; 0 = only `reader_offline` says so.
+        session: distinguishes the reader from earlier and later readers of its name; 0 = no session.
+        renewals: grows while the reader runs.
+        milliseconds: the reader is dead when session and renewals have not changed for this time; 0 = no lease: only
+            `reader_offline` declares it dead.
     """
 
     session: int = 0
@@ -95,7 +96,7 @@ class Lease(NamedTuple):
 
 
 NO_LEASE: Final = Lease()
-"""Of a reader that never said that it renews: one of an earlier release, or of a program with a reader of its own."""
+"""The lease of a reader that does not renew: of an earlier release, or of a program with its own kind of reader."""
 
 NO_LEASES: Final[Mapping[str, Lease]] = MappingProxyType({})
 
@@ -105,10 +106,10 @@ class GroupMember:
     """One reader of a group.
 
     Args:
-        name: tells it from the others.
-        lag: how far behind it said that it is; 0 or above, in any unit that all readers share.
-        has_waited: whether a segment was due to it that it left to those who come first.
-        lease: by what it shows that it lives.
+        name: the reader's name, unique in the group.
+        lag: how far behind it is, as it reported; 0 or above, in any unit that all readers share.
+        has_waited: whether it left a segment that was due to it to readers with precedence.
+        lease: its lease.
 
     Raises:
         ValueError: a lag out of bounds.
@@ -131,13 +132,13 @@ class GroupState:
     """A reader group. Threads: immutable.
 
     Args:
-        segments: those that were not read to their ends, or that end the stream; ascending by id.
-        offsets: how far each was read; `FUTURE` = it waits.
-        owners: who reads it, as a position in the readers; `FREE`, `ENDED`.
+        segments: the segments that were not read to their ends, or that end the stream; ascending by id.
+        offsets: how far each segment was read; `FUTURE` = it waits.
+        owners: the reader of each segment, as a position in `readers`; or `FREE`, `ENDED`.
         readers: ascending by name, each once.
 
     Raises:
-        ValueError: columns that do not fit, or an owner that there is not.
+        ValueError: columns of different lengths, or an owner that does not exist.
     """
 
     segments: Segments
@@ -155,7 +156,7 @@ class GroupState:
         if len(names) > READERS_MAX or any(one >= other for one, other in pairwise(names)):
             raise ValueError(f"expected at most {READERS_MAX} readers, ascending by name, found {len(names)}")
         if (self.offsets < FUTURE).any() or (self.owners[self.offsets < 0] != FREE).any():
-            raise ValueError("expected offsets from -1 on, and no owner of what has not begun")
+            raise ValueError("expected offsets from -1 on, and no owner of a segment that has not begun")
         if len(shape) and ((self.owners < ENDED) | (self.owners >= len(names))).any():
             raise ValueError(f"expected owners among {len(names)} readers, found {self.owners.max(initial=FREE)}")
 
@@ -166,22 +167,22 @@ class GroupState:
         frontier.begin()
         return _with_frontier(cls(NO_SEGMENTS, _column(()), _column(())), frontier)
 
-    # What it tells
+    # Queries
 
     def position(self) -> IdMap:
-        """The stream cut that the group stands at."""
+        """The stream cut of the group's position."""
         return IdMap(self.segments.ids, self.offsets)
 
     def index(self, reader: str, session: int = 0) -> int:
         """The position of a reader; O(log readers).
 
         Args:
-            reader: its name.
-            session: under which it joined; 0 = any will do. Releases that know no sessions leave them out of what they
-                write; then any will do, too.
+            reader: the reader's name.
+            session: the session of the reader's lease; 0 = any session. Older releases do not write sessions; then any
+                session is accepted, too.
 
         Raises:
-            IllegalState: it is not in the group, or another one of its name is.
+            IllegalState: the reader is not in the group, or another reader of its name is.
         """
         at = self._place(reader)
         if not self._is_at(at, reader):
@@ -198,7 +199,7 @@ class GroupState:
 
     @property
     def free(self) -> Integers:
-        """Ids of the segments that have begun and are nobody's, ascending."""
+        """Ids of the segments that have begun and have no owner, ascending."""
         free: Integers = self.segments.ids[(self.owners == FREE) & (self.offsets >= 0)]
         return free
 
@@ -212,13 +213,13 @@ class GroupState:
         """The lag of each reader."""
         return _column(reader.lag for reader in self.readers)
 
-    # What happens to it
+    # Changes
 
     def after_join(self, reader: str, lease: Lease = NO_LEASE) -> GroupState:
-        """A reader comes, without segments yet; one of its name that is there hands over what it has, at once.
+        """Add a reader without segments; a present reader of its name is replaced, and its segments go to the new one.
 
         Raises:
-            InvalidArgument: there are as many as there may be.
+            InvalidArgument: the group has the largest number of readers.
         """
         at = self._place(reader)
         if self._is_at(at, reader):
@@ -229,9 +230,9 @@ class GroupState:
         return replace(self, readers=readers, owners=np.where(self.owners >= at, self.owners + 1, self.owners))
 
     def after_leave(self, reader: str, positions: Mapping[int, int] = NOTHING, *, session: int = 0) -> GroupState:
-        """A reader goes: others take its segments, from these positions or from those that it told last.
+        """Remove a reader: its segments become free, at these positions or at its last reported ones.
 
-        One that is not in the group, or that another one of its name has replaced, has gone already.
+        A reader that is not in the group, or was replaced by another reader of its name, counts as removed.
         """
         at = self._place(reader)
         if not self._is_at(at, reader) or (session and self.readers[at].lease.session not in (0, session)):
@@ -242,7 +243,7 @@ class GroupState:
         return replace(told, readers=readers, owners=np.where(owners > at, owners - 1, owners))
 
     def after_silence(self, silent: Mapping[str, Lease]) -> GroupState:
-        """Readers that were silent for too long go, unless they did anything since; see `LeaseWatch`. O(n) for each."""
+        """Remove readers that were silent for too long, unless they renewed since; see `LeaseWatch`. O(n) for each."""
         state = self
         for reader, lease in silent.items():
             at = state._place(reader)
@@ -251,38 +252,38 @@ class GroupState:
         return state
 
     def with_renewal(self, reader: str, lease: Lease) -> GroupState:
-        """A reader shows that it lives. Raises as `index`.
+        """Renew a reader's lease. Raises as `index`.
 
         Args:
-            reader: who.
-            lease: its session, and for how long it may be silent; the renewals are counted here.
+            reader: the reader's name.
+            lease: the reader's session, and the duration of its lease; this method counts the renewals.
         """
         at = self.index(reader, lease.session)
         return self._with_member(at, lease=lease._replace(renewals=self.readers[at].lease.renewals + 1))
 
     def with_positions(self, reader: str, positions: Mapping[int, int]) -> GroupState:
-        """A reader tells how far it is. Of segments that are not its own nothing is believed, and nothing goes back.
+        """Store a reader's positions. Ignores segments that it does not own, and positions lower than the stored ones.
 
         Raises:
-            IllegalState: it is not in the group.
-            InvalidArgument: no segment ids.
+            IllegalState: the reader is not in the group.
+            InvalidArgument: keys that are not segment ids.
         """
         told = _as_map(positions).get_many(self.segments.ids, FUTURE)
         offsets = np.where(self.owners == self.index(reader), np.maximum(self.offsets, told), self.offsets)
         return self if np.array_equal(offsets, self.offsets) else replace(self, offsets=offsets)
 
     def with_lag(self, reader: str, lag: int, *, has_waited: bool) -> GroupState:
-        """A reader tells how far behind it is. Raises IllegalState as `index`; InvalidArgument for a lag below 0."""
+        """Store a reader's lag. Raises IllegalState as `index`; InvalidArgument for a lag below 0."""
         at = self.index(reader)
         if not 0 <= lag <= LAG_MAX:
             raise InvalidArgument(f"expected a lag of 0 to {LAG_MAX}, found {lag}")
         return self._with_member(at, lag=lag, has_waited=has_waited)
 
     def after_acquire(self, reader: str, segment_ids: Integers) -> GroupState:
-        """A reader takes segments that have begun and are free.
+        """Make a reader the owner of free segments that have begun.
 
         Raises:
-            IllegalState: one of them is not, or the reader is not in the group.
+            IllegalState: a segment has not begun or is not free, or the reader is not in the group.
         """
         at, wanted = self.index(reader), np.isin(self.segments.ids, segment_ids)
         if np.count_nonzero(wanted) != len(segment_ids) or not np.isin(segment_ids, self.free).all():
@@ -290,22 +291,22 @@ class GroupState:
         return replace(self, owners=np.where(wanted, at, self.owners))
 
     def after_release(self, reader: str, segment_id: int, offset: int = FUTURE) -> GroupState:
-        """A reader gives a segment back, having read so far; nothing happens to one that is not its own."""
+        """Free a segment of a reader at an offset; a segment that the reader does not own stays as it is."""
         told = self.with_positions(reader, {segment_id: offset})
         return _with_owner(told, segment_id, self.index(reader), FREE)
 
     def after_finish(
         self, reader: str, segment_id: int, successors: Iterable[SegmentRecord], *, offset: int
     ) -> GroupState:
-        """A reader has read a segment of its own to the end; a segment that is not its own stays as it is.
+        """Finish a segment that a reader has read to its end; a segment that the reader does not own stays as it is.
 
-        Complexity: O(segments); those that begin are found by `Frontier`.
+        Complexity: O(segments); `Frontier` finds the segments that begin.
 
         Args:
-            reader: who.
-            segment_id: which.
+            reader: the reader's name.
+            segment_id: the segment.
             successors: the segments that follow; none = the stream is sealed.
-            offset: where it ends.
+            offset: the end of the segment.
 
         Raises:
             IllegalState: the reader is not in the group.
@@ -321,9 +322,9 @@ class GroupState:
         return _with_frontier(told, frontier)
 
     def after_skip(self, head: PlacedCut) -> GroupState:
-        """The group goes on at the stream's head wherever it stands before it; elsewhere it stays where it is.
+        """Move positions before the stream's head to the head; other positions do not change.
 
-        Segments that are gone are nobody's, and their successors begin if nothing older is left at their keys.
+        Segments before the head leave the state; their successors begin if all older segments of their keys are read.
         """
         ahead = later(place_offsets(self.segments, self.position()), head)
         frontier = Frontier(ahead.segments, ahead.cut)
@@ -354,13 +355,13 @@ class GroupState:
 
 
 def _with_owner(state: GroupState, segment_id: int, before: int, after: int) -> GroupState:
-    """A segment goes from one owner to another; if it has that owner."""
+    """Change the owner of a segment from `before` to `after`; no change if the owner is not `before`."""
     is_given = (state.segments.ids == segment_id) & (state.owners == before)
     return replace(state, owners=np.where(is_given, after, state.owners)) if is_given.any() else state
 
 
 def _with_frontier(state: GroupState, frontier: Frontier) -> GroupState:
-    """The group stands at other segments; those that it had before keep their owners."""
+    """Return the group with the segments of the frontier; segments that it had before keep their owners."""
     cut, owners = frontier.cut(), IdMap(state.segments.ids, state.owners)
     segments = Segments.of(map(frontier.segment, cut))
     return replace(state, segments=segments, offsets=cut.values_array, owners=owners.get_many(cut.ids, FREE))
@@ -381,7 +382,7 @@ def _texts(ids: Iterable[int]) -> str:
     return ", ".join(map(segment_text, islice(ids, 20))) or "none"
 
 
-# Sharing segments out
+# Distribution of segments
 
 Weights: TypeAlias = NDArray[np.float64]
 
@@ -390,8 +391,8 @@ class Start(NamedTuple):
     """A segment to read.
 
     Args:
-        segment: which.
-        offset: from where on.
+        segment: the segment.
+        offset: the offset to start at.
     """
 
     segment: SegmentRecord
@@ -400,13 +401,13 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a reader is to do after a call.
+    """The segments that a reader is to start and to stop after a call.
 
     Attributes:
-        start: segments to read, ascending by id. Most are new to it; one that it reads already is to be read on from
-            the offset that stands here, which is higher than its own, since the stream was truncated.
-        stop: ids of segments that it reads and that are not its own any more, ascending.
-        readers: of the group, itself among them: what a `LeaseWatch` looks at.
+        start: segments to read, ascending by id. Most are new to the reader; a segment that it reads already continues
+            at the offset given here, which is higher than the reader's own because the stream was truncated.
+        stop: ids of segments that it reads and no longer owns, ascending.
+        readers: the readers of the group, itself included, for `LeaseWatch`.
     """
 
     start: tuple[Start, ...]
@@ -416,12 +417,12 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
-    """Who has how many segments. Threads: immutable.
+    """How many segments each reader has. Threads: immutable.
 
     Args:
-        counts: of each reader.
-        lags: of each reader, 0 or above.
-        free: segments that nobody has.
+        counts: the number of segments of each reader.
+        lags: the lag of each reader, 0 or above.
+        free: the number of segments without an owner.
     """
 
     counts: Integers
@@ -430,27 +431,27 @@ class Shares:
 
     @classmethod
     def of(cls, state: GroupState) -> Shares:
-        """Those of a group."""
+        """Return the shares of a group."""
         return cls(state.counts, state.lags, len(state.free))
 
     @property
     def least(self) -> int:
-        """What everybody should have at least: floor(S / R)."""
+        """The number of segments that each reader should have at least: floor(S / R)."""
         return (int(self.counts.sum()) + self.free) // len(self.counts)
 
     @property
     def most(self) -> int:
-        """What nobody should have more of: ceil(S / R)."""
+        """The number of segments that each reader should have at most: ceil(S / R)."""
         return -(-(int(self.counts.sum()) + self.free) // len(self.counts))
 
     @property
     def missing(self) -> int:
-        """How many segments it takes for everybody to have the least."""
+        """How many segments are missing until each reader has `least` segments."""
         return int(np.maximum(self.least - self.counts, 0).sum())
 
     @property
     def weights(self) -> Weights:
-        """Segments * lag / the highest lag of a reader; 0 where nobody is behind."""
+        """Segments * lag / the highest lag of a reader; 0 if no reader is behind."""
         return self.counts * self._behind
 
     @property
@@ -463,28 +464,28 @@ class Shares:
         count, most = int(self.counts[reader]), self.most
         if count > most:
             return True
-        # Only if nothing else will do: not while enough is free, or will be once others gave up what is too much.
+        # Only as a last resort: not if enough segments are free, or will be once others have given up excess ones.
         others = int(np.maximum(self.counts - most, 0).sum())
         return count > self.least and self.missing > self.free + others
 
     def is_due(self, reader: int) -> bool:
-        """Whether a reader should have one more, and there is one that nobody needs more urgently."""
+        """Whether a reader should have one more segment, and a segment is free that no other reader needs more."""
         count, least = int(self.counts[reader]), self.least
         return self.free > (0 if count < least else self.missing) and count <= least
 
     def portion(self, reader: int) -> int:
-        """How many of the free segments a reader takes if those who come first take theirs."""
+        """How many of the free segments a reader takes, if readers with precedence take theirs."""
         least, missing = self.least, self.missing
         if missing > self.free:
             return self._contested(reader)
         filled = np.maximum(self.counts, least)
         candidates = np.flatnonzero(filled == least)
-        # All of them have the same number by then, so that their lags decide, and their places after that.
+        # All candidates have the same number by then, so their lags decide, then their places.
         first = candidates[np.argsort(self.lags[candidates], kind="stable")][: self.free - missing]
         return max(least - int(self.counts[reader]), 0) + int(reader in first)
 
     def _contested(self, reader: int) -> int:
-        """The same where not everybody gets the least: one after the other, lowest weight first."""
+        """As `portion`, if there are too few segments for `least` each: one after the other, lowest weight first."""
         lags, behind = self.lags.tolist(), self._behind.tolist()
         least = self.least
         below = np.flatnonzero(self.counts < least).tolist()
@@ -510,18 +511,18 @@ class Shares:
 def after_rebalance(
     state: GroupState, reader: str, positions: Mapping[int, int], lag: int, busy: Collection[int] = ()
 ) -> GroupState:
-    """A reader tells how far it is, gives up what is too much, takes what is due to it.
+    """Store a reader's positions and lag, and let it give up an excess segment or take the segments due to it.
 
     Args:
-        state: of its group.
-        reader: who.
-        positions: offsets of the segments that it reads, behind the last events that its caller has finished with.
+        state: the state of the group.
+        reader: the reader's name.
+        positions: offsets of the segments that it reads, after the last events that its caller has processed.
         lag: how far behind it is; 0 or above.
-        busy: ids of segments that it does not give up now, since its caller has events of them in hand.
+        busy: ids of segments that it does not give up now, because its caller is processing events of them.
 
     Raises:
-        IllegalState: it is not in the group.
-        InvalidArgument: no positions, or no lag.
+        IllegalState: the reader is not in the group.
+        InvalidArgument: invalid positions, or an invalid lag.
     """
     at, told = state.index(reader), state.with_positions(reader, positions)
     told = told.with_lag(reader, lag, has_waited=state.readers[at].has_waited)
@@ -537,9 +538,10 @@ def after_rebalance(
 
 
 def assignment(state: GroupState, reader: str, positions: Mapping[int, int]) -> Assignment:
-    """What a reader at some positions has to do to read what it owns. Raises IllegalState as `after_rebalance`.
+    """Return which segments a reader with these positions has to start and stop. Errors as `after_rebalance`.
 
-    It follows from the state alone, so a reader whose reply was lost, or that comes back, learns the same again.
+    The result depends on the state and the positions only, so a reader whose reply was lost, or that returns, gets it
+    again.
     """
     is_own = state.owners == state.index(reader)
     rows = zip(state.segments.where(is_own), state.offsets[is_own].tolist(), strict=True)
@@ -548,15 +550,15 @@ def assignment(state: GroupState, reader: str, positions: Mapping[int, int]) -> 
     return Assignment(start, tuple(sorted(positions.keys() - own)), state.readers)
 
 
-# Who lives
+# Leases
 
 
 class LeaseWatch:
-    """What one reader has seen of the others: for how long each was silent. Threads: one at a time.
+    """Measures, for one reader, how long each other reader was silent. Threads: one at a time.
 
-    It looks whenever it has read the state. What counts between two looks is at most a third of the lease that it
-    judges: so nobody is taken for dead by one look alone, and after an hour in which nobody reached the store everybody
-    has the time to renew.
+    It looks whenever the reader has read the state. Between two looks at most a third of a lease is counted: so no
+    reader is considered dead after one look, and after an hour in which no reader reached the store all readers have
+    the time to renew.
 
     Memory: O(readers of the group).
     """
@@ -566,11 +568,11 @@ class LeaseWatch:
         self._looked_seconds: float | None = None
 
     def look(self, readers: Iterable[GroupMember], now_seconds: float) -> None:
-        """Take notice of the readers as they stand.
+        """Note the present leases of the readers.
 
         Args:
-            readers: of the group.
-            now_seconds: what this reader's own timer says; never falling.
+            readers: the readers of the group.
+            now_seconds: the time by this reader's own timer; never falling.
         """
         passed = 0.0 if self._looked_seconds is None else now_seconds - self._looked_seconds
         self._looked_seconds = now_seconds
@@ -582,7 +584,7 @@ class LeaseWatch:
             self._seen[member.name] = (member.lease, silent_seconds + counted if is_silent else 0.0)
 
     def silent(self, reader: str) -> dict[str, Lease]:
-        """Who was silent for longer than its lease, and the lease that stood still; never this reader itself."""
+        """Return the readers that were silent for longer than their leases, with these leases; without `reader`."""
         return {
             name: lease
             for name, (lease, seconds) in self._seen.items()
@@ -596,42 +598,42 @@ REBALANCE_SECONDS: Final = 2.0
 REBALANCE_SECONDS_MAX: Final = 3600.0
 
 LEASE_SECONDS: Final = 10.0
-"""The least that a lease is by default; else that of `REBALANCES_IN_LEASE` calls."""
+"""The shortest default lease; the default is `REBALANCES_IN_LEASE` intervals of calls if that is longer."""
 
 LEASE_SECONDS_MAX: Final = 10 * 3600.0
 REBALANCES_IN_LEASE: Final = 5
 
 RENEWALS: Final = 4
-"""A reader renews so often in its lease, if it is asked so often."""
+"""How often a reader renews in the time of one lease, if its caller requests events as often."""
 
 
 @dataclass(slots=True, eq=False)
 class Membership:
-    """What one reader of a group knows of itself: how it stands to the group, and what its caller has in hand.
+    """One reader's view of its membership in a group, and of the events that its caller is processing.
 
     Threads: one at a time.
 
     Args:
-        name: of the reader.
-        rebalance_seconds: how often it tells where it is.
+        name: the name of the reader.
+        rebalance_seconds: how often it reports its positions.
         lease_seconds: for how long it may be silent.
-        auto_commit: whether its caller has finished with what it was given when it asks for more.
+        auto_commit: whether returned events count as processed when the caller requests more.
 
     Attributes:
-        lease: of its session; `NO_LEASE` before that begins.
-        watch: of the others.
-        untold: by id, segments that were read to their ends, and of which the group does not know it.
-        held: by segment, where the first event begins that its caller was given and has not finished with.
+        lease: the lease of its session; `NO_LEASE` before the session begins.
+        watch: measures the silence of the other readers.
+        untold: by id, segments that were read to their ends, which was not yet reported to the group.
+        held: by segment, the offset of the first event that was returned and that the caller has not processed.
         has_joined: whether it may be in the group.
-        is_leaving: whether it has tried to leave, and does not know what came of it.
-        is_certain: whether its last call went through.
-        has_nothing: whether it had nothing to give when it looked last, and nothing on its way.
-        has_passed: the same, since its caller asked last.
-        has_all: whether all was given that there is for now.
-        has_ended: whether nothing comes any more.
+        is_leaving: whether it has tried to leave, with unknown outcome.
+        is_certain: whether its last call succeeded.
+        has_nothing: whether at its last look it had no events to return, and no request for events under way.
+        has_passed: the same, since the last request of its caller.
+        has_all: whether all events that exist for now were returned.
+        has_ended: whether it is at its end.
 
     Raises:
-        InvalidArgument: times that make no sense.
+        InvalidArgument: invalid times.
     """
 
     name: str
@@ -654,7 +656,7 @@ class Membership:
 
     @classmethod
     def of(cls, name: str, rebalance_seconds: float, lease_seconds: float | None, *, auto_commit: bool) -> Membership:
-        """One that has not joined yet; a lease of None is the default one. Raises as the class says."""
+        """Return a membership that has not joined yet; a lease of None is the default lease. Raises as the class."""
         if not 0 < rebalance_seconds <= REBALANCE_SECONDS_MAX:
             raise InvalidArgument(f"expected up to {REBALANCE_SECONDS_MAX} s between calls, found {rebalance_seconds}")
         if lease_seconds is None:
@@ -664,101 +666,101 @@ class Membership:
             raise InvalidArgument(f"expected {expected}, and at most {LEASE_SECONDS_MAX} s, found {lease_seconds}")
         return cls(name, rebalance_seconds, lease_seconds, auto_commit)
 
-    # What its caller has in hand
+    # Events that the caller is processing
 
     def note_asked(self) -> None:
-        """The caller asks for more."""
+        """Note that the caller requests more events."""
         self.has_passed = False
         if self.auto_commit:
             self.held.clear()
 
     def note_given(self, segment_id: int, offset: int) -> None:
-        """The caller was given events of a segment, of which the first begins at an offset."""
+        """Note that events of a segment were returned to the caller, the first of them at this offset."""
         self.held.setdefault(segment_id, offset)
 
     def note_taken(self, *, has_nothing: bool) -> None:
-        """The reader looked for events to give: whether there are none, and none on their way."""
+        """Note whether the reader, at its last look, had no events to return and no requests under way."""
         self.has_nothing = self.has_passed = has_nothing
         self.has_all &= has_nothing
 
     def with_ends(self, position: IdMap) -> IdMap:
-        """Where it stands in all that it owns, by where it stands in what it reads."""
+        """Return the positions in all its segments, given the positions in those that it still reads."""
         return IdMap.of({**position, **{segment_id: ended.offset for segment_id, ended in self.untold.items()}})
 
     def finished(self, position: IdMap) -> IdMap:
-        """The same, but behind the last events that the caller has finished with: what the group may know."""
+        """Return the positions after the last events that the caller has processed, which the reader may report."""
         return IdMap.of({**self.with_ends(position), **self.held})
 
     def tellable(self) -> list[Finished]:
-        """The segments that were read to their ends, and of which the caller has nothing in hand."""
+        """Return the segments that were read to their ends and whose events the caller has processed."""
         return [ended for segment_id, ended in self.untold.items() if segment_id not in self.held]
 
     def uncommitted_ends(self) -> list[int]:
-        """Ids of the others: what follows them does not begin before the caller commits."""
+        """Return ids of segments read to their ends with unprocessed events: successors begin after a commit."""
         return [segment_id for segment_id in self.untold if segment_id in self.held]
 
     def refuse_uncommitted(self, stream_name: str) -> None:
-        """That the end of an iteration is one, and not the end of a segment.
+        """Check that an iteration ends at the end of the stream, and not because a commit is missing.
 
         Raises:
-            ReaderStalled: nothing comes any more before the caller commits.
+            ReaderStalled: the reader returns no more events before the caller commits.
         """
         if not self.has_ended and (ended := self.uncommitted_ends()):
             raise ReaderStalled(
-                f"{stream_name}: expected a commit, found none since the end of {_texts(ended)} was given"
+                f"{stream_name}: expected a commit, found none since the end of {_texts(ended)} was returned"
             )
 
     @property
     def must_commit(self) -> bool:
-        """Whether nothing comes any more before the caller commits what it has in hand."""
+        """Whether the reader returns no more events before the caller commits the returned ones."""
         return bool(self.held) and self.has_passed and (self.has_all or bool(self.uncommitted_ends()))
 
-    # When the group is asked
+    # Calls of the group
 
     def pause_seconds(self, now_seconds: float, idle_seconds: float) -> float:
-        """For how long the group need not be asked; 0 or below = it is time."""
+        """Return the time until the next call of the group is due; 0 or below = it is due now."""
         if not self.is_certain or self.tellable():
             return 0.0
         pause = min(self.rebalance_seconds, idle_seconds) if self.has_nothing else self.rebalance_seconds
         return self._rebalanced_at + pause - now_seconds
 
     def renews(self, now_seconds: float) -> bool:
-        """Whether it is time to show that it lives."""
+        """Whether the lease is due for renewal."""
         return now_seconds - self._renewed_at >= self.lease_seconds / RENEWALS
 
     def note_told(self, told: Assignment, now_seconds: float, *, renewed: bool) -> None:
-        """A call of `rebalance` that was begun at this time has gone through."""
+        """Note that a call of `rebalance`, begun at this time, has succeeded."""
         self.watch.look(told.readers, now_seconds)
         self.is_certain, self._rebalanced_at = True, now_seconds
         if renewed:
             self._renewed_at = now_seconds
 
     def told_lag(self, lag: int) -> int:
-        """What the group is told: nobody is behind who has read all that there is, and others are."""
+        """Return the lag to report: 0 for a reader that has read all existing events, else at least 1."""
         return 0 if self.has_nothing and not self.untold else max(1, lag)
 
     def is_all_read(self, state: GroupState, *, follows: bool) -> bool:
-        """Whether a reader that has nothing to read will not have anything to read any more."""
+        """Whether a reader without segments will never get another one."""
         if (state.owners == ENDED).all():
             return True
         shares = Shares.of(state)
         is_owed = bool(shares.counts[state.index(self.name, self.lease.session)] < shares.least)
         return not (follows or shares.free or is_owed or state.lags.any())
 
-    # Coming and going
+    # Joining and leaving
 
     def begin(self, session: int) -> Lease:
-        """The lease that it joins with: of this session, or of the one in which it has tried to join before."""
+        """Return the lease to join with: of this session, or of the session in which it tried to join before."""
         if self.lease == NO_LEASE:
             self.lease = Lease(session, milliseconds=int(1000 * self.lease_seconds))
         return self.lease
 
     def leave(self) -> None:
-        """It is about to leave."""
+        """Note that the reader is about to leave."""
         self.is_certain, self.is_leaving = False, True
 
     def drop(self) -> None:
-        """It is in the group no more, and others read what it read; it would join as another one."""
+        """Reset the membership: the reader has left the group; it would join again with a new session."""
         self.untold.clear()
         self.held.clear()
         self.lease, self.watch = NO_LEASE, LeaseWatch()

@@ -1,37 +1,37 @@
-"""The decisions of a reader: where it stands, which segments to fill, which events are next, when a segment is done.
+"""The decisions of a reader: its position, which segments to fill, which events are next, when a segment is finished.
 
     next_steps()  -> Fill(segment, offset, ...)    read events of this segment                      take_events(...)
-                  -> AskEnd(segment)               nothing came: is it sealed, and what follows?    take_end(...)
-    hold_seconds() -> how long what is at hand is held back still, for segments that may have older events
-    take()        -> the next events, of the segment whose next events arrived first; None if none are at hand
+                  -> AskEnd(segment)               after an empty answer: its end, its successors   take_end(...)
+    hold_seconds() -> how long the buffered events still wait for segments that may have older events
+    take()        -> the next events, of the segment whose next events arrived first; None if no events are buffered
 
-Segments are filled ahead, each into a buffer of its own, within bounds on bytes and on requests under way. A segment
-that is read to its end is let go at once: its successors wait for it.
+Segments are filled ahead, each into its own buffer, within bounds on bytes and on requests under way. A segment that
+was read to its end is dropped at once, because its successors wait for it.
 
     | a segment                               | until         | then                                              |
     |-----------------------------------------|---------------|---------------------------------------------------|
-    | is filled                               | nothing comes | it is asked about: sealed at its end, its         |
+    | is filled                               | empty answer  | its end is requested: if it is sealed there, its  |
     |                                         |               | successors are filled ahead; else it is idle      |
     | is idle                                 | `retry_idle`  | it is filled again                                |
-    | is sealed, and all of it was taken      |               | its successors begin when nothing older is left   |
-    |                                         |               | at their keys (`Frontier`)                        |
-    | has reached the end that was given      |               | it stays in the cut, and is not filled any more   |
+    | is sealed, and all its events were      |               | its successors begin when all older segments of   |
+    | taken                                   |               | their keys are read (`Frontier`)                  |
+    | has reached the reader's end cut        |               | it stays in the cut, and is not filled any more   |
 
-A segment that has nothing in its buffer may still have older events than what is at hand. What is at hand is held back
+A segment with an empty buffer may have older events than the buffered ones. Buffered events wait
 
-    | while the segment                                                     | for so long at most                      |
+    | while the segment                                                     | for this time at most                    |
     |-----------------------------------------------------------------------|------------------------------------------|
     | was never seen at its end: history, or a successor that begins        | `reorder_wait_seconds` a request         |
-    | was at its end, and may have got more: what is at hand was found in a | as long as requests take that bring      |
-    | newer picture of the stream (`SegmentEvents`) than its end was  | events (`ObservedTimes`)                 |
+    | was at its end, and may have more by now: the buffered events are of  | the usual time of requests that return   |
+    | a newer image of the stream (`SegmentEvents`) than its end            | events (`ObservedTimes`)                 |
 
-and not for one that is idle, or whose last events arrived later. A request that takes longer, or fails, costs the
-segment its place: it is passed over until it answers in time again. Each segment may always have one request, so what
-is held back fills no buffer that another one needs, and every wait ends.
+They do not wait for an idle segment, or a segment whose last events arrived later. If a request takes longer, or fails,
+the reader does not wait for its segment until the segment answers in time again. Each segment may always have one
+request, so waiting events never block a buffer that another segment needs, and every wait ends.
 
-Where a reader stands, and which segments begin when one is done, is `frontier.py`.
+`frontier.py` contains the position of a reader, and decides which segments begin when one is finished.
 
-No I/O, no clock, no thread: the reader with threads, the one for asyncio and the simulations share this code.
+No I/O, no clock, no thread: the reader with threads, the reader for asyncio and the simulations share this code.
 
 Source: PDP-28, "Orderer"; PDP-32, on stream cuts and successors.
 """
@@ -56,25 +56,25 @@ from range_index.segment_times import NO_TOKEN
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSettings:
-    """How much a reader holds and asks for.
+    """Bounds of a reader's buffers and requests, and its waits.
 
     Attributes:
-        fill_bytes: payload that one request for a segment brings, about; twice as much where a segment's share of the
+        fill_bytes: the approximate payload of one request for a segment; twice as much if a segment's share of the
             buffers has room for two such requests.
-        buffer_bytes_max: payload in all buffers, requests under way included. Each segment may have one request of
-            `fill_bytes` whatever this says, for else some would never be read.
-        read_ahead_bytes: payload that a source is told of before it is asked for, of all segments together, about; only
-            of segments whose last request brought all that it could. A source fetches it within a bound of its own
-            (`SharedChunks`). 0 = none.
-        requests_max: requests under way at once.
-        reorder_wait_seconds: how long a reader that has events waits for one request of a segment that may have older
-            ones. At the tail, where a segment had nothing a moment ago, it waits no longer than requests usually take.
-            0 = it never waits.
-        idle_seconds: an idle segment is asked again after this time.
-        stall_seconds: a reader that does not follow gives up when nothing has come for so long.
-        retry_seconds: so long a segment is asked again by itself after errors that a repetition may help against; the
-            first error after that is raised. 0 = each is raised.
-        retry_pause_seconds: before the first repetition; doubled with each further one, up to 20 times as long.
+        buffer_bytes_max: the limit of payload in all buffers, requests under way included. Each segment may have one
+            request of `fill_bytes` beyond this limit, because otherwise some segments would never be read.
+        read_ahead_bytes: the approximate payload, of all segments together, that is announced to a source before it is
+            requested; only for segments whose last request returned as much as it could. A source fetches the payload
+            within its own bound (`SharedChunks`). 0 = none.
+        requests_max: the limit of requests under way.
+        reorder_wait_seconds: how long a reader with buffered events waits for one request of a segment that may have
+            older ones. At the tail, where a segment was empty shortly before, it waits no longer than requests usually
+            take. 0 = it never waits.
+        idle_seconds: the time after which an idle segment is read again.
+        stall_seconds: the time without new events after which a reader that does not follow raises an error.
+        retry_seconds: how long requests of a segment are repeated automatically after retryable errors; the first error
+            after that is raised. 0 = each error is raised.
+        retry_pause_seconds: the pause before the first repetition; doubled each further time, up to 20 times as long.
 
     Raises:
         ValueError: a number out of bounds.
@@ -99,15 +99,15 @@ class ReaderSettings:
 
 
 class Fill(NamedTuple):
-    """Please read events of a segment from an offset on.
+    """A request for events of a segment from an offset on.
 
     Args:
-        segment_id: which.
-        offset: the first one wanted.
-        max_bytes: of payload; about.
-        token: where the last read left off in the segment's time index.
-        end: one past the last offset wanted; None = as far as there is data.
-        ahead_bytes: payload behind that which is to be asked for next, about: it may be fetched meanwhile.
+        segment_id: the segment.
+        offset: the first offset to read.
+        max_bytes: the approximate limit of payload.
+        token: where the last read ended in the segment's time index.
+        end: one past the last offset to read; None = as far as there is data.
+        ahead_bytes: the approximate payload, after this request's, that is requested next: it may be fetched meanwhile.
     """
 
     segment_id: int
@@ -119,21 +119,21 @@ class Fill(NamedTuple):
 
 
 class AskEnd(NamedTuple):
-    """Please say whether a segment is sealed, and what follows it."""
+    """A request for the end and the successors of a segment, if it is sealed."""
 
     segment_id: int
 
 
 class SegmentEvents(NamedTuple):
-    """What a `Fill` brought.
+    """The answer to a `Fill`.
 
     Args:
         batches: events from the offset on, without a gap; none if there are none yet.
-        next_offset: where the next read goes on.
-        token: for that one.
-        as_of: the number of a picture of the stream, later ones having higher numbers: nothing is missing here that was
-            there in it. 0 from a source that cannot tell.
-        newest: of the newest picture that any of this may come from, if that is a later one.
+        next_offset: where the next read continues.
+        token: the token for the next read.
+        as_of: the number of an image of the stream; newer images have higher numbers. The answer contains all requested
+            data of this image. 0 from a source that has no such number.
+        newest: the number of the newest image that any of the data may come from, if it is higher.
     """
 
     batches: tuple[EventBatch, ...]
@@ -144,12 +144,12 @@ class SegmentEvents(NamedTuple):
 
 
 class SegmentEnd(NamedTuple):
-    """What a `AskEnd` brought.
+    """The answer to an `AskEnd`.
 
     Args:
-        size: where the segment ends; None = it is not sealed.
+        size: the end of the segment; None = it is not sealed.
         successors: the segments that follow it.
-        is_stale: whether more is known now than when the segment gave nothing: it is to be filled once more.
+        is_stale: whether a newer image exists than that of the segment's empty answer: the segment is filled once more.
     """
 
     size: int | None
@@ -161,7 +161,7 @@ Step: TypeAlias = Fill | AskEnd
 
 
 class Finished(NamedTuple):
-    """A segment that was read to its end, where that is, and the segments that follow it."""
+    """A segment that was read to its end, its end offset, and its successors."""
 
     segment_id: int
     offset: int
@@ -176,21 +176,21 @@ _NEVER: Final = -1
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
-    """What a reader has of one segment.
+    """The buffer and the state of one segment.
 
-    A segment is idle from when it gave nothing until it gives something; it may be asked again only when it is told to.
+    A segment is idle from an empty answer until an answer with events; `may_ask` must be set before the next request.
 
     Attributes:
-        batches: what is at hand, each with the newest picture that it may come from.
-        following: the successors of one that is sealed, once all of it is here.
+        batches: buffered events, each batch with the newest image that it may come from.
+        following: the successors of a sealed segment, once all its events are buffered.
         is_at_tail: whether it was seen at its end, not sealed, and gave no full answer since.
-        has_more: whether its last request brought all that it could.
-        as_of: the newest picture in which it had no more than came from it.
-        news_as_of: the picture for whose sake it was asked anew.
-        asked_seconds: when its request was begun; before that, when it began to want one.
+        has_more: whether its last request returned as much as it could.
+        as_of: the newest image all of whose data of the segment was received.
+        news_as_of: the image because of which the segment was read again.
+        asked_seconds: when its request was begun; before that, when the request became due.
         last_value: its next events have at least this value.
-        passed: why nobody waits for it;
-        is_counted: and whether that was counted of its request.
+        passed: why the reader does not wait for the segment;
+        is_counted: whether this was counted for its request.
     """
 
     offset: int
@@ -215,7 +215,7 @@ class _Buffer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was asked for is here."""
+        """Whether all requested events of the segment are buffered or taken."""
         return self.following is not None or (self.end is not None and self.offset >= self.end)
 
 
@@ -223,13 +223,13 @@ class ReaderCore:
     """The state of one reader. Threads: one at a time.
 
     Args:
-        frontier: where it stands; its segments begin at once.
-        settings: bounds.
-        stop: offsets at which segments end for this reader, by id; what follows those is not read. None = none do.
-        follow: whether it waits for more at the end of what there is. If not, a segment that is not sealed ends there.
-        is_member: whether it belongs to a group: then successors are not begun, but told by `take_finished`.
-        by_time: whether events come in the order of their arrival; if not, of the segments that have events at hand the
-            oldest goes first, and the others wait.
+        frontier: the position of the reader; its segments begin at once.
+        settings: bounds of the reader.
+        stop: offsets at which segments end for this reader, by id; their successors are not read. None = no end.
+        follow: whether it waits for future events. If not, a segment that is not sealed ends at its present end.
+        is_member: whether it belongs to a group: then successors do not begin; `take_finished` returns them.
+        by_time: whether events are taken in the order of their arrival; if not, from the oldest segment with buffered
+            events, while the other segments wait.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class ReaderCore:
         self._is_member = is_member
         self._buffers: dict[int, _Buffer] = {}
         self._ahead: dict[int, _Buffer] = {}  # of segments that have not begun
-        self._empty: set[int] = set()  # those that have nothing at hand, and are not complete
+        self._empty: set[int] = set()  # segments with empty buffers that are not complete
         self._askable: set[int] = set()
         self._orderer: Orderer[int] = Orderer()
         self._times = ObservedTimes()
@@ -265,16 +265,16 @@ class ReaderCore:
         for segment_id in frontier.started:
             self._start(segment_id)
 
-    # What to do
+    # Requests and answers
 
     def pass_time(self, now_seconds: float) -> None:
-        """It is so late now. Without it no time passes, and what is held back is so until everything was answered."""
+        """Set the time. Without this call no time passes, and events wait until all requests are answered."""
         self._now_seconds = now_seconds
 
     def next_steps(self) -> list[Step]:
-        """What is to be begun now; each counts as under way until it is answered. O(segments that want something).
+        """Return the requests to begin now; each is under way until it is answered. O(segments with due requests).
 
-        The emptiest come first, and those that have not begun last.
+        Segments with the least buffered bytes come first, segments that have not begun last.
         """
         self._let_go()
         steps: list[Step] = []
@@ -286,7 +286,7 @@ class ReaderCore:
             buffer = self._buffer_of(segment_id)
             step = None if buffer is None else self._step(segment_id, buffer)
             if step is not None or segment_id in self._buffers:
-                self._askable.discard(segment_id)  # one that is full is looked at again when something was taken of it
+                self._askable.discard(segment_id)  # a full buffer is checked again when events were taken from it
             if buffer is None or step is None:
                 continue
             buffer.under_way, buffer.may_ask, buffer.asked_seconds = step, False, self._now_seconds
@@ -296,12 +296,12 @@ class ReaderCore:
         return steps
 
     def take_events(self, fill: Fill, events: SegmentEvents, took_seconds: float = 0.0) -> None:
-        """Events came, or none.
+        """Process an answer with or without events.
 
         Args:
-            fill: what was asked for.
-            events: what came.
-            took_seconds: how long that took.
+            fill: the request.
+            events: the answer.
+            took_seconds: the duration of the request.
         """
         buffer = self._answered(fill, took_seconds)
         if buffer is None:
@@ -323,11 +323,11 @@ class ReaderCore:
         if not buffer.has_more:
             buffer.as_of = max(buffer.as_of, buffer.news_as_of, events.as_of)
         else:
-            buffer.is_at_tail = False  # there is more than it could bring
+            buffer.is_at_tail = False  # there is more than one answer could contain
         self._settle(fill.segment_id, buffer)
 
     def take_end(self, step: AskEnd, end: SegmentEnd, took_seconds: float = 0.0) -> None:
-        """A segment that gave nothing is sealed, or is not; arguments as of `take_events`."""
+        """Process the answer to an `AskEnd`; arguments as for `take_events`."""
         buffer = self._answered(step, took_seconds)
         if buffer is None:
             return
@@ -339,35 +339,35 @@ class ReaderCore:
             buffer.following = end.successors
             self._fill_ahead(end.successors)
         else:
-            buffer.is_idle = True  # one that is sealed, and has more than can be seen yet, is idle too
+            buffer.is_idle = True  # a sealed segment that has more data than is visible yet is idle, too
             buffer.is_at_tail = end.size is None
             if is_at_end or (end.size is None and not self._follow):
-                buffer.end = buffer.offset  # nothing follows; it stays, so that the position still is a cut
+                buffer.end = buffer.offset  # no successors; the segment stays, so that the position remains a cut
         self._settle(step.segment_id, buffer)
         self._let_go()
 
     def note_failure(self, step: Step) -> None:
-        """A step did not work: it is begun again."""
+        """Note that a request failed, so that it is made again."""
         if step.segment_id in self._ahead:
-            del self._ahead[step.segment_id]  # it is asked when it begins
+            del self._ahead[step.segment_id]  # it is read when it begins
         buffer = self._answered(step)
         if buffer is not None:
             buffer.may_ask, buffer.passed = True, PassCause.FAILED
             self._settle(step.segment_id, buffer)
 
     def retry_idle(self) -> None:
-        """Ask the idle segments again."""
+        """Read the idle segments again."""
         for segment_id, buffer in (*self._buffers.items(), *self._ahead.items()):
             if buffer.is_idle and not buffer.may_ask:
                 buffer.may_ask = True
                 self._settle(segment_id, buffer)
 
-    # What there is
+    # Events and state
 
     def hold_seconds(self) -> float:
-        """How long the next events are to be held back still unless an answer comes; 0 = they may be taken.
+        """Return how long the next events still wait, unless an answer comes; 0 = they may be taken.
 
-        Complexity: O(segments that have nothing at hand).
+        Complexity: O(segments with empty buffers).
         """
         self._let_go()
         first = self._orderer.choose()
@@ -383,29 +383,29 @@ class ReaderCore:
         return longest
 
     def take(self) -> EventBatch | None:
-        """The next events, held back or not: those of the lowest value, then of the lowest segment. O(log segments)."""
+        """Take the next events, waiting or not: of the lowest value, then of the lowest segment. O(log segments)."""
         self._let_go()
         first = self._orderer.choose()
         return None if first is None else self._take_from(first.segment)
 
     @property
     def passes(self) -> dict[PassCause, int]:
-        """How many requests were passed over that might have brought older events, by cause."""
+        """How many requests that might have returned older events the reader did not wait for, by cause."""
         return {cause: self._passes[cause] for cause in PassCause}
 
     @property
     def awaited(self) -> list[int]:
-        """The segments whose first events are on their way, or are about to be asked for, ascending. O(segments)."""
+        """The segments whose first events are requested, or are about to be, ascending. O(segments)."""
         return sorted(number for number in self._empty if not self._buffers[number].is_idle)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether there are any such segments. O(segments)."""
+        """Whether `awaited` has any segments. O(segments)."""
         return any(not self._buffers[number].is_idle for number in self._empty)
 
     @property
     def is_finished(self) -> bool:
-        """Whether all was given that was asked for; of one that follows, once the stream is sealed. O(segments)."""
+        """Whether all events were taken; for a reader that follows, only once the stream is sealed. O(segments)."""
         return (
             not self._is_member
             and not self._empty
@@ -414,30 +414,30 @@ class ReaderCore:
 
     @property
     def follows(self) -> bool:
-        """Whether it waits for more at the end of what there is."""
+        """Whether it waits for future events."""
         return self._follow
 
     @property
     def idle(self) -> dict[int, int]:
-        """The segments that gave nothing when they were last asked, and where the reader stands in each."""
+        """The segments whose last answer was empty, each with the reader's offset."""
         waiting = (item for item in self._buffers.items() if item[1].is_idle and not item[1].batches)
         return {number: buffer.offset for number, buffer in waiting if not buffer.is_complete}
 
     @property
     def buffered_bytes(self) -> int:
-        """Payload in the buffers, and what requests under way may bring."""
+        """Bytes of payload in the buffers, and of the payload that requests under way may return."""
         return self._bytes
 
     def position(self) -> IdMap:
-        """The stream cut behind the last events that were taken."""
+        """Return the stream cut after the last events that were taken."""
         return self._frontier.cut()
 
     def lag(self, now: int, segment_id: int | None = None) -> int:
-        """How much later it is than the last events arrived that were taken; 0 before the first.
+        """Return the time since the arrival of the last events that were taken; 0 before the first.
 
         Args:
-            now: what the clock says.
-            segment_id: of one segment; 0 for one that is not being read.
+            now: the time of the clock.
+            segment_id: the segment to report on; the lag is 0 if it is not being read. None = the whole reader.
         """
         if segment_id is None:
             return self._lag.at(now)
@@ -445,39 +445,39 @@ class ReaderCore:
         return 0 if buffer is None else buffer.lag.at(now)
 
     def lags(self, now: int) -> dict[int, int]:
-        """The same of each segment that is being read."""
+        """Return the lag of each segment that is being read."""
         return {number: buffer.lag.at(now) for number, buffer in self._buffers.items()}
 
     # Changes from outside
 
     def take_finished(self) -> list[Finished]:
-        """Of a member of a group: the segments that were read to their ends since this was asked last."""
+        """Return the segments that were read to their ends since the last call; for a member of a group."""
         done, self._finished = self._finished, []
         return done
 
     def add(self, segment: SegmentRecord, offset: int) -> None:
-        """Read one segment more, from an offset on: a group gave it to this reader.
+        """Start reading a segment from an offset on, because the group assigned it to this reader.
 
         Raises:
-            InvalidArgument: it is read already, or the offset is below 0.
+            InvalidArgument: the segment is being read already, or the offset is below 0.
         """
         self._frontier.add(segment, offset)
         self._start(segment.id)
 
     def remove(self, segment_id: int) -> int:
-        """Read a segment no more; gives the offset behind the last events that were taken of it.
+        """Stop reading a segment; returns the offset after the last events that were taken of it.
 
         Raises:
-            InvalidArgument: it is none of this reader's.
+            InvalidArgument: the reader does not have the segment.
         """
         self._drop(segment_id)
         return self._frontier.remove(segment_id)
 
     def skip(self, head: Frontier) -> None:
-        """Go on at the stream's head wherever this reader stands before it.
+        """Move positions before the stream's head to the head.
 
         Args:
-            head: the segments that the stream begins with.
+            head: the position of the head.
         """
         before = self._frontier.cut()
         self._frontier.skip(head)
@@ -503,7 +503,7 @@ class ReaderCore:
         self._settle(segment_id, buffer)
 
     def _fill_ahead(self, successors: tuple[SegmentRecord, ...]) -> None:
-        """Ask for what follows before it begins; as many segments as requests at most, in the room that is left."""
+        """Read successors before they begin; at most `requests_max` of them, in the room that is left."""
         for segment in () if self._is_member else successors:
             if self._buffer_of(segment.id) is None and len(self._ahead) < self.settings.requests_max:
                 self._ahead[segment.id] = buffer = _Buffer(0, self._stop.get(segment.id))
@@ -522,19 +522,19 @@ class ReaderCore:
         fill_bytes, most = self.settings.fill_bytes, self.settings.buffer_bytes_max
         share = max(fill_bytes, most // max(1, len(self._buffers)))
         if share >= 4 * fill_bytes:
-            fill_bytes *= 2  # fewer and longer requests, and the next ones begin sooner, where there is room for it
+            fill_bytes *= 2  # with enough room: fewer and longer requests, and the next ones begin sooner
         if buffer.batches or segment_id in self._ahead:
             room_bytes = min(share - buffer.size_bytes, most - self._bytes)
             if 4 * room_bytes < 3 * fill_bytes:
                 return None
             fill_bytes = min(
                 fill_bytes, room_bytes
-            )  # batches are whole: the last request brought some more than it should
+            )  # batches are whole: the last request may have returned more than its limit
         ahead_bytes = self.settings.read_ahead_bytes // max(1, len(self._buffers)) if buffer.has_more else 0
         return Fill(segment_id, buffer.offset, fill_bytes, buffer.token, buffer.end, ahead_bytes)
 
     def _answered(self, step: Step, took_seconds: float = 0.0) -> _Buffer | None:
-        """The buffer that waits for this; None if the segment was given up, or begun anew, meanwhile."""
+        """Return the buffer of the request; None if the segment was dropped, or begun again, meanwhile."""
         self._under_way -= 1
         self._bytes -= step.max_bytes if isinstance(step, Fill) else 0
         self._answered_seconds = self._now_seconds
@@ -559,14 +559,14 @@ class ReaderCore:
         return batch
 
     def _ask_of_news(self, segment_id: int, buffer: _Buffer, as_of: int) -> None:
-        """Ask an idle segment anew whose end was seen in an older picture than what is at hand: once a picture."""
+        """Read an idle segment again, once per image, if its end is from an older image than the buffered events."""
         if buffer.is_idle and buffer.is_at_tail and max(buffer.as_of, buffer.news_as_of) < as_of:
-            buffer.news_as_of = as_of  # so new its answer counts as, whatever that says of itself
+            buffer.news_as_of = as_of  # the answer counts as at least this new, whatever its own `as_of` is
             buffer.is_idle, buffer.may_ask = False, True
             self._settle(segment_id, buffer)
 
     def _left_seconds(self, buffer: _Buffer, as_of: int) -> float:
-        """How long a segment that has nothing at hand is waited for still."""
+        """Return how much longer the reader waits for a segment with an empty buffer."""
         if buffer.is_idle or (buffer.is_at_tail and buffer.as_of >= as_of):
             return 0.0
         if buffer.passed is not None:
@@ -574,7 +574,7 @@ class ReaderCore:
             return 0.0
         most = self.settings.reorder_wait_seconds
         most = min(most, self._times.seconds) if buffer.is_at_tail else most
-        # One that waits for its turn to be asked is late when all others are.
+        # A segment whose request has not begun yet is late only if all requests under way are late.
         since = buffer.asked_seconds if buffer.under_way else max(buffer.asked_seconds, self._answered_seconds)
         left = since + most - self._now_seconds
         if left <= 0:
@@ -582,13 +582,13 @@ class ReaderCore:
         return max(0.0, left)
 
     def _count_pass(self, buffer: _Buffer, cause: PassCause) -> None:
-        """Once a request."""
+        """Count that the reader does not wait for a segment, once per request."""
         if not buffer.is_counted:
             buffer.passed, buffer.is_counted = cause, True
             self._passes[cause] += 1
 
     def _settle(self, segment_id: int, buffer: _Buffer) -> None:
-        """After any change of a segment: may it be asked for something, how does it stand, has it reached its end?"""
+        """Update a changed segment: whether a request is due, its standing, and whether it is at its end."""
         wants = buffer.must_ask_end or (buffer.may_ask and not buffer.is_complete)
         if wants and buffer.under_way is None:
             if segment_id not in self._askable:
@@ -612,9 +612,9 @@ class ReaderCore:
         return Standing(segment_id, None, is_drained=buffer.following is not None)
 
     def _let_go(self) -> None:
-        """Let all those go that are sealed and read to their ends; their successors begin.
+        """Finish all sealed segments that were read to their ends; their successors begin.
 
-        Not before more is wanted: until then the last events of one that goes may not all have been given.
+        Called only when the caller requests more: before that, the last events of a segment may not all be processed.
         """
         while (first := self._orderer.choose()) is not None and first.is_drained:
             self._finish(first.segment, self._buffers[first.segment].following or ())

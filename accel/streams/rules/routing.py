@@ -1,13 +1,13 @@
-"""From an event to a segment: the position of its key, the segment that holds it, the events that wait for appends.
+"""From an event to a segment: the position of its key, the segment with this position, events that wait for appends.
 
     key            b"order-17"
     position       0.73...             64 bits of BLAKE2b, the upper 53 of them as a fraction
-    segment        1@0 [0.5, 1.0)      the last one that begins at or before it
+    segment        1@0 [0.5, 1.0)      the last segment that begins at or before the position
 
-A key has the same position for ever, in every process and every stream, so its records stay in order as the segments
-change. Segments of one epoch share out all keys from 0 up to 1, none twice. Single writes wait by segment; events of an
-open transaction wait by transaction, with the positions of their keys, because the segments may change before it is
-committed.
+A key always has the same position, in every process and every stream, so its events stay in order as the segments
+change. The segments of one epoch cover all positions from 0 up to 1, each position once. Single writes wait by segment;
+events of an open transaction wait by transaction, with the positions of their keys, because the segments may change
+before the transaction is committed.
 
 No clock, no store. Source: docs/explanation/history.md, "Terms".
 """
@@ -32,11 +32,11 @@ from accel.streams.rules.transaction_data import EVENT_OVERHEAD_BYTES, Transacti
 
 HASH_SIZE_BYTES: Final = 8
 POSITION_BITS: Final = 53
-"""What a 64-bit float holds exactly, so that no position is rounded up to 1."""
+"""The bits that a 64-bit float represents exactly, so that no position is rounded up to 1."""
 
 
 def key_position(key: bytes) -> float:
-    """Where a key lies, from 0 up to, but not including, 1.
+    """Return the position of a key, from 0 up to, but not including, 1.
 
     >>> key_position(b"order-17") == key_position(b"order-17")
     True
@@ -46,7 +46,7 @@ def key_position(key: bytes) -> float:
 
 
 def key_positions(keys: Iterable[bytes]) -> Keys:
-    """Where keys lie, in their order."""
+    """Return the positions of keys, in the order of the keys."""
     return np.fromiter(map(key_position, keys), dtype=np.float64)
 
 
@@ -54,10 +54,10 @@ class KeyRouter:
     """Finds the segments of positions. Threads: immutable, any.
 
     Args:
-        segments: of one epoch, in any order.
+        segments: the segments of one epoch, in any order.
 
     Raises:
-        ValueError: they do not share out all keys.
+        ValueError: the segments do not cover all keys once.
     """
 
     def __init__(self, segments: Segments) -> None:
@@ -65,27 +65,27 @@ class KeyRouter:
         self.segments = segments.where(order)
         starts, ends = self.segments.key_starts, self.segments.key_ends
         if not len(starts) or starts[0] != 0 or ends[-1] != 1 or (starts[1:] != ends[:-1]).any():
-            raise ValueError(f"expected segments that share out the keys from 0 to 1, found {segments}")
+            raise ValueError(f"expected segments that cover the keys from 0 to 1 once, found {segments}")
         self._starts: list[float] = starts.tolist()
         self._ids: list[int] = self.segments.ids.tolist()
 
     def segment_at(self, position: float) -> int:
-        """The id of the segment that holds a position. O(log n)."""
+        """Return the id of the segment that has a position. O(log n)."""
         return self._ids[bisect_right(self._starts, position) - 1]
 
     def route(self, positions: ArrayLike) -> Integers:
-        """The ids of the segments that hold positions, in their order. O(m log n)."""
+        """Return the ids of the segments that have these positions, in the order of the positions. O(m log n)."""
         indexes: Integers = np.searchsorted(self.segments.key_starts, np.asarray(positions), side="right") - 1
         return self.segments.ids[indexes]
 
 
 def route(segments: Segments, positions: ArrayLike) -> Integers:
-    """The ids of the segments that hold positions, in their order; see `KeyRouter`."""
+    """Return the ids of the segments that have these positions, in the order of the positions; see `KeyRouter`."""
     return KeyRouter(segments).route(positions)
 
 
 def grouped(ids: Integers) -> Iterator[tuple[int, list[int]]]:
-    """Each id with the places where it stands, both ascending. O(n log n)."""
+    """Iterate over the distinct ids, each with its indexes in `ids`, both ascending. O(n log n)."""
     order = np.argsort(ids, kind="stable")
     borders = np.flatnonzero(np.diff(ids[order])) + 1
     for places in np.split(order, borders) if len(ids) else ():
@@ -95,7 +95,7 @@ def grouped(ids: Integers) -> Iterator[tuple[int, list[int]]]:
 # Events that wait
 
 OVERHEAD_BYTES: Final = EVENT_OVERHEAD_BYTES
-"""What an event counts besides its own bytes, so that events without any are bounded as well."""
+"""Bytes that are counted for each event besides its payload, so that empty events are bounded, too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -103,11 +103,11 @@ class Events:
     """Events in the order of writing.
 
     Args:
-        positions: of their keys.
-        payloads: what the producer sent, as many.
-        futures: of those who wrote them, as many; none for events of a transaction.
-        size_bytes: of all of them.
-        numbers: of the events of a writer with an id, ascending; none for others.
+        positions: the positions of their keys.
+        payloads: the payload of each event.
+        futures: the future of each event; none for events of a transaction.
+        size_bytes: the size of all events.
+        numbers: the number of each event of a writer with an id, ascending; none for other writers.
     """
 
     positions: list[float] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Events:
     numbers: list[int] = field(default_factory=list)
 
     def extend(self, positions: Iterable[float], payloads: Sequence[bytes], futures: Iterable[Any] = ()) -> int:
-        """Add events; gives how many bytes these are."""
+        """Add events; returns their size in bytes."""
         self.positions.extend(positions)
         self.payloads.extend(payloads)
         self.futures.extend(futures)
@@ -126,7 +126,7 @@ class Events:
         return added
 
     def chosen(self, places: Iterable[int]) -> Events:
-        """Those that stand at these places."""
+        """Return the events at these indexes."""
         found = Events()
         for at in places:
             found.positions.append(self.positions[at])
@@ -139,7 +139,7 @@ class Events:
 
 
 def in_order_of_numbers(runs: Sequence[Events]) -> list[Events]:
-    """Runs of several segments as one, whose numbers ascend; the same runs if they have none. O(events log events)."""
+    """Join runs of several segments into one run of ascending numbers; runs without numbers stay. O(n log n)."""
     if len(runs) < 2 or not runs[0].numbers:
         return list(runs)
     joined = Events()
@@ -154,25 +154,25 @@ def in_order_of_numbers(runs: Sequence[Events]) -> list[Events]:
 class PendingEvents:
     """Events that wait to be appended, by segment. Threads: one at a time.
 
-    Single writes gather in runs, of which each becomes one append. What was written at once is a run of its own, or
-    several, where it is longer than an append may be.
+    Single writes collect in runs, each of which becomes one append. Events that were written together are a run of
+    their own, or several runs if they exceed the limits of an append.
 
     Args:
-        events_max: how many events a run of single writes has at most;
-        bytes_max: or how many bytes. One event may have more.
+        events_max: the limit of events in a run of single writes;
+        bytes_max: the limit of bytes in it. A single event may be larger.
     """
 
     def __init__(self, events_max: int, bytes_max: int) -> None:
         self._events_max = events_max
         self._bytes_max = bytes_max
-        self._runs: dict[int, deque[Events]] = {}  # the first of them waits the longest
+        self._runs: dict[int, deque[Events]] = {}  # the first run of a segment has waited longest
         self._is_open: dict[int, bool] = {}  # whether single writes may join the last run
 
     def __len__(self) -> int:
         return sum(len(run.payloads) for runs in self._runs.values() for run in runs)
 
     def add(self, segment_id: int, position: float, payload: bytes, future: Any, number: int | None = None) -> None:
-        """Add a single write, perhaps with its number. O(1)."""
+        """Add a single write, with its number if it has one. O(1)."""
         runs = self._runs.get(segment_id)
         size_bytes = len(payload) + OVERHEAD_BYTES
         if runs is None:
@@ -189,7 +189,7 @@ class PendingEvents:
             run.numbers.append(number)
 
     def add_run(self, segment_id: int, events: Events, *, is_first: bool = False) -> None:
-        """Add what is to be appended together, behind what waits or before it. O(events)."""
+        """Add events that are to be appended together, after the waiting events or before them. O(events)."""
         runs = self._runs.setdefault(segment_id, deque())
         if is_first:
             runs.appendleft(events)
@@ -202,10 +202,10 @@ class PendingEvents:
         self._is_open[segment_id] = False
 
     def next_run(self, but: Collection[int] = ()) -> tuple[int, Events] | None:
-        """The events of a segment that make the next append, taken out; None if there are none.
+        """Take out the events of one segment for the next append; None if there are none.
 
         Args:
-            but: segments that are passed over.
+            but: segments to skip.
         """
         segment_id = next((segment_id for segment_id in self._runs if segment_id not in but), None)
         if segment_id is None:
@@ -218,19 +218,19 @@ class PendingEvents:
         return segment_id, run
 
     def take(self, segment_id: int) -> list[Events]:
-        """All events of a segment; they are not here any more."""
+        """Take out all events of a segment."""
         self._is_open.pop(segment_id, None)
         return list(self._runs.pop(segment_id, ()))
 
     def segments(self) -> list[int]:
-        """The segments whose events wait."""
+        """Return the segments that have waiting events."""
         return list(self._runs)
 
     def _has_room(self, run: Events, size_bytes: int) -> bool:
         return len(run.payloads) < self._events_max and run.size_bytes + size_bytes <= self._bytes_max
 
     def _append_end(self, payloads: Sequence[bytes], start: int) -> int:
-        """Where an append ends that begins with one of these."""
+        """Return the end index of the append that begins at `start`."""
         room_bytes = self._bytes_max
         stop = min(len(payloads), start + self._events_max)
         for at in range(start, stop):
@@ -241,10 +241,10 @@ class PendingEvents:
 
 
 class OpenTransactions:
-    """Events of transactions that are not ended, as far as one writer wrote them.
+    """Events of one writer in transactions that have not ended.
 
     Args:
-        size_bytes_max: what all of them may hold together.
+        size_bytes_max: the limit of bytes of all transactions together.
     """
 
     def __init__(self, size_bytes_max: int) -> None:
@@ -257,14 +257,14 @@ class OpenTransactions:
         return transaction in self._events
 
     def begin(self, transaction: UUID) -> None:
-        """A transaction was begun."""
+        """Add a new transaction."""
         self._events[transaction] = Events()
 
     def add(self, transaction: UUID, positions: Sequence[float], payloads: Sequence[bytes]) -> None:
         """Add events to a transaction.
 
         Raises:
-            InvalidArgument: it is not open here, or there is no room for them; nothing was added.
+            InvalidArgument: the transaction is not open here, or there is no room; nothing was added.
         """
         events = self._events.get(transaction)
         if events is None:
@@ -278,36 +278,36 @@ class OpenTransactions:
         self.size_bytes += events.extend(positions, payloads)
 
     def events(self, transaction: UUID) -> TransactionEvents:
-        """All events of a transaction; none if it is not open here."""
+        """Return all events of a transaction; none if it is not open here."""
         events = self._events.get(transaction, Events())
         return TransactionEvents(np.array(events.positions, dtype=np.float64), tuple(events.payloads))
 
     def keep(self, transaction: UUID) -> None:
-        """The events of a transaction are durable."""
+        """Note that the events of a transaction are durable."""
         self._kept.add(transaction)
 
     def at_risk(self, transaction: UUID) -> int:
-        """How many events of a transaction are in memory alone."""
+        """Return how many events of a transaction are in memory only."""
         events = None if transaction in self._kept else self._events.get(transaction)
         return 0 if events is None else len(events.payloads)
 
     def drop(self, transaction: UUID) -> None:
-        """A transaction is ended; nothing if it is not open here."""
+        """Remove a transaction that ended; does nothing if it is not open here."""
         self._kept.discard(transaction)
         events = self._events.pop(transaction, None)
         if events is not None:
             self.size_bytes -= events.size_bytes
 
     def ids(self) -> list[UUID]:
-        """The transactions that are open here."""
+        """Return the transactions that are open here."""
         return list(self._events)
 
 
 def first_events(runs: deque[Events], events_max: int, bytes_max: int) -> Events:
-    """Take the first events out of runs, as many as both bounds allow; one at least. O(events).
+    """Take the first events out of runs, up to both limits, at least one event. O(events).
 
     Args:
-        runs: in their order, one at least, none of them empty.
+        runs: in order, at least one, none of them empty.
         events_max, bytes_max: see `PendingEvents`.
     """
     part = Events()
@@ -338,5 +338,5 @@ def _fitting(part: Events, run: Events, events_max: int, bytes_max: int) -> int:
 
 
 def size_bytes_of(payloads: Iterable[bytes]) -> int:
-    """What events count."""
+    """Return the counted size of events: payloads and overhead."""
     return sum(len(payload) + OVERHEAD_BYTES for payload in payloads)

@@ -1,21 +1,21 @@
-"""How much a segment is written, and which scale a stream's policy wants for it. No clock, no store.
+"""The write load of segments, and the scales that a stream's policy requires. No clock, no store.
 
-A segment's appends are counted where they are made: a total that only grows. `SegmentRates` turns samples of the total
-into averages over windows, each an exponentially weighted one: of two ticks at rate x that are d seconds apart, the
-older one counts exp(-d / window) times as much. Divided by what all weights since the first sample add up to, a
-segment that was measured for a short time has no lower rate than it had.
+A host counts the appends to its segments: a total that only grows. `SegmentRates` turns samples of the total into
+exponentially weighted averages over windows: of two ticks at rate x that are d seconds apart, the older one counts
+exp(-d / window) times as much. The averages are divided by the sum of all weights since the first sample, so a short
+measurement does not lower a rate.
 
     | window        | 2 min            | 5 min            | 10 min              | 20 min           |
     |---------------|------------------|------------------|---------------------|------------------|
     | hot if any is | > 5 x the target | > 2 x the target | > 1.25 x the target |                  |
     | cold if all   | < half of it     | < half of it     | < half of it        | < half of it     |
 
-A window counts once the segment was measured for so long. A hot segment is split into as many parts as its rate has
-targets, at most the policy's factor, and only while the load lasts: the shortest window is above the target. Two cold
-neighbours become one, where the stream keeps its least number of segments. So at a steady load nothing changes to and
-fro: what is merged has less than twice half of the target, and a segment is hot above 1.25 of it.
+A window counts once the segment was measured for the length of the window. A hot segment is split into ceil(rate /
+target) parts, at most the policy's factor, and only while the load lasts: the shortest window is above the target. Two
+cold neighbours are merged if the stream keeps its minimum number of segments. So a steady load does not split and merge
+in turn: a merged segment has a rate below the target, and a segment is hot above 1.25 times the target.
 
-Nothing is done within the cool-down of any scale of the stream, by any caller, nor to a young segment.
+Neither young segments nor streams within the cool-down of any scale, by any caller, are scaled.
 
 Source: the auto-scaling of Pravega (its processor of segment loads, its auto-scale task), with these changes: the hot
 factor of 10 minutes is 1.25 instead of 1, all windows of a cold segment are below half, and two are merged, not three.
@@ -43,10 +43,10 @@ class SegmentRates:
     """Averages of one segment's load. Threads: immutable.
 
     Args:
-        since_seconds: when its first sample was taken, by a timer that never falls.
-        at_seconds: when its last one was taken.
-        total: what the last one counted.
-        averages: of each window, in units a second, not yet divided by the sum of the weights.
+        since_seconds: the time of its first sample, by a timer that never falls.
+        at_seconds: the time of its last sample.
+        total: the total of the last sample.
+        averages: the average of each window, in units a second, not yet divided by the sum of the weights.
     """
 
     since_seconds: float
@@ -56,18 +56,18 @@ class SegmentRates:
 
     @classmethod
     def begin(cls, now_seconds: float, total: int, settings: ScalingSettings) -> SegmentRates:
-        """After the first sample."""
+        """Return the rates after the first sample."""
         return cls(now_seconds, now_seconds, total, (0.0,) * len(settings.windows_seconds))
 
     @property
     def measured_seconds(self) -> float:
-        """From the first sample to the last one."""
+        """The time from the first sample to the last one."""
         return self.at_seconds - self.since_seconds
 
     def after(self, now_seconds: float, total: int, settings: ScalingSettings) -> SegmentRates:
-        """With another sample. Itself if no time went by, so that the next one counts what came meanwhile.
+        """Return the rates after another sample; unchanged if no time passed, so that the next sample counts it all.
 
-        A total that fell is that of another counter: measuring begins anew.
+        If the total fell, it is from another counter, and the measurement begins again.
         """
         passed = now_seconds - self.at_seconds
         if total < self.total:
@@ -82,17 +82,17 @@ class SegmentRates:
         return SegmentRates(self.since_seconds, now_seconds, total, tuple(averages))
 
     def rates(self, settings: ScalingSettings) -> tuple[float, ...]:
-        """The average of each window that is not longer than it was measured, in units a second, shortest first."""
+        """Return the average of each window up to the length of the measurement, in units a second, shortest first."""
         measured = self.measured_seconds
         known = zip(self.averages, settings.windows_seconds, strict=True)
         return tuple(average / -math.expm1(-measured / window) for average, window in known if window <= measured)
 
 
 class SegmentLoad(NamedTuple):
-    """What the load of a segment asks for.
+    """The change that the load of a segment requires.
 
     Attributes:
-        parts: into how many it is to be split; 1 = it is not hot.
+        parts: the number of parts to split the segment into; 1 = it is not hot.
         is_cold: whether it may be merged with a neighbour that is cold, too.
         is_own: whether this process has the segment open.
     """
@@ -103,12 +103,12 @@ class SegmentLoad(NamedTuple):
 
 
 def load_of(rates: SegmentRates, target: float, settings: ScalingSettings) -> SegmentLoad:
-    """What the load of a segment asks for.
+    """Return the change that the load of a segment requires.
 
     Args:
-        rates: of the segment.
-        target: wanted load of one segment, in the units of its rates; see `target_of`.
-        settings: what is hot, and what cold.
+        rates: the rates of the segment.
+        target: the target load of one segment, in the units of its rates; see `target_of`.
+        settings: define which segments are hot, and which are cold.
     """
     known = rates.rates(settings)
     if not known:
@@ -121,20 +121,20 @@ def load_of(rates: SegmentRates, target: float, settings: ScalingSettings) -> Se
 
 
 def target_of(configuration: StreamConfiguration) -> float:
-    """The wanted load of one segment: events a second, or bytes of 1,024 a kilobyte; 0 = none is wanted."""
+    """Return the target load of one segment: events or bytes a second (1 KB = 1,024 bytes); 0 = no target."""
     scaling = configuration.scaling
     return scaling.target_rate * (KIB if scaling.kind is ScalingKind.BYTES else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class WantedScale:
-    """A scale that a policy asks for.
+    """A scale that a policy requires.
 
     Args:
-        seal: ids of segments, in the order of their keys.
-        new_ranges: what replaces theirs, likewise.
+        seal: ids of the segments to seal, in the order of their keys.
+        new_ranges: the key ranges of the new segments, in the order of the keys.
         splits: how many of the segments are split.
-        merged: the ranges among the new ones that replace two segments.
+        merged: those of the new ranges that replace two segments.
     """
 
     seal: tuple[int, ...]
@@ -155,17 +155,17 @@ def wanted_scale(
     now_ms: int,
     settings: ScalingSettings,
 ) -> WantedScale | None:
-    """The scale that a stream needs now; None = none. O(segments).
+    """Return the scale that a stream needs now; None = none. O(segments).
 
-    The pairs of cold segments are formed from the lowest key upwards, and a pair is merged by the owner of its lower
-    segment: so of two owners with the same knowledge one asks.
+    The pairs of cold segments are formed from the lowest key upwards, and the owner of the lower segment merges a pair:
+    so of two owners with the same data only one requests the scale.
 
     Args:
-        current: the epoch.
-        loads: of its segments as far as they are known, by id.
-        configuration: of the stream.
+        current: the current epoch.
+        loads: the known loads of its segments, by id.
+        configuration: the configuration of the stream.
         now_ms: milliseconds since 1970.
-        settings: young segments, cool-down, and how much one scale may change.
+        settings: define young segments, the cool-down, and the limits of one scale.
     """
     if now_ms - current.creation_time_ms < settings.cooldown_seconds * MILLISECONDS:
         return None
@@ -198,7 +198,7 @@ def wanted_scale(
 def _parts(
     segment: SegmentRecord, load: SegmentLoad, configuration: StreamConfiguration, most: int
 ) -> list[tuple[float, float]]:
-    """The ranges that a hot segment is split into; none if it is not hot, or its range has too few keys."""
+    """Return the ranges to split a hot segment into; none if it is not hot, or its range has too few keys."""
     parts = min(load.parts, configuration.scaling.scale_factor, most)
     if parts < 2 or not load.is_own:
         return []

@@ -1,9 +1,9 @@
-"""The bytes of a transaction: its events, as its writer had them when it was to be committed.
+"""The bytes of a transaction: its events, as its writer had them before the commit.
 
-Events of a transaction come into their segments only when it is committed, and by then the stream may have other
-segments than when they were written. So their data lies apart, with the position of each event's key: from these it
-follows to which segments they go. One object holds one transaction; it never changes, and is deleted when the data has
-come into the segments or the transaction was aborted.
+Events of a transaction enter their segments only when the transaction is committed, and by then the stream may have
+other segments than when the events were written. So the events are stored in an object of their own, with the position
+of each event's key, which determines the segment. One object contains one transaction; it never changes, and is deleted
+when the events are in the segments or the transaction was aborted.
 
     | at             | bytes     | type | field     | meaning                                                  |
     |----------------|-----------|------|-----------|----------------------------------------------------------|
@@ -11,10 +11,10 @@ come into the segments or the transaction was aborted.
     | 4              | 1         | u1   | version   | 1                                                        |
     | 5              | 3         |      |           | zeros                                                    |
     | 8              | 4         | u4   | count     | events, at least 1                                       |
-    | 12             | 4         | u4   | CRC-32    | of everything behind it                                  |
+    | 12             | 4         | u4   | CRC-32    | of all bytes after it                                    |
     | 16             | 8 * count | f8   | positions | of the events' keys, each from 0 up to, not including, 1 |
     | 16 + 8 * count | 4 * count | u4   | lengths   | bytes of each event                                      |
-    | 16 + 12 * count|           |      | events    | one behind the other, in the order of writing            |
+    | 16 + 12 * count|           |      | events    | one after the other, in the order of writing             |
 
 All numbers are big endian.
 
@@ -38,10 +38,10 @@ MAGIC: Final = b"ATxn"
 VERSION: Final = 1
 HEADER: Final = struct.Struct(">4sB3xII")
 EVENT_OVERHEAD_BYTES: Final = 12
-"""Position and length of an event."""
+"""Bytes of the position and the length of an event."""
 
 SIZE_BYTES_MAX: Final = 1 << 30
-"""The largest object that is written, or read."""
+"""The largest object that is written or read."""
 
 _POSITION: Final = np.dtype(">f8")
 _LENGTH: Final = np.dtype(">u4")
@@ -52,8 +52,8 @@ class TransactionEvents:
     """Events of a transaction. Threads: immutable.
 
     Args:
-        positions: of their keys.
-        payloads: what the producer sent, as many.
+        positions: the positions of their keys.
+        payloads: the payload of each event.
     """
 
     positions: Keys
@@ -64,16 +64,16 @@ class TransactionEvents:
 
     @property
     def size_bytes(self) -> int:
-        """How large the object is. O(events)."""
+        """The size of the object. O(events)."""
         return HEADER.size + EVENT_OVERHEAD_BYTES * len(self.payloads) + sum(map(len, self.payloads))
 
 
 def encode_transaction(events: TransactionEvents) -> bytes:
-    """The bytes of a transaction. O(bytes).
+    """Return the bytes of a transaction. O(bytes).
 
     Raises:
         FormatLimit: more than 1 GiB.
-        ValueError: no event, or another count of positions.
+        ValueError: no event, or a different number of positions.
     """
     count = len(events)
     if not count or len(events.positions) != count:
@@ -87,14 +87,14 @@ def encode_transaction(events: TransactionEvents) -> bytes:
 
 
 def decode_transaction(data: bytes, key: str) -> TransactionEvents:
-    """The events of a transaction. O(events).
+    """Return the events of a transaction. O(events).
 
     Args:
         data: the whole object.
-        key: where it lies, for the error's sake.
+        key: the object's key, for errors.
 
     Raises:
-        CorruptObject: damage, or numbers that contradict each other.
+        CorruptObject: damaged bytes, or numbers that contradict each other.
     """
     count = _checked_count(data, key)
     positions = np.frombuffer(data, dtype=_POSITION, count=count, offset=HEADER.size).astype(np.float64)

@@ -62,8 +62,8 @@ def test_keys_are_spread_evenly() -> None:
 @pytest.mark.parametrize(
     ("starts", "ends"), [([0.0, 0.5], [0.4, 1.0]), ([0.1], [1.0]), ([0.0], [0.9]), ([0.0, 0.4], [0.5, 1.0])]
 )
-def test_segments_that_do_not_share_out_all_keys_are_refused(starts: list[float], ends: list[float]) -> None:
-    with pytest.raises(ValueError, match="share out the keys"):
+def test_segments_that_do_not_cover_all_keys_once_are_refused(starts: list[float], ends: list[float]) -> None:
+    with pytest.raises(ValueError, match="cover the keys"):
         KeyRouter(Segments.make(range(len(starts)), 0, starts, ends))
 
 
