@@ -509,7 +509,7 @@ def test_an_explanation_tells_of_the_snapshot() -> None:
             ("root", 90, 0),
             ("entries", 90, 90),
         ]
-        assert "told by the snapshot" in told.text()
+        assert "known from the snapshot" in told.text()
     store, image = line(200, every=10)
     with accelerator(store, image) as one:
         one.get_objects(STREAM, 195)
