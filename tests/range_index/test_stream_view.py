@@ -38,7 +38,7 @@ def test_the_columns_are_read_in_place_and_cannot_be_written_to() -> None:
 
 
 def test_a_view_is_made_of_columns_of_one_length() -> None:
-    with pytest.raises(ValueError, match="of one number"):
+    with pytest.raises(ValueError, match="of equal length"):
         StreamView(array("q", [0]), array("q", [1]), array("q"), frozenset(), 1)
 
 
