@@ -2,8 +2,7 @@
 
 A filter takes ten bits a stream, and must be fetched. A sketch is so small that it is stored with the object in a list
 that is read anyway. Its bits are called cells. There are two ways to map a stream to cells: a builder uses the first
-one if it does not exclude at most one absent stream in 500, since it takes fewer bytes; else the one that excludes
-more:
+one if it leaves at most one stream in 500 undecided, since it takes fewer bytes; else the one that leaves fewer:
 
     by place    88 cells; cell i covers the ids from (first + i) * width on, width of them. Ids below the first cell
                 and above the last set cell are excluded: the lowest and the highest id, rounded. It suits objects of
