@@ -76,7 +76,7 @@ class ChangeLog:
         """
         noted = len(self._noted)
         require(self._first + noted == self.revision, "every change has a number", self._first, noted, self.revision)
-        require(noted <= REMEMBERED_MAX, "the memory is bounded", noted)
+        require(noted <= REMEMBERED_MAX, "the log is bounded", noted)
 
 
 CHUNK_ENTRIES_MIN: Final = 1 << 15
@@ -209,7 +209,7 @@ class NodeRanges:
             chunk.check()
             require(len(chunk.object_ids) > 0, "a chunk has objects", chunk)
             for object_id in chunk.object_ids:
-                require(self._places.get(object_id) is chunk, "an object is known by its chunk", object_id)
+                require(self._places.get(object_id) is chunk, "an object refers to its chunk", object_id)
         held = sum(len(chunk.object_ids) for chunk in self._chunks)
         require(held == len(self._places), "every object is in one chunk", held, len(self._places))
 
@@ -309,12 +309,12 @@ class NodeIndex:
         Raises:
             AssertionError: an invariant is broken; the message contains the state.
         """
-        require(not self.is_empty, "a node has something", self)
+        require(not self.is_empty, "a node has objects or views", self)
         self.ranges.check()
         self.changes.check()
         for stream_id, view in self.views.items():
             view.check()
-            require(view.revision <= self.changes.revision, "no view is ahead of its node", stream_id, view)
+            require(view.revision <= self.changes.revision, "no view is newer than its node", stream_id, view)
 
 
 def _are_new(changes: array[int], view: LiveView) -> bool:

@@ -292,8 +292,9 @@ class RangeChunk:
         """
         capacity = len(self._stream_ids)
         require(capacity == len(self._spans), "columns have one length", capacity)
-        require((self._lengths is not None) == self.widths.wide_spans, "wide spans have lengths apart", self.widths)
-        require(len(self._bits) == len(self._objects), "each object has its bits", len(self._bits))
+        require((self._lengths is not None) == self.widths.wide_spans, "wide spans have a column of lengths",
+        self.widths)
+        require(len(self._bits) == len(self._objects), "each object has its length bits", len(self._bits))
         require(0 <= self._live <= self._filled <= capacity, "counts fit", self._live, self._filled, capacity)
         require(len(self._objects) <= OBJECTS_MAX, "objects are bounded", len(self._objects))
         live, before = 0, 0
@@ -304,12 +305,13 @@ class RangeChunk:
             live, before = live + end - begin, end
         require(live == self._live, "entries are counted", live, self._live)
         slots = list(self._slots.values())
-        require(slots == sorted(slots), "objects stand in order of arrival", self._slots)
+        require(slots == sorted(slots), "objects are in order of arrival", self._slots)
         for object_id, slot in self._slots.items():
-            require(self._objects[slot] == object_id, "an object is where it is looked for", object_id, slot)
-        require(self._holed.keys() <= self._slots.keys(), "marks belong to objects", self._holed, self._slots)
+            require(self._objects[slot] == object_id, "an object is in its slot", object_id, slot)
+        require(self._holed.keys() <= self._slots.keys(), "hole flags are of objects of the chunk", self._holed,
+        self._slots)
         holed_bytes = sum(positions.nbytes for positions in self._holed.values())
-        require(holed_bytes == self._holed_bytes, "marks are counted", holed_bytes, self._holed_bytes)
+        require(holed_bytes == self._holed_bytes, "hole flags are counted", holed_bytes, self._holed_bytes)
 
 
 _INT64_MAX: Final = 2**63 - 1

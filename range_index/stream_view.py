@@ -157,14 +157,14 @@ class StreamView:
         Raises:
             AssertionError: an invariant is broken; the message contains the state.
         """
-        require(len(self.packed) == 3 * self.rows, "each entry is packed whole", self.packed, self.rows)
+        require(len(self.packed) == 3 * self.rows, "each entry has three numbers", self.packed, self.rows)
         entries = list(self)
         starts = [entry.start for entry in entries]
         require(starts == sorted(starts), "starts ascend", self)
         require(all(entry.start <= entry.end for entry in entries), "no end before start", self)
         object_ids = {entry.object_id for entry in entries}
         require(len(object_ids) == self.rows, "each object once", self)
-        require(self.holed <= object_ids, "a mark names an object of the view", self.holed, self)
+        require(self.holed <= object_ids, "a hole flag is of an object of the view", self.holed, self)
 
 
 VIEW_OVERHEAD_BYTES: Final = 336

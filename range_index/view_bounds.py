@@ -136,7 +136,7 @@ class ViewBounds:
         """
         views = [view for of_node in self._nodes.values() for view in of_node.values()]
         keys = [(node_id, stream_id) for node_id, of_node in self._nodes.items() for stream_id in of_node]
-        require(all(self._nodes.values()), "a node that is known has views", list(self._nodes))
+        require(all(self._nodes.values()), "each node has views", list(self._nodes))
         require(sorted(keys) == sorted(self._order.keys()), "each view has one place in the use order", keys)
         entries, nbytes = sum(map(len, views)), sum(view.size_bytes for view in views)
         require(entries == self.entries, "view entries are counted", entries, self.entries)
