@@ -292,8 +292,9 @@ class RangeChunk:
         """
         capacity = len(self._stream_ids)
         require(capacity == len(self._spans), "columns have one length", capacity)
-        require((self._lengths is not None) == self.widths.wide_spans, "wide spans have a column of lengths",
-        self.widths)
+        require(
+            (self._lengths is not None) == self.widths.wide_spans, "wide spans have a column of lengths", self.widths
+        )
         require(len(self._bits) == len(self._objects), "each object has its length bits", len(self._bits))
         require(0 <= self._live <= self._filled <= capacity, "counts fit", self._live, self._filled, capacity)
         require(len(self._objects) <= OBJECTS_MAX, "objects are bounded", len(self._objects))
@@ -308,8 +309,9 @@ class RangeChunk:
         require(slots == sorted(slots), "objects are in order of arrival", self._slots)
         for object_id, slot in self._slots.items():
             require(self._objects[slot] == object_id, "an object is in its slot", object_id, slot)
-        require(self._holed.keys() <= self._slots.keys(), "hole flags are of objects of the chunk", self._holed,
-        self._slots)
+        require(
+            self._holed.keys() <= self._slots.keys(), "hole flags are of objects of the chunk", self._holed, self._slots
+        )
         holed_bytes = sum(positions.nbytes for positions in self._holed.values())
         require(holed_bytes == self._holed_bytes, "hole flags are counted", holed_bytes, self._holed_bytes)
 
