@@ -340,8 +340,8 @@ def merge_blocks(merge: Merge, parts: Sequence[BlockTimes]) -> BlockTimes:
 def with_leaf(root: EpochTimesRoot, merge: Merge) -> EpochTimesRoot:
     """The root that contains a leaf, which was written before, instead of its parts.
 
-    After this root is written, the parts may be deleted. A reader with an older root that finds no part reads the root
-    again.
+    After this root is written, the parts may be deleted. If a reader with an older root does not find a part, it reads
+    the root again.
 
     Returns:
         The same object if the root contains the leaf already, as another process has merged it.

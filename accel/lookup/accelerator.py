@@ -65,7 +65,8 @@ class AcceleratorBase:
 
     A forked process may use the accelerator of its parent: the accelerator has empty caches and its own threads there.
     An accelerator cannot be pickled: send the store to a spawned process instead. Once an accelerator is closed, calls
-    raise Closed, except `stats` and `image_age_seconds`; a running call that has more to load raises Closed as well.
+    raise Closed, except `stats`, `slow_lookups`, `image_age_seconds` and `is_source_failing`; a running call that has
+    more to load raises Closed as well.
 
     Args:
         source: returns metadata images.
