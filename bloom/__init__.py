@@ -1,9 +1,9 @@
 """Filters over stream ids: which objects certainly do not hold a stream. Pure: no I/O, no clock, no randomness.
 
-One object's ids become a StreamFilter, whose stored bytes pybloom_live can read. The filters of a node's objects stand
-in a FilterMatrix, which tests one stream against all of them at once; a FilterStore keeps the matrices of many nodes
-within a bound of bytes. A PieceCache, where one is passed, saves hashing an id again for every object that holds it. A
-StreamSketch says less in 15 bytes, for a list that is read anyway.
+A StreamFilter is built from one object's ids; pybloom_live can read its stored bytes. A FilterMatrix contains the
+filters of a node's objects, and tests one stream against all of them at once; a FilterStore keeps the matrices of many
+nodes within a limit of bytes. With a PieceCache an id is hashed once for all objects that hold it. A StreamSketch is a
+less accurate filter of 15 bytes, for a list that is read anyway.
 
 >>> import numpy as np
 >>> from bloom import FilterMatrix, StreamFilter

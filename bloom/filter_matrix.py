@@ -1,18 +1,18 @@
-"""The filters of one node's objects, asked all at once: which objects certainly do not hold a stream?
+"""The filters of one node's objects, tested together: finds the objects that certainly do not hold a stream.
 
-Asking 5,000 filters one by one costs milliseconds. Here they stand bit-sliced in tiles, so that one read tells a bit of
-64 filters, and a stream is tested against all of them with seven such reads and an AND.
+Testing 5,000 filters one by one takes milliseconds. The matrix stores them bit-sliced in tiles, so that one read
+returns one bit of 64 filters, and a stream is tested against all of them with seven such reads and an AND.
 
-That takes filters of equal geometry. Objects differ in size, so there is a family of tiles for each geometry, which in
-practice means for each capacity class. A family's last tile may be nearly empty, and a node of few objects has many
-families with few filters each; so a family's newest tile starts 8 columns wide and doubles as it fills, up to 64. When
-filters go, tiles are merged and narrowed again. What a family takes therefore stays in proportion to what it holds:
+This requires filters of equal geometry. Objects differ in size, so there is a family of tiles for each geometry, in
+practice for each capacity class. A family's last tile may be nearly empty, and a node of few objects has many families
+with few filters each; so a family's newest tile starts 8 columns wide and doubles as it fills, up to 64. When filters
+are removed, tiles are merged and narrowed again. So the memory of a family stays proportional to its filters:
 
-    one tile     8 columns, or fewer than four times as many as filters
+    one tile     8 columns, or fewer than four times the number of filters
     more tiles   fewer free columns than filters plus 64
 
-The matrix knows nothing of sizes, keys or images. A filter may exclude only the object that it was built for; its
-owner answers for that.
+The matrix has no sizes, keys or images of objects. A filter may exclude only the object that it was built for; the
+caller is responsible for this.
 
 **Tiles.** A tile holds filters of equal geometry. It has one row for each bit of the filter and one column for each
 object:
@@ -24,14 +24,15 @@ object:
 
 A stream's seven bits select seven rows. Their AND has a one in the column of each object that may hold the stream.
 
-A bank keeps all tiles of one width (8, 16, 32 or 64 columns, so rows are words of 1, 2, 4 or 8 bytes) end to end in one
-flat array, whatever their geometry, because then a single indexed read serves all of them:
+A bank keeps all tiles of one width (8, 16, 32 or 64 columns, so rows are words of 1, 2, 4 or 8 bytes) one after the
+other in one flat array, for all geometries, so that a single indexed read tests all of them:
 
     | tile 0: its bits, one word each | tile 1 | tile 2 | ... | a few spare words |
 
-A closed tile leaves no gap: what lies behind it moves down. Tiles say where they lie, so a holder keeps the Tile.
+A closed tile leaves no gap: later tiles move down. A Tile contains its current place, so callers keep the Tile, not its
+place.
 
-Nothing here is thread-safe: the caller's lock guards the matrix, its bank and its tiles.
+No class is thread-safe: the caller's lock guards the matrix, its banks and its tiles.
 """
 
 from __future__ import annotations
@@ -49,21 +50,21 @@ from bloom.stream_filter import StreamFilter
 
 WIDTHS: Final = (8, 16, 32, 64)
 
-_TILE_SIZE_BYTES: Final = 256  # a Tile and its places in lists, for the accounting
+_TILE_SIZE_BYTES: Final = 256  # estimate for a Tile and its list entries
 _SPARE_SIZE_BYTES_MAX: Final = 2**20
 _VACANT: Final = -1
 
 
 class Tile:
-    """A place for the filters of up to ``width`` objects, in a bank. Made by ``TileBank.open``.
+    """A part of a bank for the filters of up to ``width`` objects. Created by ``TileBank.open``.
 
     Attributes:
         geometry: of its filters.
         bits: its length in words, one for each bit of a filter.
-        bank: where it lies; changes when the tile is widened or narrowed.
+        bank: the bank that contains it; changes when the tile is widened or narrowed.
         row: its number among the bank's tiles.
         start: its first word in the bank.
-        vacant: how many of its columns are free.
+        vacant: the number of its free columns.
     """
 
     __slots__ = ("bank", "bits", "geometry", "row", "start", "vacant")
@@ -78,38 +79,38 @@ class Tile:
 
     @property
     def width(self) -> int:
-        """How many columns it has."""
+        """The number of its columns."""
         return self.bank.width
 
     @property
     def nbytes(self) -> int:
-        """What closing the tile gives back."""
+        """Bytes that are freed when the tile is closed."""
         return self.bank.tile_size_bytes(self.bits)
 
     @property
     def occupied(self) -> int:
-        """How many of its columns hold a filter."""
+        """The number of its columns with a filter."""
         return self.bank.width - self.vacant
 
     def object_ids(self) -> list[int]:
-        """The objects in it, by column."""
+        """The objects of its filters, by column."""
         ids: list[int] = self.bank.object_ids[self.row].tolist()
         return [object_id for column, object_id in enumerate(ids) if self._mask() >> column & 1]
 
     def put(self, object_id: int, column_bits: NDArray[np.uint8]) -> None:
-        """Set a filter into the first free column; there must be one.
+        """Store a filter in the first free column; there must be one.
 
         Complexity: O(bits), about 60 us for a filter of 9,000 ids.
 
         Args:
-            object_id: whose filter it is.
-            column_bits: 0 or 1 for each bit of the filter; used up.
+            object_id: the object of the filter.
+            column_bits: 0 or 1 for each bit of the filter; overwritten.
         """
         mask = self._mask()
         column = (~mask & (mask + 1)).bit_length() - 1
         self._set_mask(mask | 1 << column)
         self.bank.object_ids[self.row, column] = object_id
-        # One byte of each row changes; reading and writing no more than it is what makes this quick.
+        # One byte of each row changes; only this byte is read and written, which is fast.
         plane = self._plane(column)
         np.left_shift(column_bits, column & 7, out=column_bits)
         np.bitwise_or(plane, column_bits, out=plane)
@@ -126,7 +127,7 @@ class Tile:
         self._set_mask(self._mask() & ~cleared)
 
     def column_bits(self, object_id: int) -> NDArray[np.uint8]:
-        """The filter of one object in the tile, one byte of 0 or 1 each bit."""
+        """The filter of one object in the tile, one byte of 0 or 1 for each bit."""
         column = self.bank.object_ids[self.row].tolist().index(object_id)
         column_bits: NDArray[np.uint8] = self._plane(column) >> (column & 7) & 1
         return column_bits
@@ -136,18 +137,18 @@ class Tile:
         wider = bank.open(self.geometry)
         wider.words()[:] = self.words()
         bank.object_ids[wider.row, : self.width] = self.bank.object_ids[self.row]
-        wider._set_mask(self._mask())  # noqa: SLF001 - the other tile is one of ours
+        wider._set_mask(self._mask())  # noqa: SLF001 - of the same class
         self._become(wider)
 
     def narrow(self, bank: TileBank) -> None:
-        """Move to a bank of narrower tiles that have room for all filters here. O(bits * filters)."""
+        """Move to a bank of narrower tiles, which have columns for all its filters. O(bits * filters)."""
         narrower = bank.open(self.geometry)
         for object_id in self.object_ids():
             narrower.put(object_id, self.column_bits(object_id))
         self._become(narrower)
 
     def words(self) -> NDArray[Any]:
-        """A view of its rows; not to be kept, as it ends when the bank grows."""
+        """A view of its rows; valid until the bank changes."""
         return self.bank.words[self.start : self.start + self.bits]
 
     def _become(self, other: Tile) -> None:
@@ -174,10 +175,10 @@ class TileBank:
 
     Attributes:
         width: columns of a tile.
-        tiles: in the order in which they lie.
+        tiles: in the order of their words.
         words: the rows of all tiles, and spare ones.
-        occupied: for each tile the columns that hold a filter, shape ``(tiles,)``.
-        object_ids: the object of each column, shape ``(tiles, width)``; -1 where the column is free.
+        occupied: for each tile a mask of the columns with a filter, shape ``(tiles,)``.
+        object_ids: the object of each column, shape ``(tiles, width)``; -1 for a free column.
     """
 
     __slots__ = ("object_ids", "occupied", "tiles", "width", "words")
@@ -192,16 +193,16 @@ class TileBank:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, spare ones included."""
+        """Bytes of all arrays, including spare words."""
         arrays = self.words.nbytes + self.occupied.nbytes + self.object_ids.nbytes
         return arrays + len(self.tiles) * _TILE_SIZE_BYTES
 
     def tile_size_bytes(self, bits: int) -> int:
-        """What a tile of this many rows takes, without the spare words."""
+        """Bytes of a tile with this number of rows, without the spare words."""
         return (bits + 1) * self.words.itemsize + self.width * 8 + _TILE_SIZE_BYTES
 
     def open(self, geometry: Geometry) -> Tile:
-        """A new, empty tile behind the others. Amortised O(bits + tiles)."""
+        """Add an empty tile after the others. Amortised O(bits + tiles)."""
         tile = Tile(geometry, self, len(self.tiles), self._used())
         self._reserve(tile.start + tile.bits)
         self.tiles.append(tile)
@@ -210,7 +211,7 @@ class TileBank:
         return tile
 
     def close(self, tile: Tile) -> None:
-        """Give the tile's memory back, with whatever it holds. O(words behind it)."""
+        """Remove a tile with its filters, and free its memory. O(words after it)."""
         used = self._used()
         self.words[tile.start : used - tile.bits] = self.words[tile.start + tile.bits : used]
         self.words[used - tile.bits : used] = 0
@@ -227,7 +228,7 @@ class TileBank:
         return np.array([tile.start for tile in self.tiles], dtype=np.int64)
 
     def matches(self, positions: NDArray[np.int64]) -> NDArray[Any]:
-        """For each tile the columns that have a one in all rows asked for,.
+        """For each tile a mask of the columns that have a one in all requested rows.
 
         Complexity: O(tiles).
 
@@ -238,12 +239,12 @@ class TileBank:
         return matches
 
     def objects_in(self, columns: NDArray[Any]) -> NDArray[np.int64]:
-        """The objects of some columns of each tile, shape of ``columns`` as that of ``occupied``. O(tiles)."""
+        """The objects of some columns of each tile; ``columns`` has the shape of ``occupied``. O(tiles)."""
         in_order = columns.astype(self.words.dtype, copy=False).view(np.uint8)
         return self.object_ids.ravel()[np.unpackbits(in_order, bitorder="little").view(np.bool_)]
 
     def check(self) -> None:
-        """Walk every invariant. O(bytes). Raises AssertionError with the state if one does not hold."""
+        """Check every invariant. O(bytes). Raises AssertionError with the state if an invariant is broken."""
         ends = [0, *(tile.start + tile.bits for tile in self.tiles)]
         holds = (
             [tile.start for tile in self.tiles] == ends[:-1]
@@ -277,33 +278,33 @@ class TileBank:
             return
         size = words + spare
         try:
-            self.words.resize(size)  # in place where the allocator can, without a second copy of it all
-        except ValueError:  # something else still refers to the array (a debugger does)
+            self.words.resize(size)  # in place if the allocator can, without a second copy
+        except ValueError:  # there is another reference to the array (for example of a debugger)
             words_kept = self.words[:size]
             self.words = np.zeros(size, dtype=self.words.dtype)
             self.words[: len(words_kept)] = words_kept
 
     def _spare(self, words: int) -> int:
-        # Enough to move seldom; little enough that a bound of bytes is not filled with nothing.
+        # Enough to move rarely; few enough that spare words do not fill a limit of bytes.
         return min(words // 16, _SPARE_SIZE_BYTES_MAX // self.words.itemsize)
 
 
 _WIDTH_MAX: Final = WIDTHS[-1]
-_OBJECT_SIZE_BYTES: Final = 112  # an object's place in the dict of objects, for the accounting
+_OBJECT_SIZE_BYTES: Final = 112  # estimate for an object's entry in the dict of objects
 _FAMILY_SIZE_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixStats:
-    """What a matrix holds.
+    """Sizes of a matrix.
 
     Args:
-        objects: filters in it.
-        families: different geometries among them.
+        objects: filters in the matrix.
+        families: different geometries of the filters.
         tiles: groups of up to 64 filters.
-        columns: filters that the tiles have room for.
-        filter_bytes: the bits of the filters, as if each were stored by itself without header.
-        nbytes: what the matrix takes.
+        columns: columns of all tiles, occupied and free.
+        filter_bytes: the bytes of the filters if each were stored by itself without header.
+        nbytes: memory of the matrix.
     """
 
     objects: int
@@ -323,7 +324,7 @@ class _Family:
         self.tiles: list[Tile] = []
 
     def is_tight(self) -> bool:
-        """Whether the tiles are in proportion to the filters, as the module's docstring promises."""
+        """Whether the memory of the tiles is proportional to the filters, as described in the module docstring."""
         occupied = sum(tile.occupied for tile in self.tiles)
         vacant = sum(tile.vacant for tile in self.tiles)
         if not all(tile.occupied for tile in self.tiles):
@@ -335,12 +336,12 @@ class _Family:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Where to read for a stream's pieces; valid until a tile or a family comes or goes."""
+    """The words to read for a stream's pieces; valid until a tile or a family is added or removed."""
 
     piece_numbers: NDArray[np.intp]  # shape (rows, families): which piece of the digest chooses the bit in this slice
     bits_per_slice: NDArray[np.int64]  # shape (families,)
     slice_starts: NDArray[np.int64]  # shape (rows, families)
-    has_wide: bool  # whether a family's pieces are those of 32 bits
+    has_wide: bool  # whether a family uses pieces of 32 bits
     banks: list[tuple[TileBank, NDArray[np.intp], NDArray[np.int64]]]  # with each tile's family and first word
 
 
@@ -360,34 +361,34 @@ class FilterMatrix:
         self._plan: _Plan | None = None
 
     def __len__(self) -> int:
-        """How many filters there are."""
+        """The number of filters."""
         return len(self._tiles)
 
     def __contains__(self, object_id: int) -> bool:
-        """Whether there is a filter of this object."""
+        """Whether the matrix has a filter of this object."""
         return object_id in self._tiles
 
     @property
     def object_ids(self) -> KeysView[int]:
-        """The objects whose filters are here: a live view."""
+        """The objects with a filter in the matrix: a live view."""
         return self._tiles.keys()
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tiles and of what is kept about them. O(families)."""
+        """Bytes of all tiles and their bookkeeping. O(families)."""
         banks = sum(bank.nbytes for bank in self._banks.values())
         return banks + len(self._tiles) * _OBJECT_SIZE_BYTES + len(self._families) * _FAMILY_SIZE_BYTES
 
     def stats(self) -> MatrixStats:
-        """Counts and bytes of now."""
+        """Current counts and bytes."""
         tiles = self._all_tiles()
         columns = sum(tile.width for tile in tiles)
         return MatrixStats(len(self), len(self._families), len(tiles), columns, self._filter_bytes, self.nbytes)
 
     def add(self, object_id: int, stream_filter: StreamFilter) -> None:
-        """Put a filter in, in place of the object's former one if there is one.
+        """Add a filter, which replaces a previous one of the object.
 
-        Complexity: O(bits of the filter), about 0.1 ms for 9,000 ids, and a part of the moves when tiles grow.
+        Complexity: O(bits of the filter), about 0.1 ms for 9,000 ids, and a share of the copies when tiles grow.
 
         Args:
             object_id: the object that the filter was built for.
@@ -401,9 +402,10 @@ class FilterMatrix:
         self._filter_bytes += tile.geometry.filter_size_bytes
 
     def discard(self, object_ids: Iterable[int]) -> None:
-        """Forget the filters of these objects, as far as there are any; their columns are cleared and used again.
+        """Remove the filters of these objects; objects without a filter are ignored. Their columns are used again.
 
-        Complexity: O(bits) a tile touched, about 0.05 ms for 9,000 ids, and a part of the moves when tiles merge.
+        Complexity: O(bits) for each affected tile, about 0.05 ms for 9,000 ids, and a share of the copies when tiles
+        merge.
         """
         by_tile: defaultdict[Tile, set[int]] = defaultdict(set)
         for object_id in object_ids:
@@ -422,7 +424,7 @@ class FilterMatrix:
         Complexity: O(tiles): about 20 us for 5,000 objects of 9,000 streams, 60 us for 5,000 of very mixed sizes.
 
         Raises:
-            ValueError: an impossible stream id.
+            ValueError: an invalid stream id.
         """
         answers = [bank.objects_in(~matches & bank.occupied) for bank, matches in self._matches(stream_id)]
         return np.concatenate(answers) if answers else np.empty(0, dtype=np.int64)
@@ -433,13 +435,13 @@ class FilterMatrix:
         return np.concatenate(answers) if answers else np.empty(0, dtype=np.int64)
 
     def drop_tile(self, keep: int | None = None) -> list[int]:
-        """Give up a whole tile, to make room: the one with the most bytes a filter.
+        """Remove a whole tile to free memory: the tile with the most bytes per filter.
 
         Args:
-            keep: an object whose tile is to be spared if there is another one.
+            keep: an object whose tile is kept if there is another tile.
 
         Returns:
-            The objects that have no filter any more; they are candidates again. Empty only if the matrix is.
+            The objects whose filters were removed; they are candidates again. Empty only if the matrix is empty.
         """
         tiles = self._all_tiles()
         if not tiles:
@@ -455,10 +457,10 @@ class FilterMatrix:
         return object_ids
 
     def check(self) -> None:
-        """Walk every invariant; for tests and for the curious. O(bytes).
+        """Check every invariant; for tests and debugging. O(bytes).
 
         Raises:
-            AssertionError: one does not hold; the message shows the state.
+            AssertionError: an invariant is broken; the message contains the state.
         """
         for bank in self._banks.values():
             bank.check()
@@ -492,10 +494,10 @@ class FilterMatrix:
     def _make_plan(self) -> _Plan:
         slices = np.array([geometry.slices for geometry in self._families], dtype=np.intp)
         bits_per_slice = np.array([geometry.bits_per_slice for geometry in self._families], dtype=np.int64)
-        # Families of fewer slices than others read their last one again, which changes no AND.
+        # Families with fewer slices than others read their last slice again, which does not change the AND.
         slice_numbers = np.minimum(np.arange(slices.max(initial=1))[:, np.newaxis], slices - 1)
         is_wide = np.array([geometry.is_wide for geometry in self._families], dtype=np.bool_)
-        piece_numbers = slice_numbers + is_wide * PIECES  # wide pieces stand behind the others
+        piece_numbers = slice_numbers + is_wide * PIECES  # wide pieces follow the others
         numbers = {geometry: number for number, geometry in enumerate(self._families)}
         banks = [
             (bank, np.array([numbers[tile.geometry] for tile in bank.tiles], dtype=np.intp), bank.starts())

@@ -1,8 +1,8 @@
-"""The filters of many nodes within one bound of bytes.
+"""The filters of many nodes within one limit of bytes.
 
-Each node has a matrix of its own (bloom/filter_matrix.py). When all together would take more than the bound, the node
-that was not used for the longest time loses tiles, one by one, then the next. That never makes an answer wrong: an
-object without a filter is a candidate like any other, it only costs a request more.
+Each node has its own matrix (bloom/filter_matrix.py). If all matrices exceed the limit, tiles of the least recently
+used node are evicted one by one, then those of the next node. Evictions never make an answer wrong: an object without a
+filter is a candidate, which may cost another request.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from bloom.stream_filter import StreamFilter
 
 BYTES_MAX: Final = 256 * 2**20
 
-_NODE_SIZE_BYTES: Final = 2048  # an empty matrix and its place here, for the accounting
+_NODE_SIZE_BYTES: Final = 2048  # estimate for an empty matrix and its entry
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """What a store holds and what it had to let go.
+    """Sizes of a store, and counts of evictions.
 
     Args:
         nodes: nodes with at least one filter.
         objects: filters of all nodes.
-        nbytes: what they take.
-        bytes_max: the bound.
-        evicted: filters that went for lack of room since the store was made.
-        evicted_bytes: what these took.
+        nbytes: memory of all filters.
+        bytes_max: the limit.
+        evicted: filters evicted to keep the limit since the store was created.
+        evicted_bytes: bytes of the evicted filters.
     """
 
     nodes: int
@@ -45,25 +45,25 @@ class StoreStats:
 
 
 class FilterStore:
-    """node id -> the filters of its objects, never more than ``bytes_max`` bytes in all.
+    """node id -> the filters of its objects, at most ``bytes_max`` bytes in total.
 
     Not thread-safe: the caller's lock guards it.
 
     Args:
-        bytes_max: the bound. A tile that does not fit under it by itself is not kept, so it should be some MiB: a
-            full tile of filters of 9,000 ids takes 0.8 MB, one of 100,000 7.7 MB, the largest 77 MB.
+        bytes_max: the limit. A tile that is larger than the limit is not kept, so the limit should be several MiB: a
+            full tile of filters of 9,000 ids takes 0.8 MB, of 100,000 ids 7.7 MB, the largest 77 MB.
 
     Raises:
-        ValueError: the bound is negative.
+        ValueError: the limit is negative.
     """
 
     __slots__ = ("_bytes_max", "_evicted", "_evicted_bytes", "_matrices", "_nbytes")
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         if bytes_max < 0:
-            raise ValueError(f"expected a bound of at least 0 bytes, found {bytes_max}")
+            raise ValueError(f"expected a limit of at least 0 bytes, found {bytes_max}")
         self._bytes_max = bytes_max
-        self._matrices: OrderedDict[int, FilterMatrix] = OrderedDict()  # the node used last stands last
+        self._matrices: OrderedDict[int, FilterMatrix] = OrderedDict()  # the last used node is the last one
         self._nbytes = 0
         self._evicted = self._evicted_bytes = 0
 
@@ -73,27 +73,27 @@ class FilterStore:
         return self._nbytes
 
     def __len__(self) -> int:
-        """How many filters there are, of all nodes."""
+        """The number of filters of all nodes."""
         return sum(map(len, self._matrices.values()))
 
     def holds(self, node_id: int, object_id: int) -> bool:
-        """Whether there is a filter of this object."""
+        """Whether the store has a filter of this object."""
         return object_id in self._matrices.get(node_id, ())
 
     def object_ids(self, node_id: int) -> list[int]:
-        """The node's objects that have a filter."""
+        """The node's objects with a filter."""
         matrix = self._matrices.get(node_id)
         return [] if matrix is None else list(matrix.object_ids)
 
     def stats(self) -> StoreStats:
-        """Counts and bytes of now. O(nodes)."""
+        """Current counts and bytes. O(nodes)."""
         evicted = self._evicted, self._evicted_bytes
         return StoreStats(len(self._matrices), len(self), self._nbytes, self._bytes_max, *evicted)
 
     def add(self, node_id: int, object_id: int, stream_filter: StreamFilter) -> None:
-        """Keep the filter of one object of one node; others go where there is no room.
+        """Add the filter of one object of one node; others are evicted to keep the limit.
 
-        Complexity: that of ``FilterMatrix.add``, and of closing the tiles that go.
+        Complexity: as ``FilterMatrix.add``, and closing the evicted tiles.
         """
         matrix = self._matrices.get(node_id)
         if matrix is None:
@@ -107,7 +107,7 @@ class FilterStore:
             self._evict_tile(node_id, object_id)
 
     def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
-        """Forget the filters of objects that the node no longer has. As ``FilterMatrix.discard``."""
+        """Remove the filters of objects that the node no longer has. As ``FilterMatrix.discard``."""
         matrix = self._matrices.get(node_id)
         if matrix is not None:
             size_before = matrix.nbytes
@@ -115,13 +115,13 @@ class FilterStore:
             self._settle(node_id, matrix, size_before)
 
     def discard_node(self, node_id: int) -> None:
-        """Forget all filters of a node."""
+        """Remove all filters of a node."""
         matrix = self._matrices.pop(node_id, None)
         if matrix is not None:
             self._nbytes -= matrix.nbytes + _NODE_SIZE_BYTES
 
     def absent(self, node_id: int, stream_id: int) -> NDArray[np.int64]:
-        """The node's objects that certainly do not hold the stream. As ``FilterMatrix.absent``; a use of the node."""
+        """The node's objects that certainly do not hold the stream. As ``FilterMatrix.absent``; counts as a use."""
         matrix = self._matrices.get(node_id)
         if matrix is None:
             return np.empty(0, dtype=np.int64)
@@ -129,10 +129,10 @@ class FilterStore:
         return matrix.absent(stream_id)
 
     def check(self) -> None:
-        """Walk every invariant of the store and of its matrices. O(bytes).
+        """Check every invariant of the store and of its matrices. O(bytes).
 
         Raises:
-            AssertionError: one does not hold; the message shows the state.
+            AssertionError: an invariant is broken; the message contains the state.
         """
         for matrix in self._matrices.values():
             matrix.check()

@@ -1,27 +1,28 @@
-"""How large a filter is, and which of its bits an id chooses: both as pybloom_live computes them.
+"""The size of a filter, and the bits of an id in it: both as pybloom_live computes them.
 
-**Size**, from the ids that a filter shall hold to slices and bits.
+**Size**: slices and bits for a number of ids.
 
-A filter consists of ``slices`` equal runs of bits, one hash value choosing one bit in each. For a capacity of n ids and
+A filter consists of ``slices`` equal runs of bits; one hash value selects one bit in each. For a capacity of n ids and
 an error rate p:
 
     slices          k = ceil(log2(1 / p))                                7 at 1 %
     bits per slice  m = ceil(n * |ln p| / (k * (ln 2) ** 2))             12,324 for 9,000 ids at 1 %
     bits                k * m                                            86,268, so 10,784 bytes
 
-These are the formulas of pybloom_live, floating point operation by floating point operation, because a stored filter
-must have the size that its reader computes.
+These are the formulas of pybloom_live, with the same floating point operations, because a stored filter must have the
+size that its reader computes.
 
 A digest has eight pieces, hence at most eight slices. With fewer than 2 ** 15 bits a slice the pieces have 16 bits; at
-1 % that is up to a capacity of 23,929. From there on a filter is *wide*: its pieces have 32 bits, of another hash, as
-pybloom_live changes its hash there. It takes that hash for six to eight slices, and a third one for fewer; wide filters
-of fewer slices are neither built nor read here, nor any of 2 ** 21 bits a slice and more.
+1 % this is up to a capacity of 23,929. Larger filters are *wide*: their pieces have 32 bits, of another hash, as
+pybloom_live changes its hash there. It uses that hash for six to eight slices, and a third one for fewer; wide filters
+of fewer slices are neither built nor read, nor filters of 2 ** 21 bits a slice and more.
 
-Filters that shall be probed together (bloom/filter_matrix.py) must have equal geometry, so a filter is not made for the
+Filters that are tested together (bloom/filter_matrix.py) must have equal geometry, so a filter is not built for the
 exact number of its ids but for the next of a fixed list of capacities, the classes. They are the preferred numbers of
-ISO 3 (the R10 series, ten a decade, about x 1.25 apart) from 100 to 1,000,000, and 23,929, the last that is not wide.
+ISO 3 (the R10 series, ten a decade, about x 1.25 apart) from 100 to 1,000,000, and 23,929, the largest capacity that is
+not wide.
 
-**Hash**, from a stream's id to the eight numbers that choose its bits.
+**Hash**: the eight numbers that select the bits of a stream's id.
 
     |         | up to 23,929 ids at 1 %                         | wide                                            |
     |---------|-------------------------------------------------|-------------------------------------------------|
@@ -30,24 +31,25 @@ ISO 3 (the R10 series, ten a decade, about x 1.25 apart) from 100 to 1,000,000, 
     | pieces  | eight unsigned 16-bit little-endian numbers     | eight unsigned 32-bit little-endian numbers     |
 
 Slice j of a filter uses bit ``piece[j] % bits_per_slice``; at 1 % there are seven slices, and the last piece is not
-used. The pieces do not depend on the size of a filter, so an id is hashed once for all of them, and once more for all
-wide ones. The salt is what pybloom_live derives for its first (here its only) hash: the digest of four zero bytes.
+used. The pieces do not depend on the size of a filter, so an id is hashed once for all filters, and once more for all
+wide ones. The salt is the one that pybloom_live derives for its first (here its only) hash: the digest of four zero
+bytes.
 
-Stream ids are int64 and not negative; anything else is refused.
+Stream ids are int64 and not negative; other values are refused.
 
-**Many ids at once.** The hash library takes one message a call, which costs about as much as everything else that is
-done to build a filter. The messages differ in nothing but a number, so `SaltedDecimalHash` writes XXH3 as a few
-operations on whole arrays; sha256, with its 64 rounds, gains nothing by that, and is called id by id:
+**Many ids at once.** The hash library takes one message a call, which costs about as much as all other steps of
+building a filter. The messages differ only in a number, so `SaltedDecimalHash` implements XXH3 as a few operations on
+whole arrays; sha256, with its 64 rounds, would not become faster by this, and is called for each id:
 
     | bytes  | of a message                                       |
     |--------|----------------------------------------------------|
     | 16     | the salt, the same for all                         |
     | 1..16  | the number in decimal digits, no sign, no padding  |
 
-XXH3 reads a message of 17 to 32 bytes as two overlapping halves: its first 16 bytes, which are our salt, so that
-everything made of them is a constant; and its last 16 bytes, which are the digits, with the end of the salt before them
-where the digits are fewer than 16. Numbers of 17 digits and more take another branch of the algorithm and are left to
-the library.
+XXH3 reads a message of 17 to 32 bytes as two overlapping halves: its first 16 bytes, which are the salt, so that all
+values computed from them are constants; and its last 16 bytes, which are the digits, preceded by the end of the salt if
+there are fewer than 16 digits. Numbers of 17 digits and more take another branch of the algorithm and are hashed by the
+library.
 
 Source: the specification of xxHash, "XXH3 algorithm", medium inputs (17 to 128 bytes), seed 0, default secret.
 """
@@ -66,19 +68,19 @@ import xxhash
 from numpy.typing import NDArray
 
 ERROR_RATE: Final = 0.01
-"""The share of absent streams that a full filter may fail to exclude."""
+"""The expected share of absent streams that a full filter does not exclude."""
 
 SLICES_MAX: Final = 8
-"""A digest has eight pieces, one a slice."""
+"""A digest has eight pieces, one for each slice."""
 
 WIDE_SLICE_BITS: Final = 2**15
-"""From this number of bits a slice on, pybloom_live takes pieces of 32 bits."""
+"""From this number of bits a slice on, pybloom_live uses pieces of 32 bits."""
 
 WIDE_SLICES_MIN: Final = 6
-"""Wide filters of fewer slices have a third hash, which is not known here."""
+"""Wide filters of fewer slices use a third hash, which is not implemented."""
 
 SLICE_BITS_MAX: Final = 2**21 - 1
-"""Of any filter: what is allocated for one is bounded by it."""
+"""The maximum number of bits a slice, which limits the memory of a filter."""
 
 NARROW_CAPACITY_MAX: Final = 23_929
 """The largest capacity at 1 % that is not wide."""
@@ -94,7 +96,7 @@ CAPACITY_CLASSES: Final = (
     100_000, 125_000, 160_000, 200_000, 250_000, 315_000, 400_000, 500_000, 630_000, 800_000, CAPACITY_MAX,
 )
 # fmt: on
-"""The capacities that filters are built for unless a caller asks for another."""
+"""The capacities that filters are built for unless a caller passes another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +106,11 @@ class Geometry:
     Immutable: any thread may use it.
 
     Args:
-        capacity: how many ids the filter is made for, at least 1.
-        error_rate: false positives at that many ids, between 0 and 1.
+        capacity: the number of ids that the filter is built for, at least 1.
+        error_rate: the rate of false positives at that number of ids, between 0 and 1.
 
     Raises:
-        ValueError: not a possible capacity or error rate, or one that needs another hash than ours.
+        ValueError: an invalid capacity or error rate, or one that needs a hash that is not implemented.
     """
 
     capacity: int
@@ -117,12 +119,12 @@ class Geometry:
     bits_per_slice: int = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        # A comparison with NaN is false, so the conditions say what is allowed, not what is refused.
+        # A comparison with NaN is false, so the conditions describe the allowed values, not the refused ones.
         if not 2.0**-SLICES_MAX <= self.error_rate < 1.0 or 1.0 / self.error_rate <= 1.0:
             raise ValueError(f"expected an error rate from 1/{2**SLICES_MAX} to below 1, found {self.error_rate}")
         if self.capacity < 1:
             raise ValueError(f"expected a capacity of at least 1, found {self.capacity}")
-        slices = math.ceil(math.log(1.0 / self.error_rate, 2))  # noqa: FURB163 - log2 may round otherwise than the reader
+        slices = math.ceil(math.log(1.0 / self.error_rate, 2))  # noqa: FURB163 - log2 may round differently
         bits = math.ceil(self.capacity * abs(math.log(self.error_rate)) / (slices * math.log(2) ** 2))
         if bits > SLICE_BITS_MAX:
             found = f"{bits} for a capacity of {self.capacity}"
@@ -135,25 +137,25 @@ class Geometry:
 
     @property
     def is_wide(self) -> bool:
-        """Whether its pieces have 32 bits, from another hash."""
+        """Whether the pieces have 32 bits, from another hash."""
         return self.bits_per_slice >= WIDE_SLICE_BITS
 
     @property
     def bits(self) -> int:
-        """All bits of the filter."""
+        """The number of bits of the filter."""
         return self.slices * self.bits_per_slice
 
     @property
     def filter_size_bytes(self) -> int:
-        """The bits in whole bytes, without any header."""
+        """The bytes of the bits, rounded up, without a header."""
         return (self.bits + 7) // 8
 
 
 def class_for(count: int) -> int | None:
-    """The capacity class for an object of ``count`` distinct streams: the smallest that holds them.
+    """The capacity class for an object of ``count`` distinct streams: the smallest that is sufficient.
 
-    None means that such an object has no filter. One with more than 1,000,000 streams is always a candidate; an empty
-    one is excluded by its empty index.
+    None means that such an object has no filter. An object with more than 1,000,000 streams is always a candidate; an
+    empty object is excluded by its empty index.
 
     Complexity: O(1).
     """
@@ -171,7 +173,7 @@ _SECRET: Final = tuple(  # the first 32 bytes of the algorithm's default secret,
     int.from_bytes(bytes.fromhex(word), "little")
     for word in ("b8fe6c3923a44bbe", "7c01812cf721ad1c", "ded46de9839097db", "7240a4a4b7b3671f")
 )
-# Arrays of one element rather than scalars: numpy warns when a scalar wraps around, and wrapping is what a hash does.
+# Arrays of one element rather than scalars: numpy warns when a scalar wraps around, which is intended in a hash.
 _PRIME_1: Final = np.array([0x9E3779B185EBCA87], dtype=np.uint64)
 _PRIME_2: Final = np.array([0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 _PRIME_4: Final = np.array([0x85EBCA77C2B2AE63], dtype=np.uint64)
@@ -226,7 +228,7 @@ class SaltedDecimalHash:
     def _last_sixteen_bytes(
         self, numbers: NDArray[np.int64], digit_counts: NDArray[np.intp]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        # Sixteen digits with leading zeros come from a table, four at a time; then the salt's end replaces the zeros.
+        # A table contains the digits with leading zeros, four at a time; then the salt's end replaces the zeros.
         upper = numbers // 10**8
         lower = numbers - upper * 10**8
         first = _eight_digits(upper) & self._digit_masks[0].take(digit_counts)
@@ -239,7 +241,7 @@ def _word(value: int) -> NDArray[np.uint64]:
 
 
 def _words_by_digits(rows: Iterable[bytes]) -> NDArray[np.uint64]:
-    # Two words a number of digits; the words first, so that each is one contiguous table.
+    # Two words for each number of digits; transposed, so that each word is one contiguous table.
     words = np.frombuffer(b"".join(rows), dtype="<u8").astype(np.uint64)
     return np.ascontiguousarray(words.reshape(-1, 2).T)
 
@@ -251,7 +253,7 @@ def _eight_digits(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def _folded_product(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The two halves of the 128-bit products, XORed; school multiplication in halves of 32 bits."""
+    """The two halves of the 128-bit products, XORed; long multiplication in halves of 32 bits."""
     left_low, left_high = left & _LOW_HALF, left >> _HALF
     right_low, right_high = right & _LOW_HALF, right >> _HALF
     high_low = left_high * right_low
@@ -273,7 +275,7 @@ WIDE_SALT: Final = hashlib.sha256(bytes(4)).digest()
 STREAM_ID_MAX: Final = 2**63 - 1
 
 Pieces = NDArray[np.unsignedinteger[Any]]
-"""Rows of eight numbers of 16 bits, or of 32: which, the geometry says."""
+"""Rows of eight numbers of 16 bits, or of 32 bits for a wide geometry."""
 
 _HASH: Final = SaltedDecimalHash(SALT)
 _EMPTY_SLOT: Final = -1
@@ -283,7 +285,7 @@ def hash_id(stream_id: int, *, is_wide: bool = False) -> Pieces:
     """The pieces of one stream id, shape ``(8,)``: 0.7 us, 1 us for wide ones.
 
     Raises:
-        ValueError: negative, or more than 2 ** 63 - 1.
+        ValueError: an id that is negative, or more than 2 ** 63 - 1.
     """
     if not 0 <= stream_id <= STREAM_ID_MAX:
         raise ValueError(f"expected a stream id from 0 to {STREAM_ID_MAX}, found {stream_id}")
@@ -295,8 +297,8 @@ def hash_id(stream_id: int, *, is_wide: bool = False) -> Pieces:
 def hash_ids(stream_ids: NDArray[np.int64], *, is_wide: bool = False) -> Pieces:
     """The pieces of many stream ids, shape ``(len(stream_ids), 8)``.
 
-    Complexity: O(len(stream_ids)), about 33 ns an id; 250 ns where one of them has more than 16 digits, 0.5 us for
-    wide pieces.
+    Complexity: O(len(stream_ids)), about 33 ns an id; 250 ns if one of them has more than 16 digits, 0.5 us for wide
+    pieces.
 
     Raises:
         ValueError: an id is negative.
@@ -312,7 +314,7 @@ def hash_ids(stream_ids: NDArray[np.int64], *, is_wide: bool = False) -> Pieces:
 
 
 def piece_dtype(*, is_wide: bool) -> np.dtype[Any]:
-    """Of the pieces that a geometry takes."""
+    """The type of the pieces of a geometry."""
     return np.dtype("<u4" if is_wide else "<u2")
 
 
@@ -330,23 +332,23 @@ def _wide_digest(stream_id: int) -> bytes:
 
 
 HASHED_IDS_MAX: Final = 262_144
-"""Ids that a `PieceCache` remembers by default."""
+"""The default maximum number of ids in a `PieceCache`."""
 
 
 class PieceCache:
-    """Remembers the pieces of ids, so that a stream in many objects is hashed once.
+    """Caches the pieces of ids, so that a stream in many objects is hashed once.
 
-    A table of fixed size in which each id has one possible slot, found without a loop. Two ids that share a slot
-    displace each other, which costs a second hashing and nothing else: a slot is believed only if it names the very id.
-    Ids that lie densely, as a cluster's do, share no slots until there are more of them than slots. Wide pieces have a
-    table of their own, which is made when they are first asked for.
+    The cache is a table of fixed size in which each id has one possible slot, found without a loop. Two ids with the
+    same slot displace each other, which only costs a second hashing: a slot is used only if it contains exactly this
+    id. Dense ids, as those of a cluster, do not share slots until there are more ids than slots. Wide pieces have a
+    separate table, which is created on first use.
 
-    Not thread-safe: the caller's lock guards it. A row read while another thread writes it could carry one id with the
-    pieces of another, and a filter built from it would deny what its object holds.
+    Not thread-safe: the caller's lock guards it. A row read while another thread writes it could contain one id with
+    the pieces of another, and a filter built from it would exclude streams that its object holds.
 
     Args:
-        ids_max: upper bound of the ids remembered, rounded down to a power of two; 32 bytes each, allocated at once,
-            and 40 bytes each for wide pieces.
+        ids_max: maximum number of ids, rounded down to a power of two; 32 bytes each, allocated at once, and 40 bytes
+            each for wide pieces.
 
     Raises:
         ValueError: ``ids_max`` is less than 1.
@@ -356,21 +358,21 @@ class PieceCache:
 
     def __init__(self, ids_max: int = HASHED_IDS_MAX) -> None:
         if ids_max < 1:
-            raise ValueError(f"expected room for at least 1 id, found {ids_max}")
+            raise ValueError(f"expected ids_max of at least 1, found {ids_max}")
         self._slot_bits = ids_max.bit_length() - 1
-        # A row is the id, two words of four pieces each, and one to spare: numpy gathers rows of 32 bytes the quickest.
+        # A row is the id, two words of four pieces each, and a spare word: numpy gathers rows of 32 bytes fastest.
         self._rows = self._make_rows(4)
         self._wide_rows: NDArray[np.int64] | None = None  # the id, and four words of two pieces each
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables; the second one is the only thing that is ever added."""
+        """Bytes of the tables; it grows only when the second table is created."""
         return self._rows.nbytes + (0 if self._wide_rows is None else self._wide_rows.nbytes)
 
     def hash_ids(self, stream_ids: NDArray[np.int64], *, is_wide: bool = False) -> Pieces:
-        """The same as the function of this name, hashing only what is not remembered.
+        """As the function `hash_ids`, but hashes only ids that are not in the cache.
 
-        Complexity: O(len(stream_ids)), about 4 ns an id that is remembered.
+        Complexity: O(len(stream_ids)), about 4 ns an id that is in the cache.
 
         Raises:
             ValueError: an id is negative.
@@ -383,7 +385,7 @@ class PieceCache:
         if len(missing):
             rows[missing, 0] = stream_ids[missing]
             rows[missing, 1:words] = hash_ids(stream_ids[missing], is_wide=is_wide).view(np.int64)
-            table[slots[missing]] = rows[missing]  # where ids of one call share a slot the last one stays
+            table[slots[missing]] = rows[missing]  # if ids of one call share a slot, the last one is kept
         return rows[:, 1:words].view(piece_dtype(is_wide=is_wide))
 
     def _table(self, *, is_wide: bool) -> tuple[NDArray[np.int64], int]:

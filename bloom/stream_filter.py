@@ -1,11 +1,11 @@
-"""The filter of one object: which streams it certainly does not hold.
+"""The filter of one object: excludes streams that the object certainly does not hold.
 
-A filter answers "does this object hold stream s?" with "no" or "maybe". It never says "no" of a stream that the object
-holds, and at 1 % it says "maybe" of one absent stream in a hundred. It is made once from all ids of the object and
-never changes, as the object does not.
+A filter returns "no" or "maybe" for the query whether the object holds a stream. It never returns "no" for a stream
+that the object holds, and at 1 % it returns "maybe" for one absent stream in a hundred. It is built once from all ids
+of the object and never changes, as the object does not.
 
-A stored filter is byte for byte what ``pybloom_live.BloomFilter(capacity, 0.01)`` writes with ``tofile`` after ``add``
-of the same ids in ascending order, so anyone can read it with that library, and its filters are read here:
+A stored filter has the same bytes as ``pybloom_live.BloomFilter(capacity, 0.01)`` writes with ``tofile`` after ``add``
+of the same ids in ascending order, so that library can read it, and this module reads filters of that library:
 
     | bytes | field          | meaning                                                              |
     |-------|----------------|----------------------------------------------------------------------|
@@ -16,12 +16,13 @@ of the same ids in ascending order, so anyone can read it with that library, and
     | 8     | count          | ids that changed at least one bit when they were added, in order     |
     | n     | bits           | the slices, one after the other; the lowest bit of a byte comes first|
 
-All fields are little endian; bits are padded with zeros to a whole byte. An id whose bits all stood already is not
-counted, as that library cannot tell whether it has it.
+All fields are little endian; bits are padded with zeros to a whole byte. An id whose bits were all set already is not
+counted, as that library cannot distinguish it from an id added before.
 
-The sizes that AutoMQ issue 2731, section 2, gives (10,784 / 1,080 / 112 bytes for 9,000 / 900 / 90 ids) are those of
-another library: the bits at 1 %, rounded up to words of 8 bytes, without a header. Ours, for the same capacities, are
-10,824 / 1,119 / 149: the slices rounded up to whole bits, all of them to bytes (10,784 / 1,079 / 109), and 40 bytes.
+The sizes in AutoMQ issue 2731, section 2 (10,784 / 1,080 / 112 bytes for 9,000 / 900 / 90 ids), are those of another
+library: the bits at 1 %, rounded up to words of 8 bytes, without a header. The sizes of these filters, for the same
+capacities, are 10,824 / 1,119 / 149: the slices rounded up to whole bits, all of them to bytes (10,784 / 1,079 / 109),
+and 40 bytes.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ _HEADER: Final = struct.Struct("<dQQQQ")
 
 @dataclass(frozen=True, slots=True)
 class StreamFilter:
-    """The filter of one object. Made with ``build`` or ``from_bytes``.
+    """The filter of one object. Created by ``build`` or ``from_bytes``.
 
     Immutable: any thread may use it.
 
     Args:
         geometry: its shape.
-        count: how many ids changed it, as pybloom_live counts.
+        count: the number of ids that changed it, as pybloom_live counts.
         bits: ``geometry.filter_size_bytes`` bytes.
     """
 
@@ -75,12 +76,12 @@ class StreamFilter:
 
         Args:
             stream_ids: ascending and distinct, at least 0.
-            capacity: by default the class of their number (``class_for``).
-            cache: remembers hashes between the filters of objects that share streams.
+            capacity: by default the class for the number of ids (``class_for``).
+            cache: caches hashes for the filters of objects with the same streams.
 
         Raises:
-            ValueError: ids that are not ascending, distinct and non-negative; more ids than the capacity, or than any
-                filter holds (1,000,000); no ids and no capacity.
+            ValueError: ids that are not ascending, distinct and non-negative; more ids than the capacity, or than the
+                largest filter (1,000,000); no ids and no capacity.
         """
         stream_ids = _ascending_ids(stream_ids)
         if capacity is None:
@@ -93,7 +94,7 @@ class StreamFilter:
 
     @classmethod
     def from_pieces(cls, pieces: Pieces, geometry: Geometry) -> Self:
-        """The filter of ids that are hashed already.
+        """The filter of hashed ids.
 
         Complexity: O(n + bits), for 9,000 ids about 0.2 ms.
 
@@ -102,7 +103,7 @@ class StreamFilter:
             geometry: the filter's shape.
 
         Raises:
-            ValueError: more ids than the geometry's capacity; pieces of the other width.
+            ValueError: more ids than the geometry's capacity; pieces of the wrong width.
         """
         expected = piece_dtype(is_wide=geometry.is_wide)
         if pieces.dtype != expected:
@@ -114,9 +115,9 @@ class StreamFilter:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview) -> Self:
-        """Read a stored filter, ours or one that pybloom_live wrote.
+        """Read a stored filter, of this class or of pybloom_live.
 
-        Every field is checked against the others and against the length before anything is made of it.
+        Every field is checked against the others and against the length before it is used.
 
         Complexity: O(len(data)).
 
@@ -144,7 +145,7 @@ class StreamFilter:
 
     @classmethod
     def from_pybloom(cls, peer: BloomFilter) -> Self:
-        """The same filter as one of pybloom_live; later changes of that one change nothing here.
+        """Convert a filter of pybloom_live; later changes of that filter do not change the result.
 
         Complexity: O(bits).
 
@@ -152,18 +153,18 @@ class StreamFilter:
             peer: of stream ids that were added as integers.
 
         Raises:
-            ValueError: a geometry that needs another hash than ours (more than eight slices, say).
+            ValueError: a geometry that needs a hash that is not implemented, for example more than eight slices.
         """
         stored = io.BytesIO()
         peer.tofile(stored)
         return cls.from_bytes(stored.getbuffer())
 
     def to_pybloom(self) -> BloomFilter:
-        """The same filter as one of pybloom_live, bit by bit: that library reads our stored bytes.
+        """Convert to a filter of pybloom_live with the same bits, which that library reads from the stored form.
 
         Complexity: O(bits), about 50 us for 9,000 ids.
         """
-        from pybloom_live import BloomFilter  # noqa: PLC0415 - lookups do without, and start sooner
+        from pybloom_live import BloomFilter  # noqa: PLC0415 - lookups do not need it, and start faster
 
         return BloomFilter.fromfile(io.BytesIO(self.to_bytes()))
 
@@ -173,7 +174,7 @@ class StreamFilter:
         return HEADER_SIZE_BYTES + len(self.bits)
 
     def __contains__(self, stream_id: int) -> bool:
-        """False if the object certainly lacks the stream; about 1.5 us. Raises ValueError for an impossible id."""
+        """False if the object certainly lacks the stream; about 1.5 us. Raises ValueError for an invalid id."""
         bits_per_slice, bits = self.geometry.bits_per_slice, self.bits
         offset = 0
         for piece in hash_id(stream_id, is_wide=self.geometry.is_wide)[: self.geometry.slices].tolist():
@@ -184,7 +185,7 @@ class StreamFilter:
         return True
 
     def may_hold(self, stream_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """For each stream id, in any order, what ``in`` says.
+        """For each stream id, in any order, the result of ``in``.
 
         Complexity: O(len(stream_ids)), about 60 ns an id.
 
@@ -198,14 +199,14 @@ class StreamFilter:
         return held
 
     def unpacked_bits(self) -> NDArray[np.uint8]:
-        """The bits as one byte of 0 or 1 each, in a fresh array of ``geometry.bits`` elements."""
+        """The bits as one byte of 0 or 1 each, in a new array of ``geometry.bits`` elements."""
         return np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8), count=self.geometry.bits, bitorder="little")
 
 
 def slice_positions(pieces: Pieces, geometry: Geometry) -> Pieces:
     """For ``pieces`` of shape ``(n, 8)`` the bit within each slice, shape ``(slices, n)``, each row contiguous."""
     positions = np.ascontiguousarray(pieces[:, : geometry.slices].T)
-    # Division by a constant is vectorised, the remainder is not: this way it takes a seventh of the time.
+    # Division by a constant is vectorised, the remainder is not: this takes a seventh of the time.
     bits_per_slice = pieces.dtype.type(geometry.bits_per_slice)
     found: Pieces = positions - positions // bits_per_slice * bits_per_slice
     return found
@@ -225,18 +226,18 @@ def _ascending_ids(stream_ids: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _add_all(pieces: Pieces, geometry: Geometry) -> tuple[NDArray[np.bool_], int]:
-    """The bits of a filter to which these ids were added in order, and how many of them changed it.
+    """The bits of a filter to which these ids were added in order, and the number of ids that changed it.
 
-    Ids are numbered backwards, the last one 0, and written to their bits in that order. Where several share a bit the
-    last write stays, that of the id that was added first. An id counts if it was the first at one bit or more: slice by
-    slice that is looked up for the ids of which it is not known yet.
+    Ids are numbered backwards, the last one 0, and their numbers are written to their bits in that order. If several
+    ids share a bit, the last write remains, that of the id that was added first. An id counts if it was the first at
+    one bit or more: each slice is checked for the ids that do not count yet.
     """
     nobody = len(pieces)
     numbers = np.arange(nobody, dtype=np.min_scalar_type(nobody))
     first_setters = np.full((geometry.slices, geometry.bits_per_slice), nobody, dtype=numbers.dtype)
-    undecided: NDArray[np.intp] | None = None  # in the first slice all are, which has a quicker way
+    undecided: NDArray[np.intp] | None = None  # in the first slice all ids are, which is handled faster
     for setters, positions in zip(first_setters, slice_positions(pieces[::-1], geometry), strict=True):
-        indices = positions.astype(np.intp)  # once for all uses, each of which would convert them
+        indices = positions.astype(np.intp)  # converted once, as each use would convert them
         setters[indices] = numbers
         if undecided is None:
             undecided = np.flatnonzero(setters.take(indices) != numbers)
@@ -246,8 +247,8 @@ def _add_all(pieces: Pieces, geometry: Geometry) -> tuple[NDArray[np.bool_], int
 
 
 def _check_bits(data: bytes | bytearray | memoryview, geometry: Geometry, count: int) -> None:
-    # A filter that lost bits would exclude objects wrongly. Each counted id set a bit; a count of 0 is also what a copy
-    # or a union made by pybloom_live is stored with, so it says nothing.
+    # A filter that lost bits would exclude objects wrongly. Each counted id has set a bit; copies and unions of
+    # pybloom_live are stored with a count of 0, too, so a count of 0 proves nothing.
     if count > geometry.capacity + 1:
         raise ValueError(f"expected at most {geometry.capacity + 1} ids in the filter, found {count}")
     bits = np.unpackbits(np.frombuffer(data, dtype=np.uint8, offset=HEADER_SIZE_BYTES), bitorder="little")

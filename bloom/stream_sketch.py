@@ -1,17 +1,17 @@
-"""The sketch of one object: in 15 bytes, which streams it certainly does not hold.
+"""The sketch of one object: 15 bytes that exclude streams which it certainly does not hold.
 
-A filter takes ten bits a stream, and somebody has to fetch it. A sketch is so small that it stands beside the object in
-a list that is read anyway. Its bits are cells. Of the two ways to give a stream its cells, a builder takes the first
-one if it leaves at most one stream in 500 undecided, for it takes fewer bytes; else the one that leaves fewer:
+A filter takes ten bits a stream, and must be fetched. A sketch is so small that it is stored with the object in a list
+that is read anyway. Its bits are called cells. There are two ways to map a stream to cells: a builder uses the first
+one if it leaves at most one stream in 500 undecided, since it takes fewer bytes; else the one that leaves fewer:
 
-    by place    88 cells; cell i stands for the ids from (first + i) * width on, width of them. Ids below the first cell
-                and beyond the last one that is set are excluded: the lowest and the highest id, rounded. It serves
-                objects of neighbouring ids, however many, as those of one topic's partitions are.
+    by place    88 cells; cell i covers the ids from (first + i) * width on, width of them. Ids below the first cell
+                and above the last set cell are excluded: the lowest and the highest id, rounded. It suits objects of
+                neighbouring ids, of any number, such as those of one topic's partitions.
     by hash     112 cells; a stream has k of them, k = 1 to 8: pieces 0 to k - 1 of its hash (`bloom.geometry`) modulo
-                112. It serves objects of few streams, up to about a hundred, whose ids lie anywhere.
+                112. It suits objects of few streams, up to about a hundred, with any ids.
 
-The sketch of thousands of streams with ids from everywhere excludes next to nothing. It costs next to nothing, too: all
-of its cells are set, and a column of equal numbers takes no bytes.
+The sketch of thousands of streams with scattered ids excludes almost nothing. It costs almost nothing, too: all of its
+cells are set, and a column of equal numbers takes no bytes.
 
     | number | bits | by place                                        | by hash                           |
     |--------|------|-------------------------------------------------|-----------------------------------|
@@ -20,11 +20,11 @@ of its cells are set, and a column of equal numbers takes no bytes.
     | rest   | 48   | first * 2**24, and cells 64 to 87, 64 in bit 0  | cells 64 to 111, cell 64 in bit 0 |
 
 `first` is the lowest id divided by the width, below 2**24. The width of code c is ((4 + c mod 4) << c div 4) >> 2: 1,
-1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, ... A builder takes the least code with which `first` is small enough and the
-cells hold all ids. `low` is stored as a signed number.
+1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 7, 8, 10, ... A builder uses the smallest code for which `first` is small enough and the
+cells cover all ids. `low` is stored as a signed number.
 
-A sketch is never wrong about the ids that it was built from: these are never excluded. Figures, and why it is like
-this: docs/decisions/0031-sketches-in-the-list.md.
+A sketch never excludes the ids that it was built from. For figures and reasons see
+docs/decisions/0031-sketches-in-the-list.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from bloom.geometry import PIECES, STREAM_ID_MAX, hash_id, hash_ids
 PLACED_CELLS: Final = 88
 HASHED_CELLS: Final = 112
 HASHED_IDS_MAX: Final = 400
-"""Of more ids, each with one cell, only a fortieth of the cells would be left."""
+"""The maximum number of ids for hashing: with more, each with one cell, fewer than a fortieth of the cells is unset."""
 
 _FEW: Final = 1 / 500
 
@@ -57,15 +57,15 @@ _REST_MAX: Final = 2**48 - 1
 
 @dataclass(frozen=True, slots=True)
 class StreamSketch:
-    """The sketch of one object. Made with `build`, or from stored numbers. Immutable: any thread may use it.
+    """The sketch of one object. Created by `build`, or from stored numbers. Immutable: any thread may use it.
 
     Args:
         form: the code of a width, or -1 to -8: minus the number of cells that a stream has.
         low: cells 0 to 63, as a signed number of 64 bits.
-        rest: the other cells; by place the first cell's number before them.
+        rest: the other cells; by place preceded by the first cell's number.
 
     Raises:
-        ValueError: numbers that no sketch has.
+        ValueError: numbers that are not those of a sketch.
     """
 
     form: int
@@ -96,7 +96,7 @@ class StreamSketch:
         width = _WIDTHS[code]
         first = lowest // width
         placed = _cells_of(stream_ids // width - first)
-        # Ids are given out in ascending order from 0 on, so an object's highest one tells how many there are at least.
+        # Ids are assigned in ascending order from 0 on, so an object's highest id is a lower bound of their number.
         undecided = placed.bit_count() * width / (highest + 1)
         if undecided > _FEW and len(stream_ids) <= HASHED_IDS_MAX:
             count = max(1, min(PIECES, round(HASHED_CELLS / len(stream_ids) * math.log(2))))
@@ -117,14 +117,14 @@ class StreamSketch:
 
 
 class SketchColumns:
-    """The sketches of many objects, which are asked about one stream at once. Immutable: any thread may use it.
+    """The sketches of many objects, tested together for one stream. Immutable: any thread may use it.
 
     Args:
-        forms, lows, rests: columns of n int64 numbers, those of `StreamSketch`. Rows with numbers that no sketch has
-            exclude nothing.
+        forms, lows, rests: columns of n int64 numbers, those of `StreamSketch`. Rows with invalid numbers exclude
+            nothing.
 
     Attributes:
-        wrong: which rows have such numbers.
+        wrong: the rows with invalid numbers.
     """
 
     __slots__ = ("_by_hash", "_count", "_firsts", "_highs", "_lows", "_placed", "_widths", "wrong")
@@ -176,7 +176,7 @@ def _width_code(lowest: int, highest: int) -> int:
 
 
 def _cells_of(cells: NDArray[np.integer[Any]]) -> int:
-    """A number whose bit i says whether cell i is among these."""
+    """A number whose bit i is set if cell i is among these."""
     marks = np.zeros(HASHED_CELLS, dtype=np.uint8)
     marks[cells] = 1
     return int.from_bytes(np.packbits(marks, bitorder="little").tobytes(), "little")

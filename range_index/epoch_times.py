@@ -1,32 +1,32 @@
-"""When did each epoch begin, and which epoch was it at a given time?
+"""The index of the times at which epochs began: finds the epoch at a given time.
 
 A stream gets a new epoch whenever its segments change; epochs are numbered 0, 1, 2, ... and each begins later than the
-one before it. Listing all times in order is therefore an index already: *the position of a time is its epoch*. A stream
-that changes once a second has 31,536,000 of them after a year, so the list is cut into blocks, and a small root says
-when each block begins:
+previous one. So a list of all times in order is an index: *the position of a time is its epoch*. A stream that changes
+once a second has 31,536,000 epochs after a year, so the list is divided into blocks, and a small root contains the
+first time of each block:
 
-    |        | epochs           | blocks, by default          | ever changed again |
+    |        | epochs           | blocks, by default          | changed later      |
     |--------|------------------|-----------------------------|--------------------|
     | leaves | the oldest       | of 100,000 times            | no                 |
-    | parts  | behind them      | of 1,000 times              | no                 |
+    | parts  | after the leaves | of 1,000 times              | no                 |
     | tail   | the newest       | 1 to 1,000, in the root     | yes, it grows      |
 
     leaf 0      leaf 1          part 200        part 201        tail
     epochs 0..  from 100,000    from 200,000    from 201,000    202,000, 202,001, 202,002
 
-Only the root is written over, so a change of the stream writes a few kilobytes of index, however long the list is.
+Only the root is overwritten, so a change of the stream writes a few kilobytes of index, for any length of the list.
 
-To find an epoch one reads the root and at most one block:
+Finding an epoch takes a read of the root and of at most one block:
 
     root: tail, parts, leaves begin at   t >= 7,000 | 5,000 6,000 | 0 2,500
-    at 6,400: the last start at or before it is that of the second part; in there, the last time at or before it
+    at 6,400: the last start at or before it is that of the second part; in that part, the last time at or before it
 
-While a change of the stream is under way its epoch stands in the index already, but the stream has not moved to it yet.
-So the root also says how many epochs are visible, and no question is answered with a later one.
+During a change of the stream, its new epoch is in the index already, but the stream is not in that epoch yet. So the
+root also contains the number of visible epochs, and no query returns a later one.
 
-**Growth.** An epoch that begins is added to the tail in the root. Where the tail is full already, it becomes a part,
-written *before* the root that names it. Once 100 parts stand there, they are due to be merged into a leaf, at a time of
-its own and not while the stream changes: read the parts, write the leaf, then the root that names it instead.
+**Growth.** A new epoch is added to the tail in the root. If the tail is full, it becomes a part, which is written
+*before* the root that contains it. When there are 100 parts, they are to be merged into a leaf, at a separate time and
+not while the stream changes: read the parts, write the leaf, then the root with the leaf instead of the parts.
 
     before              leaf_starts 2   part_starts 100   tail 1,000 times
     append epoch n      write part 300 (the tail), then:
@@ -34,11 +34,11 @@ its own and not while the stream changes: read the parts, write the leaf, then t
     merge               read parts 200 to 299, write leaf 2, then:
     root                leaf_starts 3   part_starts 1     tail 1 time
 
-All of this follows from the root and the times alone, as the position of a time is its epoch. Two who carry it out at
-once, or one who does it again after a crash, write the same blocks and the same root; each step asks first whether it
-is done already, and then changes nothing.
+All steps follow from the root and the times alone, as the position of a time is its epoch. Two processes that carry
+them out at the same time, or one that repeats them after a crash, write the same blocks and the same root; each step
+first checks whether it is done already, and then changes nothing.
 
-This module computes what to read and what to write; it touches no store and does not know how blocks become bytes.
+This module computes what to read and what to write; it does not access a store or encode blocks.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ from range_index.runs import TYPE_CODE, floor, unpack
 PART_EPOCHS: Final = 1_000
 LEAF_PARTS: Final = 100
 LEAF_EPOCHS_MAX: Final = 1 << 20
-"""A block is read and written as a whole, so none may be larger."""
+"""The maximum size of a block, which is read and written as a whole."""
 
 
 class BlockKind(Enum):
-    """Which of the two sizes a block has."""
+    """The kind of a block, which determines its size."""
 
     PART = "part"
     LEAF = "leaf"
 
 
 class Block(NamedTuple):
-    """Which times stand together in one immutable value: those of ``epochs`` epochs from ``first_epoch`` on.
+    """One immutable block: the times of ``epochs`` epochs from ``first_epoch`` on.
 
-    Blocks of a kind are numbered from 0 on by the epochs in them, so leaf 2 is made of the parts 200 to 299.
+    Blocks of a kind are numbered from 0 in the order of their epochs, so leaf 2 consists of the parts 200 to 299.
     """
 
     kind: BlockKind
@@ -76,7 +76,7 @@ class Block(NamedTuple):
 
     @property
     def first_epoch(self) -> int:
-        """The epoch whose time comes first."""
+        """The epoch of the first time."""
         return self.number * self.epochs
 
 
@@ -85,15 +85,15 @@ class BlockTimes:
     """A block with its times, in milliseconds.
 
     Args:
-        block: which one.
+        block: its kind and number.
         times: when each of its epochs began.
 
     Raises:
         ValueError: not one time for each epoch, or times that do not ascend.
 
-    Complexity: making one is O(its times), without a loop in Python.
+    Complexity: construction is O(its times), without a loop in Python.
 
-    Threads: never changes, nor may its array be changed by those who made it; any thread may read it.
+    Threads: never changes, and its array must not be changed; any thread may read it.
     """
 
     block: Block
@@ -106,29 +106,29 @@ class BlockTimes:
 
     @property
     def size_bytes(self) -> int:
-        """What the times take in memory."""
+        """Memory of the times."""
         return len(self.times) * self.times.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class EpochTimesRoot:
-    """The part of the index that is read first, and the only one that is written over. Times are in milliseconds.
+    """The part of the index that is read first, and the only one that is overwritten. Times are in milliseconds.
 
     Args:
         tail: times of the newest epochs; never empty, as a stream has an epoch from the beginning.
         part_starts: first time of each part that is not in a leaf yet.
         leaf_starts: first time of each leaf.
-        visible_epochs: how many of the oldest epochs may be told to those who ask; at least one.
-        part_epochs: times of one part, and the most that the tail has.
-        leaf_parts: parts of one leaf.
+        visible_epochs: the number of oldest epochs that queries may return; at least one.
+        part_epochs: the number of times of a part, and the maximum of the tail.
+        leaf_parts: the number of parts of a leaf.
 
     Raises:
-        ValueError: times that do not ascend, an empty or overfull tail, more epochs visible than there are, or blocks
+        ValueError: times that do not ascend, an empty or overfull tail, more visible epochs than there are, or blocks
             that are too small or too large.
 
-    Complexity: making one is O(its times), without a loop in Python.
+    Complexity: construction is O(its times), without a loop in Python.
 
-    Threads: never changes, nor may its arrays be changed by those who made them; any thread may read it.
+    Threads: never changes, and its arrays must not be changed; any thread may read it.
     """
 
     tail: array[int]
@@ -154,17 +154,17 @@ class EpochTimesRoot:
 
     @property
     def leaf_epochs(self) -> int:
-        """Times of one leaf."""
+        """The number of times of a leaf."""
         return self.part_epochs * self.leaf_parts
 
     @property
     def tail_first_epoch(self) -> int:
-        """The epoch whose time comes first in the tail; all before it stand in blocks."""
+        """The epoch of the first time in the tail; all earlier epochs are in blocks."""
         return len(self.leaf_starts) * self.leaf_epochs + len(self.part_starts) * self.part_epochs
 
     @property
     def epochs(self) -> int:
-        """How many epochs the index has, visible or not; also the number of the next one."""
+        """The number of epochs in the index, visible or not; also the number of the next epoch."""
         return self.tail_first_epoch + len(self.tail)
 
     @property
@@ -173,11 +173,11 @@ class EpochTimesRoot:
         return len(self.leaf_starts) * self.leaf_parts
 
     def part(self, number: int) -> Block:
-        """The part of that number; it need not be there."""
+        """The part of that number, which need not exist."""
         return Block(BlockKind.PART, number, self.part_epochs)
 
     def leaf(self, number: int) -> Block:
-        """The leaf of that number; it need not be there."""
+        """The leaf of that number, which need not exist."""
         return Block(BlockKind.LEAF, number, self.leaf_epochs)
 
 
@@ -191,12 +191,12 @@ def first_root(time_ms: int, *, part_epochs: int = PART_EPOCHS, leaf_parts: int 
 
 
 def locate(root: EpochTimesRoot, time_ms: int) -> int | Block:
-    """Find the epoch at a time in the root, or the block that has it.
+    """Find the epoch at a time in the root, or the block that contains it.
 
     Complexity: O(log of the times in the root).
 
     Returns:
-        The epoch, where the root alone can tell: 0 for a time before the first; else the block to be read and given to
+        The epoch if the root suffices, with 0 for a time before the first; else the block to be read and passed to
         `epoch_in_block`.
 
     Source: PDP-32, "Get active segments at a time".
@@ -213,17 +213,17 @@ def locate(root: EpochTimesRoot, time_ms: int) -> int | Block:
 
 
 def epoch_in_block(root: EpochTimesRoot, found: BlockTimes, time_ms: int) -> int:
-    """The epoch at a time, in the block that `locate` named.
+    """The epoch at a time, in the block that `locate` returned.
 
     Complexity: O(log of the times in the block).
 
     Args:
-        root: the one that `locate` was asked with.
-        found: the block that it named, as it was read.
-        time_ms: the same time.
+        root: the argument of `locate`.
+        found: the block that `locate` returned, as it was read.
+        time_ms: the argument of `locate`.
 
     Raises:
-        ValueError: another block, or one that begins after that time.
+        ValueError: another block, or a block that begins after that time.
     """
     block, times = found.block, found.times
     named = locate(root, time_ms)
@@ -235,55 +235,55 @@ def epoch_in_block(root: EpochTimesRoot, found: BlockTimes, time_ms: int) -> int
 
 
 def check_ascending(times: array[int]) -> None:
-    """Do nothing if each time is later than the one before it; O(times), no loop in Python.
+    """Do nothing if each time is later than the previous one; O(times), no loop in Python.
 
     Raises:
-        ValueError: one is not; both are named.
+        ValueError: a time is not later; the message contains both times.
     """
     column = unpack(times)
     ascends = column[1:] > column[:-1]
     if not ascends.all():
         first = int(ascends.argmin())
-        raise ValueError(f"expected ascending times, each once, found {times[first + 1]} behind {times[first]}")
+        raise ValueError(f"expected ascending times, each once, found {times[first + 1]} after {times[first]}")
 
 
 class Merge(NamedTuple):
-    """A leaf that can be made, and the parts it is made of."""
+    """A leaf that can be made, and its parts."""
 
     leaf: Block
     parts: tuple[Block, ...]
 
 
 class AppendPlan(NamedTuple):
-    """What to do for one more epoch: write the part, if there is one, then the root."""
+    """The writes for one further epoch: the part, if there is one, then the root."""
 
     root: EpochTimesRoot
-    """The very same object if the epoch stands in the index already: then there is nothing to write."""
+    """The same object if the epoch is in the index already: then there is nothing to write."""
 
     part: BlockTimes | None
-    """A tail that was full, to be written before the root that names it."""
+    """The full tail, to be written before the root that contains it as a part."""
 
     merge: Merge | None
-    """Due once the root is written; it can wait, and `merge_due` tells it again."""
+    """The merge that is due after the root is written; it can wait, and `merge_due` returns it again."""
 
 
 def append(root: EpochTimesRoot, epoch: int, time_ms: int) -> AppendPlan:
-    """What to write so that the index has one more epoch. The new epoch is not visible yet: see `show_epochs`.
+    """The writes that add an epoch to the index. The new epoch is not visible yet: see `show_epochs`.
 
     Complexity: O(times in the root), a few microseconds.
 
     Args:
-        root: as it was read; a caller that finds another one there by now asks again with that one.
-        epoch: the next one, or one that the index has already; the same time again is no change.
-        time_ms: when it began, later than the epoch before it.
+        root: as it was read; if the stored root has changed before the write, call this again with the new root.
+        epoch: the next epoch, or one that the index has already; an existing epoch with the same time is no change.
+        time_ms: when it began, later than the previous epoch.
 
     Raises:
-        ValueError: an epoch beyond the next one, a time that is not later, or an epoch that began at another time.
+        ValueError: an epoch after the next one, a time that is not later, or an epoch that began at another time.
 
     Source: PDP-32, "History time index"; docs/reference/history-records.md.
     """
     if epoch > root.epochs or epoch < 0:
-        raise ValueError(f"expected epoch {root.epochs} or one before it, found {epoch}")
+        raise ValueError(f"expected epoch {root.epochs} or an earlier one, found {epoch}")
     if epoch < root.epochs:
         _check_same_time(root, epoch, time_ms)
         return AppendPlan(root, None, merge_due(root))
@@ -299,10 +299,10 @@ def append(root: EpochTimesRoot, epoch: int, time_ms: int) -> AppendPlan:
 
 
 def show_epochs(root: EpochTimesRoot, epochs: int) -> EpochTimesRoot:
-    """The root after the stream has moved on: at least the first ``epochs`` epochs are visible. It never hides one.
+    """The root with at least the first ``epochs`` epochs visible, for a stream that has reached them; hides no epoch.
 
     Returns:
-        The very same object where they are visible already.
+        The same object if they are visible already.
 
     Raises:
         ValueError: the index has fewer epochs.
@@ -322,8 +322,8 @@ def merge_blocks(merge: Merge, parts: Sequence[BlockTimes]) -> BlockTimes:
     """The leaf with its times, to be written before `with_leaf`; O(epochs of a leaf).
 
     Args:
-        merge: which leaf.
-        parts: those that it names, in their order.
+        merge: the leaf and its parts.
+        parts: the parts of the merge with their times, in order.
 
     Raises:
         ValueError: other parts, or times that do not ascend from one part to the next.
@@ -338,15 +338,16 @@ def merge_blocks(merge: Merge, parts: Sequence[BlockTimes]) -> BlockTimes:
 
 
 def with_leaf(root: EpochTimesRoot, merge: Merge) -> EpochTimesRoot:
-    """The root that names a leaf, once it is written, in place of its parts.
+    """The root that contains a leaf, which was written before, instead of its parts.
 
-    The parts may be deleted then. A reader who holds an older root and finds a part gone reads the root again.
+    After this root is written, the parts may be deleted. If a reader with an older root does not find a part, it reads
+    the root again.
 
     Returns:
-        The very same object where the leaf is named already, as another one was quicker.
+        The same object if the root contains the leaf already, as another process has merged it.
 
     Raises:
-        ValueError: a leaf of another index, or one whose parts are not there.
+        ValueError: a leaf of another index, or a leaf whose parts are not in the root.
     """
     if merge.leaf != root.leaf(merge.leaf.number):
         raise ValueError(f"expected leaves of {root.leaf_epochs} epochs, found {merge.leaf}")
@@ -360,7 +361,7 @@ def with_leaf(root: EpochTimesRoot, merge: Merge) -> EpochTimesRoot:
 
 
 def _check_same_time(root: EpochTimesRoot, epoch: int, time_ms: int) -> None:
-    """Refuse an epoch that began at another time, as far as the root can tell: within a block, it cannot."""
+    """Refuse an epoch that began at another time, as far as the root shows: times within a block are not checked."""
     position = epoch - root.tail_first_epoch
     if position >= 0:
         if root.tail[position] != time_ms:
@@ -368,7 +369,7 @@ def _check_same_time(root: EpochTimesRoot, epoch: int, time_ms: int) -> None:
         return
     place = locate(replace(root, visible_epochs=root.epochs), time_ms)
     if not isinstance(place, Block) or not place.first_epoch <= epoch < place.first_epoch + place.epochs:
-        raise ValueError(f"expected the time at which epoch {epoch} began, found {time_ms}, which lies in {place}")
+        raise ValueError(f"expected the time at which epoch {epoch} began, found {time_ms}, which is in {place}")
 
 
 def _span(blocks: Sequence[Block]) -> str:

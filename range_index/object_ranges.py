@@ -1,23 +1,23 @@
-"""What one object holds: for each stream one range of offsets.
+"""The contents of one object: for each stream one range of offsets.
 
-An object of many streams is asked one question most of all: "do you hold this stream, and from where to where?". The
-answer for all its streams together is three arrays of equal length, ascending by stream id:
+The most frequent query of an object of many streams is whether it holds a stream, and which range of it. The ranges of
+all its streams are three arrays of equal length, ascending by stream id:
 
     | array      | type             | entry i                                              |
     |------------|------------------|------------------------------------------------------|
     | stream_ids | int64            | a stream of this object, each once                   |
-    | starts     | int64            | the first offset of it in this object                |
-    | lengths    | uint32 (*)       | offsets from there on; end = start + length          |
+    | starts     | int64            | the first offset of the stream in this object        |
+    | lengths    | uint32 (*)       | the number of offsets; end = start + length          |
     | holed      | int64, few       | the positions i whose range has a hole inside        |
 
-    (*) int64 for the whole object where one length does not fit: a range of more than 4,294,967,295 offsets.
+    (*) int64 for the whole object if a length does not fit: a range of more than 4,294,967,295 offsets.
 
-That is 20 bytes a stream, where a dictionary of tuples takes about 200. The arrays are built once, from whole columns,
-and never change; so an index can take them in without touching one stream. It packs them to 12 bytes (see range_chunk);
-this form is for handing them on.
+This is 20 bytes a stream; a dictionary of tuples takes about 200. The arrays are built once, from whole columns, and
+never change; so an index can copy them without a step per stream. The index packs them to 12 bytes (see range_chunk);
+this form is for passing them between modules.
 
-A range with a *hole* starts and ends where it says, but some offsets in between are missing. Such a range must never
-prove that the object holds an offset, hence the mark.
+In a range with a *hole* some offsets between start and end are missing. Such a range must never prove that the object
+holds an offset; therefore it is marked as holed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StreamRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectRanges:
-    """Per stream the one range of offsets that an object holds; build it with ``from_columns`` or ``from_ranges``.
+    """The range of offsets of each stream in an object; build it with ``from_columns`` or ``from_ranges``.
 
     Threads: immutable with read-only arrays, so any thread may read it.
     """
@@ -59,7 +59,7 @@ class ObjectRanges:
     """The first offset of each stream."""
 
     lengths: NDArray[np.uint32] | NDArray[np.int64]
-    """How many offsets each range spans, holes included."""
+    """The number of offsets that each range spans, including holes."""
 
     holed: NDArray[np.int64]
     """Ascending positions of the streams with a hole inside; nearly always empty."""
@@ -72,9 +72,9 @@ class ObjectRanges:
         ends: NDArray[np.int64],
         holed: NDArray[np.bool_] | None = None,
     ) -> Self:
-        """Check and take over whole columns.
+        """Check whole columns and build the ranges from them.
 
-        Columns that own their memory and are native int64 are kept, not copied: do not write to them afterwards.
+        Columns that own their memory and are native int64 are used without a copy: do not write to them afterwards.
 
         Complexity: O(streams), no loop in Python.
 
@@ -85,24 +85,26 @@ class ObjectRanges:
             holed: true where a range has a hole inside; None if no range has one.
 
         Raises:
-            ValueError: columns of different lengths, or a value that breaks a rule above.
+            ValueError: columns of different lengths, or a value that violates a rule above.
         """
         if not (stream_ids.shape == starts.shape == ends.shape == (len(stream_ids),)):
-            raise ValueError(f"expected columns of one length, found {stream_ids.shape}, {starts.shape}, {ends.shape}")
+            found = f"{stream_ids.shape}, {starts.shape}, {ends.shape}"
+            raise ValueError(f"expected columns of equal length, found {found}")
         if holed is not None and holed.shape != stream_ids.shape:
-            raise ValueError(f"expected a mark for each of {len(stream_ids)} streams, found {holed.shape}")
+            raise ValueError(f"expected a hole flag for each of {len(stream_ids)} streams, found shape {holed.shape}")
         _check(stream_ids, starts, ends)
         positions = _NOWHERE if holed is None or not holed.any() else np.flatnonzero(holed)
         return cls(_frozen(stream_ids), _frozen(starts), _narrowed(ends - starts), _frozen(positions))
 
     @classmethod
     def from_ranges(cls, ranges: Iterable[tuple[int, int, int]]) -> Self:
-        """Build from ``(stream id, start, end)`` in any order; for small numbers of them, and for tests.
+        """Build from ``(stream id, start, end)`` in any order; for few streams, and for tests.
 
         Complexity: O(n log n), one Python tuple a stream.
 
         Raises:
-            ValueError: what is no integer of 64 bits, a stream named twice, or a range that ``from_columns`` refuses.
+            ValueError: a value that is not an integer of 64 bits, a repeated stream, or a range that ``from_columns``
+                refuses.
         """
         rows = list(ranges)
         _refuse_other_than_integers(rows)
@@ -115,7 +117,7 @@ class ObjectRanges:
 
     @classmethod
     def of(cls, ranges: RangesGiven) -> ObjectRanges:
-        """The ranges in whichever form they are given; those that are arrays already are given back as they are.
+        """Build from ranges in any supported form; an `ObjectRanges` is returned itself.
 
         Raises:
             ValueError: ranges that repeat a stream or are inverted.
@@ -127,16 +129,16 @@ class ObjectRanges:
 
     @property
     def ends(self) -> NDArray[np.int64]:
-        """One past the last offset of each stream; computed anew on each call, in O(streams)."""
+        """One past the last offset of each stream; computed on each access, in O(streams)."""
         return self.starts + self.lengths.astype(np.int64)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays: 20 a stream as long as every length fits 32 bits."""
+        """Bytes of the arrays: 20 a stream if every length fits 32 bits."""
         return self.stream_ids.nbytes + self.starts.nbytes + self.lengths.nbytes + self.holed.nbytes
 
     def __len__(self) -> int:
-        """How many streams the object holds."""
+        """The number of streams in the object."""
         return len(self.stream_ids)
 
     def range_of(self, stream_id: int) -> StreamRange | None:
@@ -161,11 +163,11 @@ class ObjectRanges:
 
 
 RangesGiven = ObjectRanges | Mapping[int, tuple[int, int]] | Iterable[tuple[int, int, int]]
-"""What an object holds: ready, {stream id: (start, end)}, or (stream id, start, end) rows."""
+"""The forms of an object's ranges: `ObjectRanges`, {stream id: (start, end)}, or (stream id, start, end) rows."""
 
 
 def _refuse_other_than_integers(rows: Iterable[Sequence[int]]) -> None:
-    # An array would take a float, a text or a truth for the integer that it is near to.
+    # An array would convert a float, a text or a boolean to an integer.
     for kind in set(map(type, chain.from_iterable(rows))) - {int, np.int64}:
         if issubclass(kind, bool | np.bool_) or not hasattr(kind, "__index__"):
             raise ValueError(f"expected integers as stream id, start and end, found a {kind.__name__}")
@@ -181,14 +183,14 @@ def _check(stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArr
         at = int(unsorted.argmax())
         found = f"{int(stream_ids[at])} before {int(stream_ids[at + 1])}"
         raise ValueError(f"expected ascending stream ids, each once, found {found}")
-    # An end may not be negative either, once it is known to be no lower than its start.
+    # Ends are not negative either, since they are checked to be at least their starts.
     if starts.min() < 0:
         raise ValueError(f"expected starts of at least 0, found {int(starts.min())}")
     inverted = ends < starts
     if inverted.any():
         at = int(inverted.argmax())
         found = f"[{int(starts[at])}, {int(ends[at])}) of stream {int(stream_ids[at])}"
-        raise ValueError(f"expected ranges that do not end before they start, found {found}")
+        raise ValueError(f"expected ranges with start <= end, found {found}")
 
 
 def _narrowed(lengths: NDArray[np.int64]) -> NDArray[np.uint32] | NDArray[np.int64]:
@@ -199,7 +201,7 @@ def _narrowed(lengths: NDArray[np.int64]) -> NDArray[np.uint32] | NDArray[np.int
 
 def _frozen(column: NDArray[np.int64]) -> NDArray[np.int64]:
     own = np.ascontiguousarray(column, dtype=np.int64)
-    if own.base is not None:  # a view would keep all that it was cut from in memory, and nbytes would not tell
+    if own.base is not None:  # a view would keep its whole base array in memory, and nbytes would not include it
         own = own.copy()
     own.flags.writeable = False
     return own

@@ -1,9 +1,9 @@
-"""The ranges of many objects in one piece of memory, searched for one stream all at once.
+"""The ranges of many objects in one block of memory, in which one stream is searched in all objects at once.
 
-To find a stream in one object is a binary search. To find it in thousands, one after the other, is thousands of calls
-and of waits for memory that no cache holds. Here the columns of many objects (see object_ranges) stand one behind the
-other, so that one stream is searched in all objects in step: each step probes every object, in one numpy call, and the
-waits for memory overlap. For 5,000 objects of 9,000 streams that is 2 ms, where single searches take 12.
+Finding a stream in one object is a binary search. Finding it in thousands of objects, one after the other, means
+thousands of calls and of cache misses. In a chunk the columns of many objects (see object_ranges) are concatenated, so
+that one stream is searched in all objects in parallel: each step probes every object, in one numpy call, and the
+accesses to memory overlap. For 5,000 objects of 9,000 streams this takes 2 ms; single searches take 12 ms.
 
     | column     | type             | object 7          | object 9       | free   |
     |------------|------------------|-------------------|----------------|--------|
@@ -12,14 +12,14 @@ waits for memory overlap. For 5,000 objects of 9,000 streams that is 2 ms, where
     |            |                  | ^ begin     end ^ | ^ begin  end ^ |        |
 
 A *span* is a start and a length in one number, `start << length_bits | length`, so an entry takes 12 bytes. The longest
-range of an object says how many bits its lengths take, each object for itself; the starts have what is left of 63. That
-is room for starts of 2**47 beside lengths of 65,535, and for starts of 2**39 beside lengths of 16,777,215.
+range of each object determines the number of bits of its lengths; the starts have the rest of 63 bits. So starts below
+2**47 fit with lengths up to 65,535, and starts below 2**39 with lengths up to 16,777,215.
 
-What does not fit stands in a chunk that is wide in that column: ids of 2**32 and more take 64 bits there, and where a
-start and a length do not fit into one span, the spans are starts, and the lengths have a column of 64 bits beside them.
+Larger numbers are stored in a chunk that is wide in that column: ids of 2**32 and more take 64 bits there, and if a
+start and a length do not fit into one span, the spans are starts, and the lengths are in a separate column of 64 bits.
 
-An object that goes leaves a gap: its end becomes its begin, and no search finds anything between the two. When gaps
-make up half of a chunk, the rest moves together.
+A removed object leaves a gap: its end is set to its begin, so that no search finds an entry of it. When more than half
+of a chunk is gaps, they are closed.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from range_index.runs import require, unpack
 from range_index.stream_view import NO_HOLES, Entry, Rows, rows_of_entries
 
 SINGLE_SEARCHES_MAX: Final = 24
-"""Up to this many objects are searched one by one: a search in step takes as long as about 30 single ones."""
+"""Up to this number objects are searched one by one: a parallel search takes as long as about 30 single ones."""
 
 OBJECTS_MAX: Final = 4096
-"""Objects of one chunk, so that a chunk of tiny objects can be dropped in a millisecond."""
+"""The maximum number of objects in a chunk, so that a chunk of tiny objects can be dropped in a millisecond."""
 
 OBJECT_OVERHEAD_BYTES: Final = 200
-"""What the bookkeeping of one object takes: two places in dictionaries, four in arrays, two numbers."""
+"""Bytes of the bookkeeping of one object: two dictionary entries, four array elements, two numbers."""
 
 CHUNK_OVERHEAD_BYTES: Final = 2048
-"""What an empty chunk takes: its own object and those of its columns and dictionaries."""
+"""Bytes of an empty chunk: its own object and those of its columns and dictionaries."""
 
 _SPAN_BITS: Final = 63
 _UINT32_MAX: Final = 2**32 - 1
 
 
 class Widths(NamedTuple):
-    """Which columns take the room of 64 bits a number because 12 bytes an entry are not enough."""
+    """The columns that need 64 bits a number because 12 bytes an entry do not suffice."""
 
     wide_ids: bool = False
     wide_spans: bool = False
@@ -63,23 +63,23 @@ class Widths(NamedTuple):
         return 12 + 4 * self.wide_ids + 8 * self.wide_spans
 
     def fit(self, other: Widths) -> bool:
-        """Whether columns so wide have room for those."""
+        """Whether columns of these widths can contain numbers that need the other widths."""
         return self.wide_ids >= other.wide_ids and self.wide_spans >= other.wide_spans
 
     def joined(self, other: Widths) -> Widths:
-        """The least that has room for both."""
+        """The smallest widths that can contain both."""
         return Widths(self.wide_ids or other.wide_ids, self.wide_spans or other.wide_spans)
 
 
 class Packing(NamedTuple):
-    """How an object's ranges are packed: in which columns, and how many bits of a span its lengths take."""
+    """The packing of an object's ranges: the widths of the columns, and the number of bits of its lengths in a span."""
 
     widths: Widths
     length_bits: int
 
     @classmethod
     def of(cls, ranges: ObjectRanges) -> Self:
-        """The narrowest; O(streams), no loop in Python."""
+        """The narrowest packing; O(streams), no loop in Python."""
         if not len(ranges):
             return cls(Widths(), 0)
         length_bits = int(ranges.lengths.max()).bit_length()
@@ -92,8 +92,8 @@ class RangeChunk:
     """Objects' ranges, up to a number of entries.
 
     Args:
-        capacity: entries it has room for; memory is taken for those only that come.
-        widths: of its columns; what needs wider ones does not fit in.
+        capacity: the maximum number of entries; memory is used only for entries that are added.
+        widths: of its columns; objects that need wider columns do not fit.
 
     Threads: the caller's lock guards it.
     """
@@ -117,7 +117,7 @@ class RangeChunk:
 
     def __init__(self, capacity: int, widths: Widths) -> None:
         self.used = 0.0
-        """When an object came in or a search found something here, by the owner's timer."""
+        """The last time an object was added or a search found an entry, by the owner's timer."""
         self.widths: Final = widths
         room = max(1, capacity)
         self._stream_ids: NDArray[np.int64] | NDArray[np.uint32] = np.empty(room, _ID_TYPES[widths.wide_ids])
@@ -135,12 +135,12 @@ class RangeChunk:
 
     @property
     def entries(self) -> int:
-        """How many entries its objects have."""
+        """The number of entries of its objects."""
         return self._live
 
     @property
     def is_mostly_gaps(self) -> bool:
-        """Whether more than half of the entries, or of the objects, that came in are gone."""
+        """Whether more than half of the added entries, or of the added objects, were removed."""
         return 2 * self._live < self._filled or 2 * len(self._slots) < len(self._objects)
 
     @property
@@ -152,7 +152,7 @@ class RangeChunk:
     def nbytes(self) -> int:
         """Bytes of the columns, gaps included, and of the bookkeeping.
 
-        Free room does not count: until it is written to, it is a reserve of addresses, not memory.
+        Free capacity does not count: until it is written to, it is reserved address space, not memory.
         """
         return (
             self._filled * self.widths.entry_bytes
@@ -162,7 +162,7 @@ class RangeChunk:
         )
 
     def takes(self, ranges: ObjectRanges, packing: Packing) -> bool:
-        """Whether an object fits in that is packed so; O(1)."""
+        """Whether an object with this packing fits; O(1)."""
         return (
             len(self._objects) < OBJECTS_MAX
             and self._filled + len(ranges) <= len(self._stream_ids)
@@ -170,7 +170,7 @@ class RangeChunk:
         )
 
     def add(self, object_id: int, ranges: ObjectRanges, packing: Packing) -> None:
-        """Copy in the ranges of an object that fits in and is not in here; O(its bytes), nothing per stream."""
+        """Copy the ranges of an object that fits and is not in the chunk; O(its bytes), no work per stream."""
         begin, end = self._filled, self._filled + len(ranges)
         self._stream_ids[begin:end] = ranges.stream_ids
         spans = self._spans[begin:end]
@@ -192,7 +192,7 @@ class RangeChunk:
         self._live += len(ranges)
 
     def discard(self, object_id: int) -> None:
-        """Let the ranges of an object go; O(1)."""
+        """Remove the ranges of an object; O(1)."""
         slot = self._slots.pop(object_id)
         self._live -= self._ends[slot] - self._begins[slot]
         self._ends[slot] = self._begins[slot]
@@ -206,7 +206,7 @@ class RangeChunk:
         slot = self._slots[object_id]
         begin = self._begins[slot]
         ids = self._stream_ids[begin : self._ends[slot]]
-        # As a number of the column's own type: of another one numpy would convert the whole column.
+        # A number of the column's own type: for another type numpy would convert the whole column.
         position = int(ids.searchsorted(ids.dtype.type(stream_id)))
         if position == len(ids) or int(ids[position]) != stream_id:
             return None
@@ -221,7 +221,7 @@ class RangeChunk:
     def find(self, stream_id: int) -> Rows:
         """The entries of one stream in all objects, in order of arrival.
 
-        Complexity: O(objects x log streams of one object), in about 60 numpy calls however many objects there are.
+        Complexity: O(objects x log streams of one object), in about 60 numpy calls for any number of objects.
         """
         if stream_id > self._id_max:
             return rows_of_entries([])
@@ -264,17 +264,17 @@ class RangeChunk:
         return frozenset(holed)
 
     def close_gaps(self) -> None:
-        """Move the objects together and give back what is free then; O(entries), no loop in Python over streams."""
+        """Remove the gaps and free their memory; O(entries), no loop in Python over streams."""
         objects, begins, ends = unpack(self._objects), unpack(self._begins), unpack(self._ends)
-        # Ascending, as objects only ever come in behind the others. The lengths would not tell which are left: an empty
-        # object has none.
+        # Ascending, as objects are only added at the end. The lengths would not show which objects are left: an empty
+        # object has the length 0, too.
         kept = np.fromiter(self._slots.values(), dtype=np.int64, count=len(self._slots))
         lengths = ends[kept] - begins[kept]
         new_ends = lengths.cumsum()
         new_begins = new_ends - lengths
         rows = np.arange(self._live) + np.repeat(begins[kept] - new_begins, lengths)
         if not len(rows):
-            rows = np.zeros(1, dtype=np.int64)  # a column of nothing at all could not be probed
+            rows = np.zeros(1, dtype=np.int64)  # an empty column could not be probed
         self._stream_ids, self._spans = self._stream_ids.take(rows), self._spans.take(rows)
         self._lengths = self._lengths.take(rows) if self._lengths is not None else None
         self._objects = array("q", objects[kept].tobytes())
@@ -285,15 +285,17 @@ class RangeChunk:
         self._filled = self._live
 
     def check(self) -> None:
-        """Walk every invariant; O(entries).
+        """Check every invariant; O(entries).
 
         Raises:
-            AssertionError: one is broken; the message has the state.
+            AssertionError: an invariant is broken; the message contains the state.
         """
         capacity = len(self._stream_ids)
         require(capacity == len(self._spans), "columns have one length", capacity)
-        require((self._lengths is not None) == self.widths.wide_spans, "wide spans have lengths apart", self.widths)
-        require(len(self._bits) == len(self._objects), "each object has its bits", len(self._bits))
+        require(
+            (self._lengths is not None) == self.widths.wide_spans, "wide spans have a column of lengths", self.widths
+        )
+        require(len(self._bits) == len(self._objects), "each object has its length bits", len(self._bits))
         require(0 <= self._live <= self._filled <= capacity, "counts fit", self._live, self._filled, capacity)
         require(len(self._objects) <= OBJECTS_MAX, "objects are bounded", len(self._objects))
         live, before = 0, 0
@@ -304,30 +306,32 @@ class RangeChunk:
             live, before = live + end - begin, end
         require(live == self._live, "entries are counted", live, self._live)
         slots = list(self._slots.values())
-        require(slots == sorted(slots), "objects stand in order of arrival", self._slots)
+        require(slots == sorted(slots), "objects are in order of arrival", self._slots)
         for object_id, slot in self._slots.items():
-            require(self._objects[slot] == object_id, "an object is where it is looked for", object_id, slot)
-        require(self._holed.keys() <= self._slots.keys(), "marks belong to objects", self._holed, self._slots)
+            require(self._objects[slot] == object_id, "an object is in its slot", object_id, slot)
+        require(
+            self._holed.keys() <= self._slots.keys(), "hole flags are of objects of the chunk", self._holed, self._slots
+        )
         holed_bytes = sum(positions.nbytes for positions in self._holed.values())
-        require(holed_bytes == self._holed_bytes, "marks are counted", holed_bytes, self._holed_bytes)
+        require(holed_bytes == self._holed_bytes, "hole flags are counted", holed_bytes, self._holed_bytes)
 
 
 _INT64_MAX: Final = 2**63 - 1
 _ID_TYPES: Final = (np.dtype(np.uint32), np.dtype(np.int64))
-"""Of narrow and of wide ids."""
+"""The types of narrow and of wide ids."""
 
 
 def last_before(
     values: NDArray[np.int64] | NDArray[np.uint32], begins: NDArray[np.int64], ends: NDArray[np.int64], wanted: int
 ) -> NDArray[np.int64]:
-    """In each slice ``[begin, end)`` of ``values``, ascending within it: the last position below ``wanted``.
+    """For each ascending slice ``[begin, end)`` of ``values``, the last position with a value below ``wanted``.
 
-    All slices are searched in step: the position moves up by halving strides where the value there is still below.
+    All slices are searched in parallel: the position moves up by halving strides while the value there is below.
 
     Complexity: O(slices x log longest), 5 numpy calls a stride.
 
     Returns:
-        One position a slice; ``begin - 1`` where no value is below, so also in an empty slice.
+        One position for each slice; ``begin - 1`` if no value is below, as in an empty slice.
     """
     positions = begins - 1
     lasts = ends - 1

@@ -1,8 +1,8 @@
-"""Sorted runs: rows ascending by a key, packed column by column, asked "which row is the last at or before this key?".
+"""Sorted runs: rows ascending by a key, packed column by column, for the query "the last row at or before this key".
 
-That one question, *floor*, is what this package is about. A run holds the rows it is asked of in one array of 64-bit
-integers, 8 bytes a value: first all keys, ascending, then one column of values after the other. A stream's entries in a
-node are such a run, keyed by their start offsets:
+This query, *floor*, is the main query of the package. A run contains its rows in one array of 64-bit integers, 8 bytes
+a value: first all keys, ascending, then one column of values after the other. A stream's entries in a node are such a
+run, keyed by their start offsets:
 
     |              | row 0 | row 1 | row 2 | row 3 |
     | keys: starts | 0     | 100   | 180   | 400   |
@@ -13,13 +13,13 @@ node are such a run, keyed by their start offsets:
 
     floor of 190 = 2: the row [180, 250) of object 12
 
-One array and not three, because a question that comes at random finds none of it in a cache: what counts is how many
-places of memory it has to look at.
+It is one array instead of three, because the processor's caches usually do not hold a run: the cost of a query is its
+number of accesses to memory.
 
-A run is never written to once it is made. ``seal`` makes one of rows in any order, ``append`` makes a longer one of a
-run and rows behind its end; so the holder of a run may read it while others make new ones.
+A run is never changed. ``seal`` makes a run from rows in any order, ``append`` makes a longer one from a run and rows
+after its end; so a run may be read while other threads make new ones.
 
-Rows with equal keys stand in order of arrival, and the floor of their key is the last of them.
+Rows with equal keys are in order of arrival, and the floor of their key is the last of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TYPE_CODE: Final = "q"
-"""Of every value: signed, 64 bits. Python's bisect reads such an array without turning it into a list."""
+"""The type of every value: signed, 64 bits. Python's bisect reads such an array without converting it to a list."""
 
 _ZERO: Final = array(TYPE_CODE, [0])
 
@@ -51,7 +51,7 @@ def floor(packed: array[int], rows: int, key: int) -> int:
     Args:
         packed: of a run; only the keys are read.
         rows: of that run.
-        key: to be looked for.
+        key: the searched key.
 
     >>> floor(array("q", [0, 100, 180, 400]), 4, 190)
     2
@@ -60,9 +60,9 @@ def floor(packed: array[int], rows: int, key: int) -> int:
 
 
 def seal(keys: NDArray[np.int64], *values: NDArray[np.int64]) -> Run:
-    """Make a run of rows in order of arrival: sort them by key and pack them.
+    """Make a run from rows in order of arrival: sort them by key and pack them.
 
-    Complexity: O(n) where the keys ascend already, else O(n log n); no loop in Python.
+    Complexity: O(n) if the keys ascend already, else O(n log n); no loop in Python.
 
     Args:
         keys: of the rows, in any order.
@@ -81,7 +81,7 @@ def seal(keys: NDArray[np.int64], *values: NDArray[np.int64]) -> Run:
 
 
 def append(run: Run, rows: Sequence[Sequence[int]]) -> Run:
-    """Make a run with more rows at its end; the given one stays as it is.
+    """Make a run with further rows at its end; the given run does not change.
 
     Complexity: one copy of the packed columns, a few microseconds for some hundred rows.
 
@@ -90,7 +90,7 @@ def append(run: Run, rows: Sequence[Sequence[int]]) -> Run:
         rows: a key and one value for each column; the keys ascend from the run's last one on.
 
     Raises:
-        ValueError: a key below the one before it, or not one value for each column.
+        ValueError: a key below the previous one, or not one value for each column.
 
     >>> append(Run(array("q", [0, 100]), 1), [(100, 180)])
     Run(packed=array('q', [0, 100, 100, 180]), rows=2)
@@ -98,7 +98,7 @@ def append(run: Run, rows: Sequence[Sequence[int]]) -> Run:
     last = run.packed[run.rows - 1] if run.rows else None
     for row in rows:
         if last is not None and row[0] < last:
-            raise ValueError(f"expected a key of at least {last}, the one before it, found {row[0]}")
+            raise ValueError(f"expected a key of at least {last}, the previous key, found {row[0]}")
         last = row[0]
     new_columns = list(zip(*rows, strict=True))
     if run.rows and rows and len(new_columns) * run.rows != len(run.packed):
@@ -119,29 +119,29 @@ def _with_columns(run: Run, new_columns: Sequence[Sequence[int]], new_rows: int)
 
 def pack(column: NDArray[np.int64]) -> array[int]:
     """The same numbers as a packed array, copied."""
-    # A product of an array has the size that is asked for, where one made of bytes would reserve more.
+    # A product of an array has exactly the requested size; an array made from bytes would reserve more.
     packed = _ZERO * len(column)
     unpack(packed)[:] = column
     return packed
 
 
 def unpack(column: array[int]) -> NDArray[np.int64]:
-    """The same numbers as a numpy array over the same memory; as long as that is there, the array cannot be resized."""
+    """The same numbers as a numpy array over the same memory; while it exists, the packed array cannot be resized."""
     return np.frombuffer(column, dtype=np.int64) if column else np.empty(0, dtype=np.int64)
 
 
 def require(holds: bool, invariant: str, *state: object) -> None:
     """Do nothing if the invariant holds.
 
-    Unlike the statement ``assert`` it is there under ``python -O`` too: a check that was asked for is always made.
+    Unlike the statement ``assert`` it also works under ``python -O``.
 
     Args:
-        holds: whether it does.
-        invariant: in words.
-        state: what a person needs to see to find the cause.
+        holds: whether the invariant holds.
+        invariant: a description of the invariant.
+        state: the values that are needed to find the cause.
 
     Raises:
-        AssertionError: it does not hold.
+        AssertionError: the invariant does not hold.
     """
     if not holds:
         raise AssertionError(f"broken: {invariant}; state: {', '.join(map(repr, state))}")

@@ -1,44 +1,44 @@
-"""When did each part of a segment arrive? A list of 16-byte records says so.
+"""The time index of a segment: 16-byte records of the times at which its parts arrived.
 
-Data of many segments can be put into the order of its arrival only if something remembers when it arrived. Every append
-to a segment adds one record to the segment's time index: where the data ends now, and what the host's clock said:
+Data of many segments can be sorted by arrival only if the times of arrival are stored. Every append to a segment adds
+one record to the segment's time index, with the new end of the data and the value of the host's clock:
 
     | at | bytes | type | field      | meaning                                                      |
     |----|-------|------|------------|--------------------------------------------------------------|
     | 0  | 8     | u8   | end offset | one past the last offset that it covers; higher than before  |
     | 8  | 8     | u8   | value      | of the clock, usually milliseconds; never lower than before  |
 
-All integers are big endian, and nothing lies between the records: *concatenating two pieces of an index is merging
-them*. A record covers what lies between the end of the one before it and its own end:
+All integers are big endian, and there are no bytes between the records: *concatenating two pieces of an index merges
+them*. A record covers the offsets from the end of the previous record to its own end:
 
     offsets  0        10        20   24
              |-- 100 --|-- 100 --|130|         records 0, 1, 2: (10, 100) (20, 100) (24, 130)
 
-A transaction's data comes into the segment at once, when it is committed; so it gets one record, with the clock value
-of that moment, and a transaction of nothing gets none.
+A transaction's data is added to the segment at once, when the transaction is committed; so it gets one record, with the
+clock value of the commit, and an empty transaction gets none.
 
-The bytes are all there is: what asks and searches reads them through a numpy view. Records have numbers, from 0 on;
-pieces that follow one another number theirs on.
+The bytes are the only form: searches read them through a numpy view. Records are numbered from 0 on; each piece
+continues the numbers of the previous one.
 
-**Search.** The records lie end to end: record *i* covers the offsets from the end of record *i* - 1 up to its own end,
-and the first one begins where the segment begins. So the question "which record covers this offset?" is "which is the
-first record that ends behind it?".
+**Search.** The records are contiguous: record *i* covers the offsets from the end of record *i* - 1 up to its own end,
+and the first record begins at the start of the segment. So the record that covers an offset is the first record that
+ends after it.
 
-Reading a record may mean reading an object, so what counts is how many are looked at: *probes*. The segment's own start
-and end are known without one. If its records are of about equal length, the position of an offset within the segment
-tells the position of its record within the index:
+Reading a record may mean reading an object, so the cost is the number of records read: *probes*. The segment's own
+start and end are known without a probe. If its records have about equal lengths, the position of an offset in the
+segment determines the position of its record in the index:
 
-    1,000 records of 100, offset 85,050 of 100,000: look at record 850, which ends at 85,100; then at 849. Two probes.
+    1,000 records of 100, offset 85,050 of 100,000: read record 850, which ends at 85,100; then 849. Two probes.
 
-Where a few records are huge, proportion misleads; so it is trusted less each time it does not at least halve what is
-left. The first two failures are free; the third one costs one step of bisection before the next guess, the fourth one
-two, and so on, and each success takes one failure back. Therefore never more than
+If a few records are huge, proportion is misleading; so it is used less often each time it does not at least halve the
+remaining range. The first two failures are free; the third one adds one step of bisection before the next guess, the
+fourth one two, and so on, and each success cancels one failure. Therefore a search takes at most
 
     2 * log2(records) + 4 probes, and in practice log2(records) + 6
 
-since each failure beyond the first two is paid for by a step that halved what is left.
+since for each failure beyond the first two there is a step that halves the remaining range.
 
-Probes of a search, the mean and the most:
+Probes of a search, the mean and the maximum:
 
     | lengths of the records             | 1,000 records | 10,000   | 100,000  |
     |------------------------------------|---------------|----------|----------|
@@ -47,8 +47,8 @@ Probes of a search, the mean and the most:
     | a huge one at the head or the tail | 9.7 / 16      | 11 / 21  | 12 / 25  |
     | Pareto, with exponent 0.5          | 11 / 16       | 16 / 21  | 20 / 24  |
 
-What is searched is given by a `TimeSource`, so that records in memory and records in objects are searched, and read,
-by the same few functions.
+A `TimeSource` supplies the records, so that records in memory and records in objects are searched and read by the same
+functions.
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_TOKEN: Final = -1
-"""In place of a token, by a caller that has none. No record has this number, so it needs no call of its own."""
+"""The token of a caller that has none. No record has this number."""
 
 NO_VALUE: Final = 0
-"""The clock value of data from a peer that keeps no time index: before everything else."""
+"""The clock value of data from a peer without a time index: before all other values."""
 
 _FAILURES_FREE = 2
 
 
 class RecordBounds(NamedTuple):
-    """What is known of where a record lies: between these two, both included.
+    """The known bounds of a record: it is between these two records, both included.
 
     Args:
         low: the first record that it may be.
-        low_start: where that one begins.
+        low_start: the start of record `low`.
         high: the last record that it may be.
-        high_end: where that one ends.
+        high_end: the end of record `high`.
     """
 
     low: int
@@ -86,13 +86,13 @@ class RecordBounds(NamedTuple):
 
 
 class LocatedRecord(NamedTuple):
-    """A record that was found.
+    """The result of a search.
 
     Args:
-        record: its number; where the index has no record for the offset, the number that the next one will have.
+        record: its number; if the index has no record for the offset, the number of the next record.
         start: the first offset that it covers.
-        end: one past the last; the same as `start` where there is no record.
-        probes: how many records were looked at.
+        end: one past the last offset that it covers; the same as `start` if there is no record.
+        probes: the number of records read.
     """
 
     record: int
@@ -102,12 +102,12 @@ class LocatedRecord(NamedTuple):
 
 
 class TimesRead(NamedTuple):
-    """What the time index says about a range that is read.
+    """The clock values of a range.
 
     Args:
-        covered: how many offsets of the range the index has records for, from its first one on.
+        covered: the number of offsets that the index has records for, from the start of the range on.
         values: clock values of the records that cover these, one each, never falling; shape (records,), native u8.
-        token: number of the record that covers the next offset, to be given with the next read.
+        token: number of the record that covers the next offset, to be passed to the next read.
     """
 
     covered: int
@@ -116,29 +116,29 @@ class TimesRead(NamedTuple):
 
     @property
     def value(self) -> int:
-        """The clock value of the first offset; `NO_VALUE` where the index covers none."""
+        """The clock value of the first offset; `NO_VALUE` if the index covers none."""
         return int(self.values[0]) if len(self.values) else NO_VALUE
 
 
 class TimeSource(Protocol):
-    """The records of one segment, wherever they lie. Numbers count from the segment's first record on."""
+    """The records of one segment, in any storage. Numbers count from the segment's first record on."""
 
     @property
     def records(self) -> int:
-        """How many there are; also the number of the next one."""
+        """The number of records; also the number of the next record."""
         ...
 
     @property
     def end_offset(self) -> int:
-        """Where the last one ends; known without looking at it."""
+        """The end of the last record; known without a probe."""
         ...
 
     def end_of(self, record: int) -> int:
-        """Where a record ends. One probe."""
+        """The end of a record. One probe."""
         ...
 
     def start_of(self, record: int) -> int:
-        """Where a record begins. One probe, none for the first."""
+        """The start of a record. One probe, none for the first."""
         ...
 
     def values_of(self, first: int, after: int) -> NDArray[np.uint64]:
@@ -146,19 +146,19 @@ class TimeSource(Protocol):
         ...
 
     def bracket(self, offset: int) -> RecordBounds:
-        """What is known without a probe about the record that covers an offset below `end_offset`."""
+        """The bounds, known without a probe, of the record that covers an offset below `end_offset`."""
         ...
 
 
 def search(bracket: RecordBounds, offset: int, end_of: Callable[[int], int]) -> LocatedRecord:
     """Find the record that covers an offset.
 
-    Complexity: at most 2 * log2(records in the bracket) + 4 probes; 2 where all records have the same length.
+    Complexity: at most 2 * log2(records in the bracket) + 4 probes; 2 if all records have the same length.
 
     Args:
-        bracket: what is known; `low_start` <= offset < `high_end`.
-        offset: to be found.
-        end_of: tells where a record ends.
+        bracket: the known bounds; `low_start` <= offset < `high_end`.
+        offset: the searched offset.
+        end_of: returns the end of a record.
 
     Source: PDP-28, "locate the correct offset with a binary or better yet a Newtonian search".
     """
@@ -186,7 +186,7 @@ def search(bracket: RecordBounds, offset: int, end_of: Callable[[int], int]) -> 
 
 
 def locate(source: TimeSource, offset: int) -> LocatedRecord:
-    """Find the record that covers an offset; see `search` for the cost. At or past the end of the index: no probe.
+    """Find the record that covers an offset; see `search` for the cost. No probe at or after the end of the index.
 
     Raises:
         ValueError: a negative offset.
@@ -199,19 +199,19 @@ def locate(source: TimeSource, offset: int) -> LocatedRecord:
 
 
 def read(source: TimeSource, offset: int, count: int, token: int = NO_TOKEN) -> TimesRead:
-    """The clock values of a range, and where to go on.
+    """The clock values of a range, and the token for the next read.
 
-    A token makes this quick and changes nothing else: one that does not name the record that covers `offset`, because
-    it is old or came from elsewhere, is as good as none.
+    A token makes this faster and changes nothing else: a token that is not the number of the record that covers
+    `offset`, because it is old or of another index, is ignored.
 
-    Complexity: with a good token, two probes, and a search for the end of the range if it ends in another record.
+    Complexity: with a correct token two probes, and a search for the end of the range if it ends in another record.
 
     Args:
         source: the index.
-        offset: the first one of the range. Past the end of the index nothing is covered, and the token is a good one
-            for when it has grown.
-        count: how many offsets; the range may go past the end of the index.
-        token: what the read before gave, or `NO_TOKEN`.
+        offset: the start of the range. After the end of the index no offset is covered, and the token is the number
+            of the next record.
+        count: the number of offsets; the range may extend beyond the end of the index.
+        token: the token of the previous read, or `NO_TOKEN`.
 
     Raises:
         ValueError: a negative offset or count.
@@ -242,7 +242,7 @@ def _covering(source: TimeSource, offset: int, token: int) -> LocatedRecord:
 
 
 def _last(source: TimeSource, first: LocatedRecord, end: int) -> LocatedRecord:
-    """The record that covers the last offset of a range which goes on behind its first record."""
+    """The record that covers the last offset of a range which extends beyond its first record."""
     known = source.bracket(end - 1)
     if known.low <= first.record:
         known = known._replace(low=first.record + 1, low_start=first.end)
@@ -262,12 +262,12 @@ _ROWS_MIN = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TimeRecords:
-    """Records that follow one another: an index as it stood at some time, or a piece of one.
+    """Consecutive records: the state of an index at some time, or a piece of an index.
 
     Args:
         rows: end offsets and clock values, shape (records, 2), big endian u8; a view over their stored form.
-        first_record: number of the first one.
-        start_offset: where the first one begins.
+        first_record: number of the first record.
+        start_offset: start of the first record.
 
     Threads: never changes; any thread may read it.
     """
@@ -283,10 +283,10 @@ class TimeRecords:
         Complexity: O(records), without a loop in Python.
 
         Args:
-            data: records, one behind the other; may be empty.
-            first_record: number of the first one.
-            start_offset: where the piece before it ended.
-            value: the last clock value of the piece before it.
+            data: records, one after the other; may be empty.
+            first_record: number of the first record.
+            start_offset: the end of the previous piece.
+            value: the last clock value of the previous piece.
 
         Raises:
             ValueError: bytes that are not whole records, end offsets that do not ascend, values that fall.
@@ -302,7 +302,7 @@ class TimeRecords:
         return self.rows.tobytes()
 
     def __len__(self) -> int:
-        """How many records this piece has."""
+        """The number of records in this piece."""
         return len(self.rows)
 
     @property
@@ -312,15 +312,15 @@ class TimeRecords:
 
     @property
     def end_offset(self) -> int:
-        """Where the last record ends."""
+        """The end of the last record."""
         return int(self.rows[-1, 0]) if len(self.rows) else self.start_offset
 
     def end_of(self, record: int) -> int:
-        """Where a record ends; O(1)."""
+        """The end of a record; O(1)."""
         return int(self.rows[self._row(record), 0])
 
     def start_of(self, record: int) -> int:
-        """Where a record begins; O(1)."""
+        """The start of a record; O(1)."""
         row = self._row(record)
         return int(self.rows[row - 1, 0]) if row else self.start_offset
 
@@ -329,25 +329,25 @@ class TimeRecords:
         return self.rows[first - self.first_record : after - self.first_record, 1].astype(np.uint64)
 
     def bracket(self, offset: int) -> RecordBounds:
-        """All of these records.
+        """The bounds of all these records.
 
         Raises:
-            ValueError: an offset that lies before them.
+            ValueError: an offset before the first record.
         """
         if offset < self.start_offset:
             raise ValueError(f"expected an offset from {self.start_offset} on, found {offset}")
         return RecordBounds(self.first_record, self.start_offset, self.records - 1, self.end_offset)
 
     def locate(self, offset: int) -> LocatedRecord:
-        """The record that covers an offset: `locate`."""
+        """The record that covers an offset; see the function `locate`."""
         return locate(self, offset)
 
     def read(self, offset: int, count: int, token: int = NO_TOKEN) -> TimesRead:
-        """The clock values of a range, and where to go on: `read`."""
+        """The clock values of a range, and the token for the next read; see the function `read`."""
         return read(self, offset, count, token)
 
     def ended_by(self, offset: int) -> int:
-        """How many of these records end at or before an offset; at most `2 * log2(records) + 4` probes."""
+        """The number of these records that end at or before an offset; at most `2 * log2(records) + 4` probes."""
         return 0 if offset < self.start_offset else self.locate(offset).record - self.first_record
 
     def _row(self, record: int) -> int:
@@ -358,19 +358,19 @@ class TimeRecords:
 
 
 class SegmentTimes:
-    """The records of one segment that are in memory, and the place where new ones are added.
+    """The records of one segment that are in memory, where new ones are added.
 
-    It may begin with any record, as those before it may have moved away; `drop` lets them go.
+    It may begin with any record, as earlier records may have been stored elsewhere and removed by `drop`.
 
     Args:
-        first_record: number of the first record that is added.
-        start_offset: where it begins.
-        value: no record may have a lower one.
+        first_record: number of the first record to be added.
+        start_offset: start of that record.
+        value: the minimum clock value of all records.
 
     Raises:
         ValueError: numbers below 0 or beyond 64 bits.
 
-    Threads: one at a time. What `view` gave may be read by others meanwhile.
+    Threads: one at a time. A result of `view` may be read by other threads meanwhile.
     """
 
     def __init__(self, first_record: int = 0, start_offset: int = 0, value: int = 0) -> None:
@@ -385,7 +385,7 @@ class SegmentTimes:
         self._start_value = self._value = value
 
     def __len__(self) -> int:
-        """How many records are here."""
+        """The number of records in memory."""
         return self._count
 
     @property
@@ -395,7 +395,7 @@ class SegmentTimes:
 
     @property
     def end_offset(self) -> int:
-        """Where the last record ends, and the next one begins."""
+        """The end of the last record, where the next one begins."""
         return self._end_offset
 
     @property
@@ -405,22 +405,22 @@ class SegmentTimes:
 
     @property
     def start_value(self) -> int:
-        """The clock value of the record before the first one here; no record may have a lower one."""
+        """The clock value of the record before the first one in memory; no record may have a lower value."""
         return self._start_value
 
     def append(self, end_offset: int, value: int) -> None:
-        """Add the record of one append: the segment ends at `end_offset` now. Amortised O(1).
+        """Add the record of one append, after which the segment ends at `end_offset`. Amortised O(1).
 
         Raises:
-            ValueError: an end that is not behind the last one, a value below the last one, or more than 64 bits.
+            ValueError: an end that is not after the last end, a value below the last value, or more than 64 bits.
 
         Source: PDP-28, "StreamSegmentAppendOperation".
         """
         if not self._end_offset < end_offset <= UINT64_MAX:
-            expected = f"an end offset above {self._end_offset}, the one before it, and below 2^64"
+            expected = f"an end offset above {self._end_offset}, the previous one, and below 2^64"
             raise ValueError(f"record {self.records}: expected {expected}, found {end_offset}")
         if not self._value <= value <= UINT64_MAX:
-            expected = f"a value of at least {self._value}, the one before it, and below 2^64"
+            expected = f"a value of at least {self._value}, the previous one, and below 2^64"
             raise ValueError(f"record {self.records}: expected {expected}, found {value}")
         self._reserve(1)
         self._rows[self._count, 0] = end_offset
@@ -428,7 +428,7 @@ class SegmentTimes:
         self._added(1, end_offset, value)
 
     def merge(self, end_offset: int, value: int) -> bool:
-        """Add the one record of a transaction that was committed; none if it brought nothing.
+        """Add the one record of a transaction that was committed; no record if the transaction was empty.
 
         Returns:
             Whether a record was added.
@@ -444,7 +444,7 @@ class SegmentTimes:
         return True
 
     def extend(self, data: bytes) -> None:
-        """Add records in their stored form: those of another piece, which follows.
+        """Add records in their stored form: those of the next piece.
 
         Complexity: O(records), without a loop in Python.
 
@@ -460,14 +460,14 @@ class SegmentTimes:
             self._added(len(piece), int(piece[-1, 0]), int(piece[-1, 1]))
 
     def view(self) -> TimeRecords:
-        """All records, as they are now; O(1). Later changes of this index do not change it."""
+        """All current records; O(1). Later changes of this index do not change the result."""
         return TimeRecords(self._rows[: self._count], self._first_record, self._start_offset)
 
     def drop(self, records: int) -> None:
-        """Let the first records go, and their memory: O(records that stay).
+        """Remove the first records, and free their memory; O(records that are kept).
 
         Raises:
-            ValueError: there are fewer.
+            ValueError: there are fewer records.
         """
         if not 0 <= records <= self._count:
             raise ValueError(f"expected 0 to {self._count} records to be dropped, found {records}")
@@ -475,7 +475,7 @@ class SegmentTimes:
             self._start_offset, self._start_value = map(int, self._rows[records - 1])
             self._first_record += records
             self._count -= records
-            # Copied, as a shorter view of the same memory would keep all of it.
+            # Copied, as a view of a part would keep the whole memory.
             self._rows = _roomy(self._rows[records : records + self._count], self._count)
 
     def _added(self, records: int, end_offset: int, value: int) -> None:

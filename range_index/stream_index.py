@@ -1,27 +1,27 @@
-"""Which object holds an offset of a stream, as far as it is known: the range index of all nodes.
+"""The range index of all nodes: the object that holds an offset of a stream, if it is known.
 
-An index of this kind has two enemies. Objects come with thousands of streams each, so whatever is done for each stream
-on insertion is done thousands of times for streams that nobody will ask for. And streams are many, so what is kept for
-each of them fills the memory. Hence two levels:
+Such an index has two problems. Each object has thousands of streams, so work for each stream on insertion would be done
+thousands of times for streams that are never queried. And there are many streams, so data for each of them would fill
+the memory. Hence two levels:
 
     insert(node, object, ranges)                 one copy of packed arrays, no work for any stream
           |
           v
-    node -> chunks of objects' ranges            12 bytes an entry, bounded by bytes; least used chunks go
+    node -> chunks of objects' ranges            12 bytes an entry, limited by bytes; least used chunks are evicted
           |
-          |  on the first question about a stream, one search over all objects of the node
+          |  on the first query of a stream, one search over all objects of the node
           v
-    (node, stream) -> view                       24 bytes an entry, for streams that are asked for; bounded by number
-          |                                      and by bytes, lives for a time, least used streams go, whole
+    (node, stream) -> view                       24 bytes an entry, for queried streams; limited by number, by bytes
+          |                                      and by time, the views of the least used streams are evicted
           v
-    floor(node, stream, offset) -> entry         a dictionary, a look at the time, a bisection
+    floor(node, stream, offset) -> entry         a dictionary, a read of the timer, a bisection
 
-A view is made from what the arrays say, and outlives them: dropping arrays takes no entry from a view. Objects that
-come or go later are noted in the node's log of changes, and a view takes them in when it is asked for again. So
-removing an object costs nothing per stream either, and yet no question asked afterwards is answered by it.
+A view is made from the arrays, and outlives them: evicting arrays removes no entry from a view. Objects that are
+inserted or removed later are recorded in the node's log of changes, and a view applies them when it is queried again.
+So removing an object needs no work for any stream, and yet no later query returns it.
 
-Everything here is a hint: an index that forgot something knows less, but it says nothing false of an object. Whether an
-object still counts is for the caller to decide, by the image; hence the way down to the next lower entry in a view.
+All entries are hints: evictions make the index incomplete, but every entry is correct for its object. The caller
+decides by the image whether an object is still listed; hence a view can return the next lower entry.
 
 Source: AutoMQ issue 2731, section 1.
 """
@@ -47,26 +47,26 @@ from range_index.view_bounds import ViewBounds
 
 @dataclass(frozen=True, slots=True)
 class IndexStatistics:
-    """A stream range index at one moment. Counters count since the index was made.
+    """Statistics of a stream range index at one time. Counters count since the index was created.
 
     Args:
-        nodes: nodes of which anything is known.
+        nodes: nodes in the index.
         objects: objects whose arrays are in memory.
         entries: entries in these arrays.
-        streams: streams' views in memory, expired ones that nobody asked for since included.
+        streams: views in memory, including expired ones that were not queried since.
         view_entries: entries in these views.
         array_bytes: of the objects' arrays and their bookkeeping.
         view_bytes: of the views and their bookkeeping.
-        log_bytes: of the nodes and their memory of changes.
-        hits: questions that a live view answered.
-        misses: questions that found no live view.
+        log_bytes: of the nodes and their logs of changes.
+        hits: queries answered by a live view.
+        misses: queries that found no live view.
         fills: views that were filled from the arrays.
-        catch_ups: views that took in changes of their node.
+        catch_ups: views that applied changes of their node.
         expired: views that reached the end of their time to live.
-        evicted_views: views that left for want of room.
-        evicted_objects: objects whose arrays left for want of room.
-        evicted_view_bytes: what the views took that left for want of room.
-        evicted_array_bytes: likewise the arrays.
+        evicted_views: views evicted to keep the limits.
+        evicted_objects: objects whose arrays were evicted to keep the limits.
+        evicted_view_bytes: bytes of the evicted views.
+        evicted_array_bytes: bytes of the evicted arrays.
     """
 
     nodes: int
@@ -89,7 +89,7 @@ class IndexStatistics:
 
     @property
     def nbytes(self) -> int:
-        """All bytes together."""
+        """The sum of all bytes."""
         return self.array_bytes + self.view_bytes + self.log_bytes
 
 
@@ -99,10 +99,10 @@ ARRAY_BYTES_MAX: Final = 256 * 1024 * 1024
 VIEW_BYTES_MAX: Final = 256 * 1024 * 1024
 
 JITTER_SHARE: Final = 0.1
-"""A view lives this share longer or shorter than the time to live."""
+"""The lifetime of a view is longer or shorter than the time to live by at most this share."""
 
 CHUNKS_OF_ALL: Final = 16
-"""A chunk takes at most this part of the array bytes: what goes at once for want of room."""
+"""A chunk, which is evicted as a whole, takes at most the array bytes divided by this number."""
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -112,21 +112,22 @@ _NOTHING: Final = StreamView(array("q"), array("q"), array("q"), NO_HOLES, 0)
 class StreamRangeIndex:
     """(node, stream) -> floor by start offset -> (start, end, object).
 
-    To fill: ``insert``, ``add_entries``. To ask: ``floor``, ``view``, ``holds``, ``loaded``. To forget: ``remove``.
-    To observe: ``stats``, ``nbytes``, ``check``.
+    Fill: ``insert``, ``add_entries``. Query: ``floor``, ``view``, ``holds``, ``loaded``. Remove: ``remove``. Observe:
+    ``stats``, ``nbytes``, ``check``.
 
     Args:
-        timer: gives seconds that never go back.
-        jitter: gives a number in [0, 1), so that views made together do not expire together.
-        ttl_seconds: how long a view lives since it was filled, a tenth more or less by jitter.
-        streams_max: views that are kept, of all nodes together; the least recently used goes whole.
-        array_bytes_max: bytes of objects' arrays; the least recently used go, a 16th of all at a time, or less.
-        view_bytes_max: bytes of views; the least recently used goes whole.
+        timer: returns seconds, never falling.
+        jitter: returns a number in [0, 1), so that views filled at the same time do not expire at the same time.
+        ttl_seconds: the lifetime of a view after it was filled, up to a tenth more or less by jitter.
+        streams_max: the maximum number of views of all nodes; the least recently used view is evicted.
+        array_bytes_max: the maximum bytes of objects' arrays; the least recently used are evicted, at most a 16th of
+            the limit at a time.
+        view_bytes_max: the maximum bytes of views; the least recently used view is evicted.
 
     Raises:
-        ValueError: a bound that is not positive.
+        ValueError: a limit that is not positive.
 
-    Threads: one at a time; the caller's lock guards it. A view that was handed out may be read by any thread.
+    Threads: one at a time; the caller's lock guards it. A returned view may be read by any thread.
 
     >>> from range_index import ObjectRanges
     >>> index = StreamRangeIndex(timer=lambda: 0.0, jitter=lambda: 0.5)
@@ -162,9 +163,9 @@ class StreamRangeIndex:
     # -- fill ----------------------------------------------------------------------------------------------------------
 
     def insert(self, node_id: int, object_id: int, ranges: ObjectRanges) -> None:
-        """Take in all streams of an object, in place of what was known of that object.
+        """Add all streams of an object; they replace earlier entries of that object.
 
-        Complexity: one copy of the arrays; nothing per stream, nothing per view.
+        Complexity: one copy of the arrays; no work per stream or view.
 
         Raises:
             ValueError: an object id that is negative or has more than 63 bits.
@@ -188,22 +189,22 @@ class StreamRangeIndex:
         *,
         holed_object_ids: Iterable[int] = (),
     ) -> None:
-        """Take in entries of one stream that are known from elsewhere: a snapshot, or a case.
+        """Add entries of one stream that were not read from objects, for example those of a snapshot.
 
-        They go into the stream's view, where they replace entries of the same objects, and are gone with it.
+        They are added to the stream's view, where they replace entries of the same objects, and are evicted with it.
 
-        Complexity: O(entries of the view), and a fill where there is no view yet.
+        Complexity: O(entries of the view), and a fill if there is no view yet.
 
         Args:
             node_id: the node that owns the objects.
             stream_id: the stream.
             starts: first offset of each entry, in any order.
             ends: one past the last offset of each entry.
-            object_ids: the object of each entry; of several entries of one object the last counts.
+            object_ids: the object of each entry; if an object has several entries, the last one is used.
             holed_object_ids: the objects whose entry has a hole inside.
 
         Raises:
-            ValueError: columns of different lengths, numbers that are no 63-bit integers, an end before its start.
+            ValueError: columns of different lengths, numbers that are not 63-bit integers, an end before its start.
         """
         if not 0 <= stream_id <= INT64_MAX:
             raise ValueError(f"expected a stream id of 0 to 2**63 - 1, found {stream_id}")
@@ -214,15 +215,15 @@ class StreamRangeIndex:
             view = self._filled(node, stream_id, now)
         self._keep(node_id, node, stream_id, view.with_rows(rows, without=(), version=self._next_version()), now)
 
-    # -- ask -----------------------------------------------------------------------------------------------------------
+    # -- query ---------------------------------------------------------------------------------------------------------
 
     def floor(self, node_id: int, stream_id: int, offset: int) -> Entry | None:
         """The entry with the greatest start at or before ``offset``, if one is known.
 
-        Complexity: O(log entries) where the stream has a live view; else as ``view``.
+        Complexity: O(log entries) if the stream has a live view; else as ``view``.
         """
-        # What view(...).floor(...) does, written out. Where streams are many no cache holds their views, and each place
-        # of memory that is looked at costs as much as ten steps of the interpreter.
+        # This is view(...).floor(...), inlined. With many streams the processor's caches do not hold their views, and
+        # each access to memory costs as much as ten steps of the interpreter.
         self._asked += 1
         try:
             node = self._nodes[node_id]
@@ -239,14 +240,14 @@ class StreamRangeIndex:
             return None
         object_id = packed[2 * rows + position]
         fields = (packed[position], packed[rows + position], object_id, object_id in holed if holed else False)
-        # The class's own constructor, without the detour through a Python function.
+        # The base constructor of the class, without the call of a Python function.
         return _new_entry(Entry, fields)
 
     def view(self, node_id: int, stream_id: int) -> StreamView:
-        """All that is known of one stream in one node, as of now.
+        """All entries of one stream in one node, as of now.
 
-        Complexity: O(1) where the stream has a live view and nothing changed in the node, a copy of the view where one
-        object came; else O(objects x log streams of one), about 0.2 us an object.
+        Complexity: O(1) if the stream has a live view and the node has not changed; a copy of the view if an object was
+        added; else O(objects x log streams of one object), about 0.2 us an object.
         """
         self._asked += 1
         try:
@@ -266,19 +267,19 @@ class StreamRangeIndex:
         return node is not None and object_id in node.ranges.object_ids
 
     def loaded(self, node_id: int) -> KeysView[int]:
-        """The ids of a node's objects whose arrays are in memory, in order of arrival; good until the next change.
+        """The ids of a node's objects whose arrays are in memory, in order of arrival; valid until the next change.
 
         Complexity: O(1).
         """
         node = self._nodes.get(node_id)
         return node.ranges.object_ids if node is not None else _NO_OBJECTS
 
-    # -- forget --------------------------------------------------------------------------------------------------------
+    # -- remove --------------------------------------------------------------------------------------------------------
 
     def remove(self, node_id: int, object_ids: Iterable[int]) -> None:
-        """Let objects go: from now on no answer names them. What is not known is ignored.
+        """Remove objects: no later query returns them. Unknown objects are ignored.
 
-        Complexity: O(objects) amortised; nothing per stream, nothing per view.
+        Complexity: O(objects) amortised; no work per stream or view.
         """
         node = self._nodes.get(node_id)
         if node is None:
@@ -292,11 +293,11 @@ class StreamRangeIndex:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of everything: arrays, views, changes, and the estimated overhead of their containers; O(nodes)."""
+        """Bytes of arrays, views, changes, and the estimated overhead of their containers; O(nodes)."""
         return self._array_bytes + self._views.nbytes + sum(node.log_bytes for node in self._nodes.values())
 
     def stats(self) -> IndexStatistics:
-        """What is held now, and how the index fared since it was made; O(nodes)."""
+        """Sizes now, and counts since the index was created; O(nodes)."""
         nodes = self._nodes.values()
         return IndexStatistics(
             nodes=len(nodes),
@@ -319,10 +320,10 @@ class StreamRangeIndex:
         )
 
     def check(self) -> None:
-        """Walk every invariant; O(everything held).
+        """Check every invariant; O(size of the index).
 
         Raises:
-            AssertionError: one is broken; the message has the state.
+            AssertionError: an invariant is broken; the message contains the state.
         """
         for node in self._nodes.values():
             node.check()
@@ -413,17 +414,17 @@ _INT64_MAX: Final = 2**63 - 1
 
 
 def hint_rows(starts: ArrayLike, ends: ArrayLike, object_ids: ArrayLike, holed_object_ids: Iterable[int]) -> Rows:
-    """Check entries given as columns; of several entries of one object keep the last.
+    """Check entries given as columns; if an object has several entries, keep the last one.
 
     Complexity: O(n log n), no loop in Python.
 
     Raises:
-        ValueError: columns of different lengths, numbers that are no 63-bit integers, an end before its start.
+        ValueError: columns of different lengths, numbers that are not 63-bit integers, an end before its start.
     """
     columns = [_column(values) for values in (starts, ends, object_ids)]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) != 1:
-        raise ValueError(f"expected starts, ends and objects of one number, found {lengths}")
+        raise ValueError(f"expected starts, ends and objects of equal length, found lengths {lengths}")
     inverted = columns[1] < columns[0]
     if inverted.any():
         at = int(inverted.argmax())

@@ -1,8 +1,8 @@
-"""One stream's entries in one node, ready to be searched, and what tells whether they are still good.
+"""The view of one stream in one node: its entries, sorted for searches, and the data that shows whether it is current.
 
-An entry says: "these offsets of the stream lie in that object". A view holds all that an index knows of one stream, as
-one sorted run ascending by start offset. When the index learns more, it makes a new view. A `LiveView` is one as the
-index keeps it: the entries never change, the bookkeeping does.
+An entry is a range of offsets of the stream and the object that holds it. A view contains all entries of one stream in
+an index, as one sorted run ascending by start offset. When the index gets further entries, it makes a new view. A
+`LiveView` is a view in the index: its entries never change, its bookkeeping does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from range_index.runs import Run, append, floor, require, seal, unpack
 
 
 class Entry(NamedTuple):
-    """The offsets ``[start, end)`` of a stream lie in one object; if it is ``holed``, some of them are missing."""
+    """The offsets ``[start, end)`` of a stream in one object; if ``holed`` is true, some of them are missing."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ def rows_of_entries(entries: Sequence[Entry]) -> Rows:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """The entries of one part after the other."""
+    """The entries of all parts, one after the other."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -58,21 +58,21 @@ NO_HOLES: Final[frozenset[int]] = frozenset()
 
 
 class StreamView:
-    """What is known of one stream in one node: its entries, ascending by start, then by arrival; each object once.
+    """The entries of one stream in one node, ascending by start, then by arrival; each object once.
 
-    ``floor`` answers once. To step down from a floor whose object is not to be used, take ``floor_position`` and count
-    down; ``entry`` gives the entry at a position. ``starts``, ``ends`` and ``object_ids`` are whole columns; take them
-    once and not in a loop, as each time another window on the memory is made. What must be quick reads ``packed``: of
-    the entry at position i it holds the start at ``i``, the end at ``rows + i``, the object id at ``2 * rows + i``.
+    ``floor`` returns one entry. To step down from a floor whose object is not to be used, use ``floor_position`` and
+    count down; ``entry`` returns the entry at a position. ``starts``, ``ends`` and ``object_ids`` are whole columns;
+    read them once and not in a loop, as each access creates a memoryview. Fast code reads ``packed``: for the entry at
+    position i it contains the start at ``i``, the end at ``rows + i``, the object id at ``2 * rows + i``.
 
     Args:
         starts: first offset of each entry.
         ends: one past the last offset of each entry.
         object_ids: the object of each entry.
         holed: ids of the objects whose entry has a hole inside; nearly always empty.
-        version: of the content: two views of one index with the same version hold the same entries of the same stream.
+        version: of the content: two views of one index with the same version have the same entries of the same stream.
 
-    Threads: never changes once it is handed out, so any thread may read it.
+    Threads: a returned view never changes, so any thread may read it.
     """
 
     __slots__ = ("holed", "note", "packed", "rows", "version")
@@ -82,17 +82,17 @@ class StreamView:
     ) -> None:
         if not len(starts) == len(ends) == len(object_ids):
             lengths = (len(starts), len(ends), len(object_ids))
-            raise ValueError(f"expected starts, ends and objects of one number, found {lengths}")
+            raise ValueError(f"expected starts, ends and objects of equal length, found lengths {lengths}")
         self._set(Run(starts + ends + object_ids, len(starts)), holed, version)
 
     def _set(self, run: Run, holed: frozenset[int], version: int) -> None:
         self.packed = run.packed
         self.rows = run.rows
-        # One empty set for all views: every operation on sets makes a new one, of 216 bytes.
+        # One empty set for all views: every operation on sets creates a new set of 216 bytes.
         self.holed = holed or NO_HOLES
         self.version = version
         self.note: object = None
-        """What its reader has found out about the entries, and keeps as long as the view; any thread may set it."""
+        """Data of the view's user about the entries, kept as long as the view; any thread may set it."""
 
     @property
     def run(self) -> Run:
@@ -101,17 +101,17 @@ class StreamView:
 
     @property
     def starts(self) -> memoryview:
-        """First offset of each entry, ascending, read in place; O(1)."""
+        """First offset of each entry, ascending, not copied; O(1)."""
         return memoryview(self.packed)[: self.rows].toreadonly()
 
     @property
     def ends(self) -> memoryview:
-        """One past the last offset of each entry, read in place; O(1)."""
+        """One past the last offset of each entry, not copied; O(1)."""
         return memoryview(self.packed)[self.rows : 2 * self.rows].toreadonly()
 
     @property
     def object_ids(self) -> memoryview:
-        """The object of each entry, read in place; O(1)."""
+        """The object of each entry, not copied; O(1)."""
         return memoryview(self.packed)[2 * self.rows :].toreadonly()
 
     def floor_position(self, offset: int) -> int:
@@ -127,7 +127,7 @@ class StreamView:
         """The entry at a position, counted from 0; O(1).
 
         Raises:
-            IndexError: a position below 0 (an entry lower than the lowest), or past the last.
+            IndexError: a position below 0 or after the last.
         """
         packed, rows = self.packed, self.rows
         if not 0 <= position < rows:
@@ -136,7 +136,7 @@ class StreamView:
         return Entry(packed[position], packed[rows + position], object_id, object_id in self.holed)
 
     def __len__(self) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return self.rows
 
     def __iter__(self) -> Iterator[Entry]:
@@ -148,42 +148,42 @@ class StreamView:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the packed entries, and of the marks where there are any."""
+        """Bytes of the packed entries, and of `holed` if it is not empty."""
         return sys.getsizeof(self.packed) + (sys.getsizeof(self.holed) if self.holed else 0)
 
     def check(self) -> None:
-        """Walk every invariant; O(entries).
+        """Check every invariant; O(entries).
 
         Raises:
-            AssertionError: one is broken; the message has the state.
+            AssertionError: an invariant is broken; the message contains the state.
         """
-        require(len(self.packed) == 3 * self.rows, "each entry is packed whole", self.packed, self.rows)
+        require(len(self.packed) == 3 * self.rows, "each entry has three numbers", self.packed, self.rows)
         entries = list(self)
         starts = [entry.start for entry in entries]
         require(starts == sorted(starts), "starts ascend", self)
         require(all(entry.start <= entry.end for entry in entries), "no end before start", self)
         object_ids = {entry.object_id for entry in entries}
         require(len(object_ids) == self.rows, "each object once", self)
-        require(self.holed <= object_ids, "a mark names an object of the view", self.holed, self)
+        require(self.holed <= object_ids, "a hole flag is of an object of the view", self.holed, self)
 
 
 VIEW_OVERHEAD_BYTES: Final = 336
-"""What a view takes besides its arrays: the object and its numbers, its places in a dictionary and in the use order."""
+"""Bytes of a view besides its arrays: the object and its numbers, its entries in a dictionary and in the use order."""
 
 
 class LiveView(StreamView):
-    """A view with its bookkeeping: the entries never change, the bookkeeping does.
+    """A view with its bookkeeping: its entries never change, its bookkeeping does.
 
     Args:
         run: the entries, keyed by start; the other columns are ends and object ids.
         holed: ids of the objects whose entry has a hole inside.
         object_id_max: the highest id of these objects, -1 if there is none.
         version: of the content.
-        revision: of the node, up to which its changes are in.
-        expires: when the view is too old, by the owner's timer.
-        used: when it was asked for last, by the owner's timer.
+        revision: of the node; the view includes all changes up to it.
+        expires: the end of the view's lifetime, by the owner's timer.
+        used: the time of the last query, by the owner's timer.
 
-    Threads: as a StreamView for the one it is handed to; the bookkeeping is the owner's, under the owner's lock.
+    Threads: callers use it as a StreamView; the owner changes the bookkeeping under its lock.
     """
 
     __slots__ = ("expires", "object_id_max", "revision", "used")
@@ -207,18 +207,18 @@ class LiveView(StreamView):
 
     @classmethod
     def of(cls, rows: Rows, *, version: int, revision: int, expires: float, used: float) -> LiveView:
-        """A view of these entries; O(entries) where their starts ascend already."""
+        """A view of these entries; O(entries) if their starts ascend already."""
         run = seal(rows.starts, rows.ends, rows.object_ids)
         highest = int(rows.object_ids.max(initial=-1))
         return cls(run, rows.holed, highest, version=version, revision=revision, expires=expires, used=used)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that keeping it takes."""
+        """Bytes of the view with its bookkeeping."""
         return self.nbytes + VIEW_OVERHEAD_BYTES
 
     def follow(self, entries: Sequence[Entry]) -> bool:
-        """Whether these entries, in order of their starts, belong behind all others; O(new entries)."""
+        """Whether these entries ascend and start at or after the last start of the view; O(new entries)."""
         before = self.packed[self.rows - 1] if self.rows else 0
         for entry in entries:
             if entry.start < before:
@@ -227,7 +227,7 @@ class LiveView(StreamView):
         return True
 
     def with_entries(self, entries: Sequence[Entry], *, version: int) -> LiveView:
-        """A view with more entries, which follow, and are of ascending objects that this view lacks.
+        """A view with further entries, which `follow`, and are of ascending objects that this view lacks.
 
         Complexity: one copy of the arrays.
         """
@@ -241,8 +241,8 @@ class LiveView(StreamView):
         Complexity: O(entries log entries), no loop in Python over entries.
 
         Args:
-            rows: entries to take in; they replace those of the same objects.
-            without: ids of objects whose entries go.
+            rows: entries to add; they replace those of the same objects.
+            without: ids of objects whose entries are removed.
             version: of the new view.
         """
         gone = np.fromiter(without, dtype=np.int64, count=len(without))
@@ -265,10 +265,10 @@ class LiveView(StreamView):
         )
 
     def check(self) -> None:
-        """Walk every invariant; O(entries).
+        """Check every invariant; O(entries).
 
         Raises:
-            AssertionError: one is broken; the message has the state.
+            AssertionError: an invariant is broken; the message contains the state.
         """
         super().check()
         highest = max(self.object_ids, default=-1)

@@ -1,12 +1,13 @@
-"""Which views are kept: a maximum of streams and of bytes, none longer than it lives.
+"""The limits of views: a maximum number, maximum bytes, and the time to live.
 
-The views themselves stand in their nodes, where questions find them with the fewest steps. Here they are counted, and
-here is decided which of them go. A view goes whole: half a view would answer for a stream and be wrong.
+The views are stored in their nodes, where queries find them with the fewest steps. This module counts them and chooses
+the views to evict. A view is evicted as a whole: a part of a view would return wrong results for its stream.
 
-**Order of use.** The usual list in order of use is rewritten at every use, which is dear when uses are many and things
-lie scattered in memory. Here a view only carries the time of its last use, so that noting a use costs one assignment. A
-heap holds the time at which each was looked at last; what stands at its top may have been used since, and is then put
-back with the time of that use. A view at the top that was not used since is the least recently used of all.
+**Order of use.** The usual list in order of use is rewritten at every use, which is slow if uses are many and the
+elements are scattered in memory. Here a view only has the time of its last use, so that recording a use costs one
+assignment. A heap contains the time at which each view was examined last; the view at the top may have been used since,
+and is then pushed again with the time of that use. A view at the top that was not used since is the least recently used
+of all.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from range_index.runs import require
 from range_index.stream_view import LiveView
 
 EXAMINED_MAX: Final = 64
-"""Views that are looked at to find the least recently used."""
+"""The maximum number of views that are examined to find the least recently used."""
 
 SWEPT_MAX: Final = 2
-"""Views that are looked at whenever one is made, to let go those that expired unasked."""
+"""The number of views that are examined whenever a view is made, to drop expired ones that are not queried."""
 
 
 class ViewBounds:
-    """Counts the views of all nodes and lets the least recently used go.
+    """Counts the views of all nodes and evicts the least recently used.
 
     Args:
-        streams_max: how many there may be.
-        bytes_max: how many bytes they may take.
+        streams_max: the maximum number of views.
+        bytes_max: the maximum bytes of all views.
 
     Threads: the caller's lock guards it.
     """
@@ -59,27 +60,27 @@ class ViewBounds:
         self.expired = 0
         """Views that reached the end of their time to live."""
         self.evicted = 0
-        """Views that left for want of room."""
+        """Views evicted to keep the limits."""
         self.evicted_bytes = 0
-        """Bytes of these."""
+        """Bytes of the evicted views."""
 
     def __len__(self) -> int:
-        """How many views there are."""
+        """The number of views."""
         return len(self._order)
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether there are too many, or they take too much."""
+        """Whether there are too many views, or too many bytes."""
         return len(self._order) > self._streams_max or self.nbytes > self._bytes_max
 
     def put(self, node_id: int, views: dict[int, LiveView], stream_id: int, view: LiveView) -> None:
-        """Put a view among those of its node, in place of the stream's former one if there is one; O(log views).
+        """Add a view to those of its node, where it replaces the stream's previous view; O(log views).
 
         Args:
             node_id: of the node.
-            views: of this node, by stream; always the same dictionary for one node as long as it has any.
+            views: of this node, by stream; always the same dictionary for one node while the node has views.
             stream_id: of the view.
-            view: to be kept; ``shrink`` lets it go again if there is no room.
+            view: to be kept; ``shrink`` may evict it again.
         """
         old = views.get(stream_id)
         if old is None:
@@ -91,7 +92,7 @@ class ViewBounds:
         self._count(view, 1)
 
     def shrink(self, now: float) -> set[int]:
-        """Let go what is too much, and some of what is too old; O(log views) for each that goes.
+        """Evict views until the limits are kept, and drop some expired ones; O(log views) for each.
 
         Returns:
             The nodes that lost a view.
@@ -128,14 +129,14 @@ class ViewBounds:
         self.entries += sign * len(view)
 
     def check(self) -> None:
-        """Walk every invariant; O(views).
+        """Check every invariant; O(views).
 
         Raises:
-            AssertionError: one is broken; the message has the state.
+            AssertionError: an invariant is broken; the message contains the state.
         """
         views = [view for of_node in self._nodes.values() for view in of_node.values()]
         keys = [(node_id, stream_id) for node_id, of_node in self._nodes.items() for stream_id in of_node]
-        require(all(self._nodes.values()), "a node that is known has views", list(self._nodes))
+        require(all(self._nodes.values()), "each node has views", list(self._nodes))
         require(sorted(keys) == sorted(self._order.keys()), "each view has one place in the use order", keys)
         entries, nbytes = sum(map(len, views)), sum(view.size_bytes for view in views)
         require(entries == self.entries, "view entries are counted", entries, self.entries)
@@ -144,7 +145,7 @@ class ViewBounds:
 
 
 class UseOrder:
-    """Things known by two numbers (a node and a stream), roughly in order of use.
+    """Keys of two numbers (a node and a stream), approximately in order of use.
 
     Threads: the caller's lock guards it.
     """
@@ -155,23 +156,23 @@ class UseOrder:
         self._heap: list[tuple[float, int, int]] = []
 
     def add(self, used: float, node_id: int, stream_id: int) -> None:
-        """Take in a thing that is not in here; O(log n)."""
+        """Add a key that is not in the order; O(log n)."""
         heappush(self._heap, (used, node_id, stream_id))
 
     def pop(self, used: Callable[[int, int], float], *, examined_max: int) -> tuple[int, int]:
-        """Take out the thing that was used least recently.
+        """Remove and return the least recently used key.
 
-        It looks at ``examined_max`` things at most, so that no call is long. If all of these were used since they were
-        looked at last, the least recently used of these is taken.
+        It examines at most ``examined_max`` keys, so that no call is long. If all of these were used since they were
+        last examined, the least recently used of these is returned.
 
         Complexity: O(examined_max log n).
 
         Args:
-            used: gives the time when a thing was used last.
+            used: returns the time of the last use of a key.
             examined_max: at least 1.
 
         Raises:
-            IndexError: there is nothing in here.
+            IndexError: there are no keys.
         """
         examined: list[tuple[float, int, int]] = []
         unused_since = False
@@ -187,9 +188,9 @@ class UseOrder:
         return least[1:]
 
     def __len__(self) -> int:
-        """How many things there are."""
+        """The number of keys."""
         return len(self._heap)
 
     def keys(self) -> list[tuple[int, int]]:
-        """All things, in no order; O(n)."""
+        """All keys, in no order; O(n)."""
         return [(node_id, stream_id) for _, node_id, stream_id in self._heap]

@@ -176,7 +176,7 @@ const drawKnown = (each, scale, {step, y}) => drawRuns(each.known.map(([position
   (last, at) => at <= last.end + 1);
 
 const answerIds = (trace) => new Set((trace && trace.answer ? trace.answer.objects : []).map((found) => found.object_id));
-const SOURCES = {image: "named by the image", memory: "known from memory", snapshot: "told by the snapshot", opened: "opened just now"};
+const SOURCES = {image: "named by the image", memory: "known from memory", snapshot: "known from the snapshot", opened: "opened just now"};
 const picked = (id, x, y, width, height) => titled("rect", {class: "picked", x, y, width: Math.max(3, width), height: Math.max(3, height)}, `the answer has object ${id}`);
 
 function drawRead(each, trace, {x, high}, {step, top, bottom, y, has}) {

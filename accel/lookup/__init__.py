@@ -1,7 +1,7 @@
 """The read path: which objects hold a stream's offsets, and the records in them.
 
-Out of it come the accelerators (`accelerator`, `async_accelerator`), what they are asked and answer (`answer`), why
-(`explain`), their counts (`stats`), and a wrapper for a lookup that exists already (`shadow`). What decides is without
-I/O: `search` and `reading` are generators of `steps`; the `engine` starts what they ask for, and keeps what came of it
-in the index cache and the hints.
+The package contains the accelerators (`accelerator`, `async_accelerator`), requests and answers (`answer`),
+explanations (`explain`), counts (`stats`), and a wrapper for an existing lookup (`shadow`). Decisions are made without
+I/O: `search` and `reading` are generators of `steps`; the `engine` starts the requests of a step, and keeps their
+results in the index cache and the hints.
 """

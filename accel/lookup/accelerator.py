@@ -1,11 +1,11 @@
-"""The accelerator for threads, and what it shares with the one for asyncio: the calls, each as a script.
+"""The accelerator for threads, and the common base of it and the accelerator for asyncio: each call as a script.
 
     accelerator = ReadAccelerator(StaticImages(image), store)
     answer = accelerator.get_objects(stream_id=420000, start=1000, end=1600, limit=4)
     for batch in accelerator.read(stream_id=420000, start=1000, end=1600):
         ...
 
-`scripts.py` has what is done about each step of a lookup or a read.
+`scripts.py` carries out each step of a lookup or a read.
 """
 
 from __future__ import annotations
@@ -57,21 +57,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Outcomes = dict[int, Answer | AccelError]
-"""By the number of a request in a call of many."""
+"""Outcomes by the number of the request in a call with many requests."""
 
 
 class AcceleratorBase:
-    """Common to both accelerators.
+    """The common base of both accelerators.
 
-    A process that is forked may go on with the accelerator of its parent: it begins with empty caches and threads of
-    its own. To a process that is spawned send the store instead; an accelerator cannot be pickled. Once it is closed,
-    calls raise Closed, but for `stats` and `image_age_seconds`; so does one that is under way and has more to load.
+    A forked process may use the accelerator of its parent: the accelerator has empty caches and its own threads there.
+    An accelerator cannot be pickled: send the store to a spawned process instead. Once an accelerator is closed, calls
+    raise Closed, except `stats`, `slow_lookups`, `image_age_seconds` and `is_source_failing`; a running call that has
+    more to load raises Closed as well.
 
     Args:
-        source: where images come from.
-        store: where the objects lie; `open_store` gives one for a URL.
-        settings: bounds and choices.
-        system: clock, sleep and chance; the real ones by default.
+        source: returns metadata images.
+        store: contains the objects; `open_store` returns one for a URL.
+        settings: limits and options.
+        system: clock, sleep and randomness; the real ones by default.
     """
 
     def __init__(
@@ -91,25 +92,25 @@ class AcceleratorBase:
 
     @property
     def _engine(self) -> Engine:
-        """That of this process; Closed if the accelerator is."""
+        """The engine of this process; raises Closed if the accelerator is closed."""
         if self._is_closed:
             raise Closed("expected an accelerator that is open, found it closed")
         return self._engines()
 
     def _close_engine(self) -> None:
-        """Blocks until what is under way in this process has ended."""
+        """Close the engine of this process; blocks until its running requests have ended."""
         self._is_closed = True
         if (engine := self._engines.here()) is not None:
             engine.close()
 
     def object_committed(self, node_id: int, ref: ObjectRef, ranges: RangesGiven) -> None:
-        """Tell of an object that this process wrote itself, so that nobody here needs to open it.
+        """Report an object that this process wrote itself, so that lookups of this process need not open it.
 
         Args:
-            node_id: the node that it was committed for.
+            node_id: the node that the object was committed for.
             ref: the object.
-            ranges: what it holds: {stream id: (start, end)}, (stream id, start, end) rows, or `ObjectRanges`; each
-                range without a hole inside.
+            ranges: its ranges: {stream id: (start, end)}, (stream id, start, end) rows, or `ObjectRanges`; each range
+                without a hole inside.
 
         Raises:
             ValueError: ranges that repeat a stream or are inverted.
@@ -117,10 +118,10 @@ class AcceleratorBase:
         self._engine.commit(node_id, ref, ObjectRanges.of(ranges))
 
     def replace_image(self, image: MetadataImage) -> bool:
-        """Install an image if it is newer than the present one, and drop what it no longer lists.
+        """Install an image if it is newer than the current one, and drop cached data of objects that it does not list.
 
         Returns:
-            Whether it was installed. An older or equal one changes nothing: there is no way back.
+            Whether the image was installed. An older or equal image changes nothing.
 
         Raises:
             ImageRefused: an image of another namespace, or of another kind of version.
@@ -128,32 +129,33 @@ class AcceleratorBase:
         return self._engine.images.install(image)
 
     def image_changed(self) -> None:
-        """Somebody says that there is a newer image: the source of images is asked for it, beside the caller.
+        """Report that there is a newer image: the image source is asked for it in the background.
 
-        For callers with a channel that reports commits: lookups know of one sooner than by asking every so
-        often. It does not block, and may be called as often as changes are heard of, from any thread. The source needs
-        a method `image_changed` (`PolledImages` and the catalog's images have one), or is just asked.
+        For callers with a channel that reports commits: lookups then use a new image sooner than by polling. The method
+        does not block, and may be called for every change, from any thread. If the source has a method `image_changed`
+        (as `PolledImages` and the catalog's images do), it is called first.
         """
         self._engine.images.changed()
 
     def next_image(self, version: ImageVersion, timeout_seconds: float) -> Asked:
-        """Wait beside the caller for an image newer than this version; does not block.
+        """Start to wait for an image newer than this version, in the background; does not block.
 
-        For followers: the source is asked as often as it is for a fetch that waits, and at once when it is told
-        of a change (`image_changed`). All who wait share one question.
+        For followers: the source is asked as often as for a waiting fetch, and at once after `image_changed`. All
+        waiting callers share one query.
 
         Args:
-            version: of the image that is known.
+            version: of the caller's image.
             timeout_seconds: how long to wait; at most 5 seconds.
 
         Returns:
-            A future: the image; None = there was none in time; `RefreshFailed` = nobody knows. It raises as `refresh`.
+            A future: the image; None = there was none in time; `RefreshFailed` = the source failed, so whether there
+            is one is unknown. The future raises as `refresh`.
         """
         return self._engine.images.ask_next(version, timeout_seconds)
 
     @property
     def image_age_seconds(self) -> float:
-        """How long ago the image at hand was known to be the newest."""
+        """Seconds since the current image was known to be the newest."""
         return self._engines().images.age_seconds()
 
     @property
@@ -161,51 +163,52 @@ class AcceleratorBase:
         """The version of the image that a lookup would begin with now.
 
         Raises:
-            ImageTooOld: there is none that may be served from.
+            ImageTooOld: there is no image that may be used.
         """
         return self._engine.images.current().version
 
     def version_at_hand(self) -> ImageVersion | None:
-        """The version of the image at hand; None where none may be served from. Does not block.
+        """The version of the current image; None if no image may be used. Does not block.
 
-        Where the image is due to be asked for again, that is started, as by a lookup.
+        If the next query for an image is due, it is started in the background, as by a lookup.
 
         Raises:
-            ImageTooOld, CatalogWentBack: a source that does not poll has none that may be served from.
+            ImageTooOld, CatalogWentBack: a source that does not poll has no image that may be used.
         """
         image = self._engine.images.at_hand()
         return None if image is None else image.version
 
     @property
     def is_source_failing(self) -> bool:
-        """Whether the last question to the source of images failed."""
+        """Whether the last query to the image source failed."""
         return self._engines().images.is_failing
 
     def stream_map(self, stream_id: int, offset: int | None = None) -> StreamMap:
-        """What memory knows of a stream's objects, by the image that is installed. Loads nothing.
+        """A map of a stream's objects, from the installed image and the caches in memory. Loads nothing.
 
         Args:
             stream_id: the stream.
-            offset: of a list with more than 20,000 objects, the map has those around this offset; None = the last ones.
+            offset: if a list has more than 20,000 objects, the map contains those around this offset; None = the last
+                ones.
 
         Raises:
-            UnknownStream: that image does not have the stream.
+            UnknownStream: the installed image does not have the stream.
 
         Complexity: O(objects of the nodes that own it).
         """
-        from accel.lookup.stream_map import map_stream  # noqa: PLC0415 - only people ask for maps
+        from accel.lookup.stream_map import map_stream  # noqa: PLC0415 - few callers need maps
 
         engine = self._engine
         return map_stream(engine.images.image, engine.index_cache, stream_id, offset)
 
     def object_key(self, object_id: int) -> str:
-        """Where an object lies in the store."""
+        """The key of an object in the store."""
         return self._engine.layout.object_key(object_id)
 
     def places(self, answer: Answer, *, max_bytes: int = BYTES_MAX) -> list[BytePlace]:
-        """At which bytes of its objects an answer's offsets lie, for who fetches them himself; blocks.
+        """The byte ranges of an answer's offsets in its objects, for callers that fetch the bytes themselves; blocks.
 
-        One request for each object whose block index is not in memory, side by side.
+        Makes one request for each object whose block index is not in memory, in parallel.
 
         Args:
             answer: of a lookup of this accelerator.
@@ -218,29 +221,29 @@ class AcceleratorBase:
         return places_of(engine.loader, answer, max_bytes, engine.settings.read_ahead_size_bytes)
 
     def add_hints(self, node_id: int, stream_id: int, entries: Iterable[tuple[int, int, int]]) -> None:
-        """Tell of (start, end, object id) entries of a stream, each true of the object that it names.
+        """Add (start, end, object id) entries of a stream, each of which must be correct for its object.
 
-        An entry of an object that an image does not list is passed over by its lookups.
+        Lookups ignore an entry of an object that their image does not list.
         """
         rows = list(entries)
         starts, ends, object_ids = ([row[column] for row in rows] for column in range(3))
         self._engine.index_cache.add_entries(node_id, stream_id, starts, ends, object_ids)
 
     def stats(self) -> AcceleratorStats:
-        """Counts, and memory against its bounds. Complexity: O(1) but for sums over caches."""
+        """Counts, and memory use with its limits. Complexity: O(1) except for sums over caches."""
         return self._engines().stats()
 
     def slow_lookups(self) -> tuple[SlowLookup, ...]:
-        """The last lookups that took `Settings.slow_lookup_seconds` or longer, the latest one last; () without it.
+        """The last lookups that took `Settings.slow_lookup_seconds` or longer, the latest one last; () if it is None.
 
-        Those of `get_objects`, `explain`, `fetch` and `read`, with failed ones, and ones that their callers gave up. A
-        read makes several, one after the other; the time that it rests between two batches is not theirs.
+        They are lookups of `get_objects`, `explain`, `fetch` and `read`, including failed and abandoned ones. A read
+        makes several lookups, one after the other; the time between two batches of the read is not counted.
         """
         slow = self._engines().slow_lookups
         return () if slow is None else slow.recent()
 
     def _begin(self, request: Request) -> Answer | Asking[Answer] | None:
-        """The answer, if memory proves all of it; else the steps that are left; None if there is no image at hand."""
+        """The answer, if memory proves all of it; else the remaining steps; None if no image may be used now."""
         engine = self._engine
         try:
             image = engine.images.at_hand()
@@ -251,7 +254,7 @@ class AcceleratorBase:
         return engine.finished(begun) if isinstance(begun, Answer) else begun
 
     def _begin_many(self, requests: Iterable[Request]) -> tuple[Outcomes, dict[int, Asking[Answer] | None]]:
-        """By number, what memory and one image say of each request, and what `_look_up` is to do of the others."""
+        """By number, the outcomes that memory and one image decide, and the begun steps of the other requests."""
         engine = self._engine
         outcomes: Outcomes = {}
         rest: dict[int, Asking[Answer] | None] = {}
@@ -259,7 +262,7 @@ class AcceleratorBase:
         try:
             image = engine.images.at_hand()
         except AccelError:
-            image = None  # each lookup tells for itself
+            image = None  # each lookup raises the error itself
         for number, request in enumerate(requests):
             try:
                 begun = None if image is None else engine.begin_lookup(request, image)
@@ -287,7 +290,7 @@ class AcceleratorBase:
         slow = self._engine.slow_lookups
         if slow is None:
             return (yield from self._search(request, deadline_seconds, trace, begun=begun, images=images))
-        trace = slow.new_trace() if trace is None else trace  # which `begun` did not have: it begins again
+        trace = slow.new_trace() if trace is None else trace  # `begun` has no trace: the lookup begins again
         outcome: Answer | AccelError | None = None
         timer = self._engine.system.timer
         started = timer()
@@ -297,7 +300,7 @@ class AcceleratorBase:
             outcome = error
             raise
         except GeneratorExit:
-            outcome = LookupTimedOut("the caller gave the lookup up")
+            outcome = LookupTimedOut("the caller abandoned the lookup")
             raise
         finally:
             if outcome is not None:
@@ -329,7 +332,7 @@ class AcceleratorBase:
             raise
 
     def _explain(self, request: Request, deadline_seconds: float | None) -> Script[Explanation]:
-        from accel.lookup.explain import Explanation, Trace  # noqa: PLC0415 - few explain, all look up
+        from accel.lookup.explain import Explanation, Trace  # noqa: PLC0415 - few callers explain, all look up
 
         engine, trace = self._engine, Trace()
         timer = engine.system.timer
@@ -346,14 +349,14 @@ class AcceleratorBase:
         return Explanation(request, outcome, trace, seconds, engine.policy_name, hints, drawn)
 
     def _map_around(self, request: Request) -> StreamMap | None:
-        from accel.lookup.stream_map import EXPLAINED_MAX, map_stream  # noqa: PLC0415 - few explain, all look up
+        from accel.lookup.stream_map import EXPLAINED_MAX, map_stream  # noqa: PLC0415 - likewise
 
         engine, stream_id = self._engine, request.stream_id
         try:
             return map_stream(
                 engine.images.image, engine.index_cache, stream_id, request.start, objects_max=EXPLAINED_MAX
             )
-        except UnknownStream:  # a newer image came, and does not have it
+        except UnknownStream:  # a newer image was installed, which does not have the stream
             return None
 
     def _fetch(self, request: Request, timeout_seconds: float) -> Script[Answer]:
@@ -374,7 +377,7 @@ class AcceleratorBase:
 class ReadAccelerator(AcceleratorBase):
     """Lookups and reads for threads.
 
-    Threads: any number may share one accelerator; that is the point of it. Close it, or use it as a context manager.
+    Threads: any number should share one accelerator, and so its caches. Close it, or use it as a context manager.
     """
 
     def __enter__(self) -> Self:
@@ -386,38 +389,38 @@ class ReadAccelerator(AcceleratorBase):
         self.close()
 
     def close(self) -> None:
-        """Stop loading; blocks until the requests that are under way have ended. Calls that need more raise Closed."""
+        """Stop loading; blocks until the running requests have ended. Calls that need further requests raise Closed."""
         self._close_engine()
 
     def wait_idle(self) -> None:
         """Wait until the requests that earlier calls began have ended.
 
-        A lookup does not wait for requests that it can do without: their results come into memory later. Programs that
-        count requests call this before they look at their counts.
+        A lookup does not wait for requests whose results it does not need: the results are added to the caches later.
+        Programs that count requests call this before they read their counts.
         """
         self._engine.executor.wait_idle()
 
     def refresh(self) -> bool:
-        """Ask the source of images for a newer one now, and install it; may block for one refresh.
+        """Ask the image source for a newer image now, and install it; may block for one refresh.
 
-        Lookups have it done beside them, but not more often than `Settings.refresh_seconds`: this is for who must know
-        of all that was committed before. Where a source follows by listings, it is asked without them.
+        Lookups start this in the background, at most once in `Settings.refresh_seconds`. Call it if a lookup must see
+        everything that was committed before. A source that follows by listings does not use them here.
 
         Returns:
-            Whether there was a newer one.
+            Whether there was a newer image.
 
         Raises:
-            ImageTooOld: there is none, and the one at hand may not be served from any more.
+            ImageTooOld: there is no newer image, and the current one may not be used any more.
         """
         return self._engine.images.refresh()
 
     def follow(self) -> bool:
-        """Ask the source of images for a newer one, as a short answer does, and install it; may block for one question.
+        """Ask the image source for a newer image, as after a short answer, and install it; may block for one query.
 
-        Nothing is asked within `Settings.refresh_seconds` (or `idle_refresh_seconds`) of the last question.
+        The source is not asked within `Settings.refresh_seconds` (or `idle_refresh_seconds`) of the last query.
 
         Returns:
-            Whether there was a newer one.
+            Whether there was a newer image.
 
         Raises:
             AccelError: as `refresh`.
@@ -425,11 +428,11 @@ class ReadAccelerator(AcceleratorBase):
         return self._engine.images.follow()
 
     def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
-        """Load what hints there are for these nodes before serving: roots of snapshots, and filter packs.
+        """Load the hints of these nodes before the first lookup: roots of index snapshots, and filter packs.
 
-        Filters of all objects of a node cost a handful of requests and 12 KB an object of 9,000 streams; from then on
-        no lookup opens an object of it that lacks the stream. Nothing that is wrong with hints, or with the store, is
-        raised: it stands in the report.
+        The filters of all objects of a node cost a few requests, and 12 KB for each object of 9,000 streams; afterwards
+        lookups open almost no object of the node that lacks the stream. Errors of hints and of the store are not
+        raised: the report contains them.
 
         Args:
             nodes: ids of nodes; all nodes of the image by default.
@@ -446,28 +449,28 @@ class ReadAccelerator(AcceleratorBase):
         deadline_seconds: float | None = None,
         max_fill_rounds: int | None = None,
     ) -> Answer:
-        """Which objects hold offsets [start, end) of a stream, in order and without a gap.
+        """The objects that hold offsets [start, end) of a stream, in order and without a gap.
 
         Args:
             stream_id: the stream.
-            start: the first offset wanted; the first object may begin before it.
-            end: one past the last offset wanted; -1 for as far as there is data.
-            limit: the maximum number of objects; 4 by default, as the production system asks.
-            deadline_seconds: give what is found by then, marked partial; 0 for what memory proves, None to wait as
-                long as it takes.
+            start: the first requested offset; the first object may begin before it.
+            end: one past the last requested offset; -1 for as far as there is data.
+            limit: the maximum number of objects; 4 by default, as in the production system.
+            deadline_seconds: after this time the objects found so far are returned, as a partial answer; 0 for what
+                memory proves, None for no limit.
             max_fill_rounds: the maximum number of rounds of loading after the first object is found.
 
         Raises:
-            InvalidRequest: trimmed start, negative limit, number of rounds or deadline, end before start, or what is no
-                whole number.
-            UnknownStream: the image does not have it; retryable unless that is the newest one.
+            InvalidRequest: trimmed start, negative limit, number of rounds or deadline, end before start, or an
+                argument that is not a whole number.
+            UnknownStream: the image does not have the stream; retryable unless that image is the newest.
             ObjectLost: an object that the newest image lists does not exist.
             InconsistentAnswer: the metadata is wrong.
             StoreError, CorruptObject: an object that the answer depends on could not be read.
-            ImageTooOld: the source has no image that may be served from.
+            ImageTooOld: the source has no image that may be used.
 
-        Complexity: known objects cost no request and O(limit log entries); docs/operations/benchmarks.md
-        has the rest.
+        Complexity: known objects cost no request and O(limit log entries); see docs/operations/benchmarks.md for
+        others.
         """
         check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
@@ -479,10 +482,10 @@ class ReadAccelerator(AcceleratorBase):
     def get_objects_many(
         self, requests: Iterable[Request], *, deadline_seconds: float | None = None
     ) -> list[Answer | AccelError]:
-        """As `get_objects`, of many requests, whose loads share rounds: each object is opened once, for all of them.
+        """As `get_objects`, for many requests, whose loads share rounds: each object is opened once for all of them.
 
         Returns:
-            For each request, in order, its answer, or the error that it failed with: one never fails the others.
+            For each request, in order, its answer or its error: a failed request does not fail the others.
 
         Raises:
             InvalidRequest: more than 10,000 requests, or a negative deadline.
@@ -508,10 +511,9 @@ class ReadAccelerator(AcceleratorBase):
         deadline_seconds: float | None = None,
         max_fill_rounds: int | None = None,
     ) -> Explanation:
-        """The same lookup, really made, with its trace: what was considered, skipped, opened, and what it cost.
+        """Make the same lookup and return its trace: objects considered, skipped and opened, and the cost.
 
-        A lookup that fails has a trace, too: the error stands in the explanation
-        instead of being raised.
+        A failed lookup has a trace, too: the explanation contains the error, which is not raised.
 
         Raises:
             InvalidRequest: as `get_objects`; unknown stream.
@@ -525,14 +527,14 @@ class ReadAccelerator(AcceleratorBase):
     ) -> Answer:
         """As `get_objects`, waiting for newer images while there is a hole before the limit and the end.
 
-        With an open end it never waits: what there is is the answer, even if it is nothing.
+        With an open end it never waits: the answer contains the existing objects, and may be empty.
 
         Args:
-            timeout_seconds: how long to wait for newer images in all; a lookup that is under way is finished.
+            timeout_seconds: the total time to wait for newer images; a running lookup is finished.
 
         Raises:
             StillPending: the newest image still has a hole when the time is over.
-            AccelError: as `get_objects` besides; InvalidRequest for a negative time.
+            AccelError: as `get_objects`; InvalidRequest also for a negative time.
         """
         check_seconds("timeout_seconds", timeout_seconds)
         return self._run(self._fetch(Request(stream_id, start, end, limit), timeout_seconds))
@@ -547,23 +549,23 @@ class ReadAccelerator(AcceleratorBase):
         ranges: Ranges | None = None,
         ahead_bytes: int = 0,
     ) -> Reading:
-        """The record batches of offsets [start, end), in order, fetched as they are asked for.
+        """The record batches of offsets [start, end), in order, fetched on demand.
 
         Args:
             stream_id: the stream.
-            start: the first offset wanted.
-            end: one past the last; -1 for as far as there is data.
+            start: the first requested offset.
+            end: one past the last requested offset; -1 for as far as there is data.
             max_bytes: of payload.
-            ranges: where the bytes of blocks come from, as `loaders.shared_loads.SharedChunks`; None = the store.
-            ahead_bytes: payload behind ``max_bytes`` that a later read is to want, about: it is announced to
-                ``ranges``, which decides how much of it is fetched meanwhile. Nothing waits for it.
+            ranges: supplies the bytes of blocks, as `loaders.shared_loads.SharedChunks` does; None = the store.
+            ahead_bytes: approximate payload after ``max_bytes`` that a later read will need: it is announced to
+                ``ranges``, which decides how much of it is fetched in advance. Nothing waits for it.
 
         Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after
-        the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` says which. Where
-        ``end`` is ``start`` there is nothing to read: no batch is given, and nothing opened.
+        the batch that brings the payload to ``max_bytes``, at the end, or at a hole; `Reading.ending` is the reason. If
+        ``end`` equals ``start``, no batch is returned and no object opened.
 
         Raises:
-            AccelError: as `get_objects`, while iterating; and again whenever a read that failed is asked for more.
+            AccelError: as `get_objects`, while iterating; a failed read raises the same error again.
         """
         return Reading(self._engine, stream_id, start, end, max_bytes, ranges, ahead_bytes=ahead_bytes)
 
@@ -573,7 +575,7 @@ class ReadAccelerator(AcceleratorBase):
             while True:
                 try:
                     sent = _wait_for(waiting)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the script decides about it
+                except Exception as error:  # noqa: BLE001 - the script handles every error
                     waiting = script.throw(error)
                 else:
                     waiting = script.send(sent)
@@ -599,9 +601,9 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
         return self._take()
 
     def columns(self) -> Iterator[BatchColumns]:
-        """What is left of the read, many batches at a time, as columns over the bytes that were fetched.
+        """The rest of the read, many batches at a time, as columns over the fetched bytes.
 
-        Nothing is copied, and no batch is an object: for who decodes all of them at once.
+        Nothing is copied, and batches are not single objects: for callers that decode many batches at once.
 
         Raises:
             As iterating.

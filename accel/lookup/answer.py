@@ -1,4 +1,4 @@
-"""What is asked of a lookup, what it answers, and the check that every answer passes before it is given out."""
+"""The request and the answer of a lookup, and the check that every answer passes before it is returned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, Stream
 
 
 class Kind(enum.Enum):
-    """Which sort of object holds the offsets."""
+    """The kind of object that holds the offsets."""
 
     STREAM = "stream"
     """An object of this stream alone."""
@@ -24,25 +24,25 @@ class Kind(enum.Enum):
 
 
 class Ending(enum.Enum):
-    """Why an answer ends where it ends."""
+    """The reason why an answer has no further objects."""
 
     LIMIT = "limit"
-    """As many objects as were asked for."""
+    """The requested number of objects is reached."""
     END = "end"
     """The requested end is reached."""
     HOLE = "hole"
-    """No listed object holds the next offset: it is proven that this image has no more in a row."""
+    """No listed object holds the next offset: this image provably has no further contiguous objects."""
     PARTIAL = "partial"
-    """The caller's bound on rounds or time was reached first; ask again from `resume_offset`."""
+    """The caller's limit of rounds or time was reached first; make a new request from `resume_offset`."""
 
 
 class Request(Struct, frozen=True):
-    """Which objects hold offsets [start, end) of a stream?
+    """A request for the objects that hold offsets [start, end) of a stream.
 
     Args:
         stream_id: the stream.
-        start: the first offset wanted; the first object may begin before it.
-        end: one past the last offset wanted, or -1 for as far as there is data; the last object may end after it.
+        start: the first requested offset; the first object may begin before it.
+        end: one past the last requested offset, or -1 for as far as there is data; the last object may end after it.
         limit: the maximum number of objects. A fetch of the production system asks for 4.
         max_fill_rounds: if given, the maximum number of rounds once the first object is found; the answer may
             then be partial.
@@ -56,9 +56,9 @@ class Request(Struct, frozen=True):
 
 
 class FoundObject(NamedTuple):
-    """An object that holds offsets [start, end) of the stream asked for; never clipped to the request.
+    """An object that holds offsets [start, end) of the requested stream; never clipped to the request.
 
-    `node_id` is the node in whose list it stands; None for a stream object.
+    `node_id` is the node whose list contains the object; None for a stream object.
     """
 
     kind: Kind
@@ -74,16 +74,16 @@ class FoundObject(NamedTuple):
 
 
 class Spared(Struct, frozen=True):
-    """Objects of visited lists that a lookup did not open, by what spared it; and how filters fared.
+    """Objects of visited lists that a lookup did not open, by the reason, and the accuracy of filters.
 
-    Opened and spared objects add up to the listed ones.
+    The sum of opened and spared objects is the number of listed objects.
 
     Args:
-        by_index: what they hold was known, from the index or a snapshot.
-        by_filter: a filter, or the list's sketch, excluded them.
-        by_bounds: nothing was known of them, and the answer did not depend on it.
-        filters_passed: objects that came in time, and whose filter had said that they may hold the stream.
-        filters_wrong: of these, those that lacked it: false positives.
+        by_index: objects whose ranges were known, from the index or a snapshot.
+        by_filter: objects that a filter, or the list's sketch, excluded.
+        by_bounds: unknown objects that the answer did not depend on.
+        filters_passed: objects that were opened in time, and that their filter had not excluded.
+        filters_wrong: the number of these that lacked the stream: false positives.
     """
 
     by_index: int = 0
@@ -100,15 +100,15 @@ class Answer(Struct, frozen=True):
     """Objects that hold the requested offsets without a gap, in order.
 
     Args:
-        request: what was asked.
-        objects: in offset order, each starting where the one before it ends.
+        request: the request.
+        objects: in offset order; each starts at the end of the previous one.
         ending: why there are no more.
-        resume_offset: the first offset not covered; where to ask again.
-        image_version: the image that the answer is true of.
-        rounds: how many rounds of loading it took.
-        objects_opened: how many object indexes were asked for in them.
-        objects_listed: how many objects the visited nodes list: what opening everything would have asked for.
-        spared: why the others of these were not opened; of a lookup that opened nothing it is not told.
+        resume_offset: the first offset not covered; the start of a next request.
+        image_version: the image that the answer is correct for.
+        rounds: the number of rounds of loading.
+        objects_opened: the number of object indexes requested in these rounds.
+        objects_listed: the number of objects in the lists of the visited nodes.
+        spared: why the other listed objects were not opened; not set for a lookup that opened nothing.
     """
 
     request: Request
@@ -133,7 +133,7 @@ class Answer(Struct, frozen=True):
 
     @property
     def partial(self) -> bool:
-        """Whether a bound of the caller's cut the answer short."""
+        """Whether a limit of the caller ended the answer early."""
         return self.ending is Ending.PARTIAL
 
     @property
@@ -143,17 +143,18 @@ class Answer(Struct, frozen=True):
 
 
 def check_request(request: Request, image: MetadataImage) -> StreamImage:
-    """The stream of a request; refuses what cannot be answered from this image.
+    """The stream of a request; refuses a request that cannot be answered from this image.
 
-    Not refused: an empty range (it gives the covering object), a start past the data (it gives nothing), a limit of 0.
+    Not refused: an empty range (its answer is the covering object), a start after the data (its answer is empty), and a
+    limit of 0.
 
     Raises:
-        InvalidRequest: what is no whole number; negative stream, limit, start or number of rounds, an end before the
-            start that is not -1, or a start below the stream's first kept offset.
+        InvalidRequest: an argument that is not a whole number; negative stream, limit, start or number of rounds, an
+            end before the start that is not -1, or a start below the stream's first kept offset.
         UnknownStream: a stream that the image does not have.
     """
     try:
-        _ = request.stream_id | request.start | request.end | request.limit  # which only whole numbers have
+        _ = request.stream_id | request.start | request.end | request.limit  # an operator that only integers support
     except TypeError:
         raise _no_number(request) from None
     if request.limit < 0:
@@ -174,7 +175,7 @@ def check_request(request: Request, image: MetadataImage) -> StreamImage:
 
 
 def _no_number(request: Request) -> InvalidRequest:
-    """What is wrong with a request of which not all are whole numbers."""
+    """The error for a request with an argument that is not a whole number."""
     for name in ("stream_id", "start", "end", "limit"):
         value = getattr(request, name)
         try:
@@ -191,14 +192,14 @@ def _check_rounds(rounds: object) -> None:
 
 
 def check_seconds(name: str, seconds: object) -> None:
-    """That a call may take so long.
+    """Check the time limit of a call.
 
     Args:
         name: of the argument, for the error.
-        seconds: a number, 0 for what memory proves; None for no bound.
+        seconds: a number; 0 for an answer from memory only, None for no limit.
 
     Raises:
-        InvalidRequest: a negative time, or what is no number.
+        InvalidRequest: a negative time, or a value that is not a number.
     """
     if seconds is None:
         return
@@ -221,16 +222,16 @@ class Span(Protocol):
 
 
 def check_ranges(start: int, limit: int, ranges: Sequence[Span | None]) -> None:
-    """The check on the result alone: it fits the limit, covers the start, and has no gap.
+    """Check an answer by itself: it does not exceed the limit, covers the start, and has no gap.
 
     Args:
         start: the requested start.
         limit: the requested limit.
-        ranges: what each object holds of the stream, in order; None for an object that lacks it.
+        ranges: the range of the stream in each object, in order; None for an object that lacks the stream.
 
     Raises:
-        InconsistentAnswer: one of these does not hold; or the limit is 0, and there is an object (a rule of the
-            production system).
+        InconsistentAnswer: one of these conditions is not met; or the limit is 0, and there is an object (a rule of
+            the production system).
     """
     if limit == 0 and ranges:
         error = InconsistentAnswer(f"expected a limit of at least 1 where an object holds offset {start}, found 0")

@@ -1,8 +1,8 @@
-"""The accelerator for asyncio: what `accelerator.py` does, awaited instead of waited for.
+"""The accelerator for asyncio: the methods of `accelerator.py` as coroutines.
 
-Loads run in the accelerator's own threads, and the source of images is asked beside lookups (`following.py`), so that
-one event loop can have thousands of lookups under way. A task that is cancelled while it waits leaves the load or the
-question alone: others may wait for the same one, and its result is kept. The loop itself never waits for either.
+Loads run in the accelerator's own threads, and the image source is asked in the background (`following.py`), so that
+one event loop can run thousands of lookups. Cancelling a waiting task does not cancel the load or the query: other
+tasks may wait for it, and its result is kept. The event loop itself never waits for either.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ T = TypeVar("T")
 
 
 class AsyncReadAccelerator(AcceleratorBase):
-    """Lookups and reads for asyncio; the methods are those of `ReadAccelerator`, to be awaited.
+    """Lookups and reads for asyncio, with the methods of `ReadAccelerator` as coroutines.
 
-    A source that asks for its images itself (`PolledImages`, `ObjectCatalog.images`) is asked in a thread, and lookups
-    go on with the image at hand. Only making an accelerator may block, if its source is due then; on a running loop
-    make both together, or in a thread.
+    A source that polls for its images (`PolledImages`, `ObjectCatalog.images`) is asked in a thread, and lookups
+    continue with the current image. Only the constructor may block, if the source is due to poll; on a running event
+    loop construct source and accelerator together, or in a thread.
 
     Threads: one event loop. Close it, or use it as an asynchronous context manager.
     """
@@ -61,15 +61,15 @@ class AsyncReadAccelerator(AcceleratorBase):
         await self.close()
 
     async def close(self) -> None:
-        """Stop loading; ends when the requests that are under way have ended. Calls that need more raise Closed."""
+        """Stop loading; returns when the running requests have ended. Calls that need further requests raise Closed."""
         self._is_closed = True
         await asyncio.to_thread(self._close_engine)
 
     async def refresh(self) -> bool:
-        """Ask the source of images for a newer one now, and install it; see `ReadAccelerator.refresh`.
+        """Ask the image source for a newer image now, and install it; see `ReadAccelerator.refresh`.
 
-        Tasks that ask while a question is under way share the next one, since the one under way may have begun before
-        what they want to see was committed. A task that is cancelled leaves the question alone.
+        Tasks that call this during a query share the next query, since the current one may have begun before the
+        commits that they need. Cancelling a task does not cancel the query.
         """
         if self._refresh_next is None:
             self._refresh_next = asyncio.ensure_future(self._refresh())
@@ -77,7 +77,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         return await asyncio.shield(self._refresh_next)
 
     async def _refresh(self) -> bool:
-        """Ask when the question before has ended; who comes from then on begins another one."""
+        """Query the source after the previous query has ended; later callers begin another query."""
         if self._refreshing is not None:
             await asyncio.wait([self._refreshing])
         self._refresh_next = None
@@ -86,7 +86,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         return asked.result() is not None
 
     async def follow(self) -> bool:
-        """Ask for a newer image unless somebody has just asked, and install it; see `ReadAccelerator.follow`."""
+        """Ask for a newer image unless a query was just made, and install it; see `ReadAccelerator.follow`."""
         engine = self._engine
         image = await self._run(current_image(engine, Deadline(engine.system.timer, None)))
         if not engine.images.may_ask():
@@ -96,21 +96,21 @@ class AsyncReadAccelerator(AcceleratorBase):
         return isinstance(engine.images.newer(asked, image.version), MetadataImage)
 
     def newer_images(self, version: ImageVersion | None = None) -> NewerImages:
-        """Each newer image as it comes, for ``async for``, without an end; what comes between two looks is left out.
+        """Each newer image, for ``async for``, without an end; images that are replaced between two steps are skipped.
 
-        The source is asked in a thread, as often as for a fetch that waits, and at once after `image_changed`. A source
+        The source is asked in a thread, as often as for a waiting fetch, and at once after `image_changed`. A source
         that fails is asked again.
 
         Args:
-            version: images newer than this; None = than the one at hand.
+            version: images newer than this; None = newer than the current one.
         """
         return NewerImages(self, self._engine.images.image.version if version is None else version)
 
     async def next_newer(self, version: ImageVersion) -> MetadataImage | None:
-        """Wait some seconds for an image newer than this; None if there was none; see `newer_images`.
+        """Wait up to 5 seconds for an image newer than this; None if there was none; see `newer_images`.
 
         Raises:
-            ImageTooOld: nothing may be served from what is at hand, and the source has nothing younger.
+            ImageTooOld: the current image may not be used, and the source has no younger one.
             Closed: the accelerator was closed.
         """
         images = self._engine.images
@@ -121,7 +121,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         return images.image if is_newer(images.image.version, version) else None
 
     async def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
-        """Load what hints there are for these nodes before serving; see `ReadAccelerator.warm`."""
+        """Load the hints of these nodes before the first lookup; see `ReadAccelerator.warm`."""
         return await asyncio.to_thread(self._engine.warm, nodes)
 
     async def get_objects(
@@ -134,7 +134,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         deadline_seconds: float | None = None,
         max_fill_rounds: int | None = None,
     ) -> Answer:
-        """Which objects hold offsets [start, end) of a stream; see `ReadAccelerator.get_objects`."""
+        """The objects that hold offsets [start, end) of a stream; see `ReadAccelerator.get_objects`."""
         check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         begun = self._begin(request)
@@ -145,7 +145,7 @@ class AsyncReadAccelerator(AcceleratorBase):
     async def get_objects_many(
         self, requests: Iterable[Request], *, deadline_seconds: float | None = None
     ) -> list[Answer | AccelError]:
-        """As `get_objects`, of many requests, whose loads share rounds; see `ReadAccelerator.get_objects_many`."""
+        """As `get_objects`, for many requests, whose loads share rounds; see `ReadAccelerator.get_objects_many`."""
         check_seconds("deadline_seconds", deadline_seconds)
         places = asyncio.Semaphore(AT_ONCE_MAX)
         asked = checked_requests(requests)
@@ -204,7 +204,7 @@ class AsyncReadAccelerator(AcceleratorBase):
             while True:
                 try:
                     sent = await _wait_for(engine, waiting)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the script decides about it
+                except Exception as error:  # noqa: BLE001 - the script handles every error
                     waiting = script.throw(error)
                 else:
                     waiting = script.send(sent)
@@ -212,17 +212,17 @@ class AsyncReadAccelerator(AcceleratorBase):
             result: T = stop.value
             return result
         finally:
-            script.close()  # who is cancelled ends here, not when the last frame of his traceback is forgotten
+            script.close()  # a cancelled call ends here, not when its traceback is freed
 
 
 class NewerImages(AsyncIterator[MetadataImage]):
-    """Each newer image as it comes; `AsyncReadAccelerator.newer_images` gives it. One task at a time.
+    """Iterates over newer images; returned by `AsyncReadAccelerator.newer_images`. One task at a time.
 
-    A task that was cancelled while it waited may ask again. Raises as `AsyncReadAccelerator.next_newer`.
+    After a cancelled wait the iteration may continue. Raises as `AsyncReadAccelerator.next_newer`.
 
     Args:
-        accelerator: whose source is asked.
-        version: of the image that is known.
+        accelerator: its source is asked.
+        version: of the last image that the caller has.
     """
 
     def __init__(self, accelerator: AsyncReadAccelerator, version: ImageVersion) -> None:
@@ -239,8 +239,8 @@ class NewerImages(AsyncIterator[MetadataImage]):
 class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
     """Record batches as they are read; `next_offset` and `ending` as in `Reading`. One task at a time.
 
-    A task that was cancelled while it waited for a batch (`asyncio.wait_for`) may ask again and misses none. As an
-    asynchronous context manager it is closed at the end.
+    After a cancelled wait for a batch (`asyncio.wait_for`) the iteration may continue, and no batch is lost. As an
+    asynchronous context manager the reading is closed at the end.
     """
 
     async def __aenter__(self) -> Self:
@@ -271,18 +271,18 @@ async def _wait_for(engine: Engine, waiting: Waiting) -> object:
 
 
 async def _done(asked: Future[Any]) -> None:
-    """Wait until this is done, whatever came of it."""
+    """Wait until the query is done, with a result or an error."""
     await asyncio.wait([_waiter(asked)])
 
 
 def _waiter(load: Future[T]) -> asyncio.Future[T]:
-    """To be waited for by `asyncio.wait`, which leaves the load alone when its own task is cancelled."""
+    """A future for `asyncio.wait`, which does not cancel the load when its own task is cancelled."""
     waiter = asyncio.wrap_future(load)
     waiter.add_done_callback(_look_at)
     return waiter
 
 
 def _look_at(waiter: asyncio.Future[Any]) -> None:
-    # Callers that still wait raise the error; asyncio would warn of an error that nothing retrieved.
+    # Waiting callers raise the error; asyncio would log a warning if no caller retrieved it.
     if not waiter.cancelled():
         waiter.exception()

@@ -1,7 +1,7 @@
-"""What both accelerators share: the current image, what is known, what loads, and the steps of lookups and reads.
+"""The common parts of both accelerators: current image, caches, loaders, and the steps of lookups and reads.
 
-The engine never waits. A driver (`accelerator.py`, `async_accelerator.py`) takes the steps of a lookup from it, lets it
-start what a step asks for (`UnderWay`), waits for that in its own way, and sends the replies.
+The engine never waits for loads. A driver (`accelerator.py`, `async_accelerator.py`) takes the steps of a lookup from
+the engine, lets it start the requests of a step (`UnderWay`), waits for them in its own way, and sends the replies.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 
 
 HINT = -1
-"""Stands for the hint among the positions of objects that have come."""
+"""The key of the hint among the positions of arrived objects."""
 
 
 class UnderWay:
-    """What one lookup has asked for in a node's list and was not told of yet.
+    """The requests of one lookup in a node's list whose results the lookup has not received yet.
 
-    What is asked for in another list takes its place; the loads go on, and what they bring is kept by the caches.
+    A request in another list replaces all of them; their loads continue, and the caches keep the results.
 
     Args:
         engine: starts the loads.
@@ -79,7 +79,7 @@ class UnderWay:
         self.cost = RoundCost()
 
     def ask(self, step: OpenObjects) -> None:
-        """Start to fetch all that a step asks for."""
+        """Start all requests of a step."""
         if step.node is not self._node:
             self._node, self._loads, self._hint, self._arrivals = step.node, {}, None, Arrivals()
         if (hint := self._engine.read_hint(step)) is not None:
@@ -92,14 +92,14 @@ class UnderWay:
         self._is_new |= not isinstance(step, AwaitMore)
 
     def signal(self) -> Future[None]:
-        """Done as soon as `take` has something to give."""
+        """A future that is done as soon as `take` has a result to return."""
         return self._arrivals.signal()
 
     def take(self) -> dict[int, Reply] | HintReply | None:
-        """What has come since this was asked last; None if nothing has.
+        """The results since the last call; None if there are none.
 
         Raises:
-            BaseException: an error that is not one of ours, as it was raised.
+            BaseException: an error other than AccelError, as it was raised.
         """
         came = self._arrivals.take()
         if not came:
@@ -115,7 +115,7 @@ class UnderWay:
         return reply.beside(objects)
 
     def is_overdue(self) -> bool:
-        """Whether nothing was said of it being slow since something was asked for; says it but once."""
+        """Whether the lookup is to be told that its requests are slow: true once after each new request."""
         was_new, self._is_new = self._is_new, False
         return was_new
 
@@ -130,7 +130,7 @@ class UnderWay:
 
 @dataclass(slots=True)
 class RoundCost:
-    """Requests that were started, or came, and what came of them, since it was asked last."""
+    """The cost since the last measurement: requests, and bytes read."""
 
     requests: int = 0
     bytes_read: int = 0
@@ -151,10 +151,10 @@ class Engine:
     """The parts of an accelerator.
 
     Args:
-        source: where images come from.
-        store: where objects lie.
-        settings: bounds and choices.
-        system: clock, sleep and chance.
+        source: returns metadata images.
+        store: contains the objects.
+        settings: limits and options.
+        system: clock, sleep and randomness.
 
     Threads: any.
     """
@@ -188,13 +188,13 @@ class Engine:
 
     @property
     def policy_name(self) -> str:
-        """The policy in use."""
+        """The name of the policy in use."""
         return self._inputs.policy.name
 
     def begin_lookup(
         self, request: Request, image: MetadataImage, trace: Trace | None = None
     ) -> Answer | Asking[Answer]:
-        """The answer of a lookup that begins with this image, if memory proves all of it; else the steps left."""
+        """The answer of a lookup that begins with this image, if memory proves all of it; else the remaining steps."""
         return begin(request, image, self._inputs, trace)
 
     def start_read(
@@ -206,7 +206,7 @@ class Engine:
         watch: Watch | None = None,
         ahead_bytes: int = 0,
     ) -> ReadSteps:
-        """The steps of a read; its lookups are told to ``watch``."""
+        """The steps of a read; ``watch`` records its lookups."""
         return read_range(
             stream_id,
             start,
@@ -221,9 +221,9 @@ class Engine:
         )
 
     def read_hint(self, step: OpenObjects) -> HintLoad | None:
-        """Start to read what a step wants of the node's snapshot; None if it wants nothing.
+        """Start to read the part of the node's snapshot that a step requests; None if it requests none.
 
-        Where objects have to be opened at all, newer filter packs are worth looking for, at most once in a while.
+        Since objects have to be opened, this also starts the check for newer filter packs, if it is due.
         """
         self._pack_follower.look_if_due(self.images.image)
         if isinstance(step, ReadRoot):
@@ -231,7 +231,7 @@ class Engine:
         return self._hint_loader.read_entries(step) if isinstance(step, ReadEntries) else None
 
     def begin(self, step: OpenObject | FetchSpan, ranges: Ranges | None) -> Future[Any]:
-        """Start to open one object, or to fetch a span of it: from the store, or from what `fetch` is given."""
+        """Start to open one object, or to fetch a span of it from ``ranges``, or from the store if that is None."""
         if isinstance(step, OpenObject):
             return self.loader.open(step.group, step.ref).result
         if ranges is None:
@@ -241,7 +241,7 @@ class Engine:
         return ranges.begin(key, step.start, step.end, self.executor) if body is None else done_future(body)
 
     def announce(self, step: FetchSpan, ranges: Ranges | None) -> None:
-        """Have the bytes of a span on their way to where a later read takes them from; nothing if it asks the store."""
+        """Announce the bytes of a span to ``ranges``, for a later read; nothing if that is None."""
         if ranges is not None:
             ranges.announce(self.layout.object_key(step.object_id), step.start, step.end, self.executor)
 
@@ -249,16 +249,16 @@ class Engine:
         """The bytes of a span, from the store; blocks.
 
         Raises:
-            StoreError: from the store; also if the object is shorter than that.
+            StoreError: from the store; also if the object is too short.
         """
         return self.store.get_range(self.layout.object_key(step.object_id), step.start, step.end).body
 
     def commit(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
-        """An object that this broker wrote itself: known from now on without being opened."""
+        """Add an object that this broker wrote itself to the index cache, so that it need not be opened."""
         self.index_cache.learn(node_id, ref, ranges)
 
     def finished(self, answer: Answer) -> Answer:
-        """Count an answer."""
+        """Count an answer, and return it."""
         count_answer(self.counters, answer)
         return answer
 
@@ -330,7 +330,7 @@ class Engine:
         }
 
     def warm(self, node_ids: Iterable[int] | None = None) -> WarmReport:
-        """Load roots and packs of these nodes, of all by default; blocks."""
+        """Load roots and packs of these nodes, by default of all nodes; blocks."""
         image = self.images.image
         chosen = image.nodes if node_ids is None else node_ids
         nodes = [image.node(node_id) for node_id in chosen]
@@ -342,14 +342,14 @@ class Engine:
         return report
 
     def hint_states(self, node_ids: Iterable[int]) -> tuple[NodeHint, ...]:
-        """What is known of the hints of these nodes; nothing if no hints are used."""
+        """The states of the hints of these nodes; () if hints are not used."""
         if self._inputs.hints is None:
             return ()
         image = self.images.image
         return self.hints.states(image.node(node_id) for node_id in node_ids)
 
     def close(self) -> None:
-        """Stop loading; what is under way ends first, but for questions to the source of images."""
+        """Stop loading; waits for running requests, except queries to the image source."""
         self.images.close()
         self.executor.shutdown(wait=True, cancel_futures=False)
         self.store.close()
@@ -358,7 +358,7 @@ class Engine:
         settings, system = self.settings, self.system
         if settings.slow_lookup_seconds is None:
             return None
-        from accel.lookup.slow_lookups import SlowLookups  # noqa: PLC0415 - it loads `explain`, which few need
+        from accel.lookup.slow_lookups import SlowLookups  # noqa: PLC0415 - it imports `explain`, which few need
 
         bounds = (settings.slow_lookup_seconds, settings.slow_lookups_max)
         return SlowLookups(*bounds, self.policy_name, system.timer, system.clock)
@@ -383,9 +383,9 @@ class Engine:
 
 
 def _fits(node: NodeImage, ref: ObjectRef) -> bool:
-    """Whether the newest list has this object, and says of it what it says of itself."""
+    """Whether the newest list contains this object with the same size and attributes."""
     position = node.position_of.get(ref.object_id)
     if position is None:
-        return False  # it left while it was being opened, and will not come back
+        return False  # the object was removed while it was opened, and will not be listed again
     listed = node.ref(position)
     return listed.size_bytes in (-1, ref.size_bytes) and listed.attributes == ref.attributes

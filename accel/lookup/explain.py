@@ -1,11 +1,11 @@
-"""What a lookup did and why, event by event, and the same told to a person.
+"""The steps of a lookup and their reasons, as a trace of events, and the trace as text for users.
 
-A lookup that is given a `Trace` tells it each decision as it is made; without one it tells nobody and pays nothing. The
-driver adds what the search cannot know: requests, bytes and time. An `Explanation` renders a trace:
+A lookup with a `Trace` records each decision in it; without a trace recording costs nothing. The driver adds requests,
+bytes and time, which the search does not have. An `Explanation` renders a trace:
 
     stream 420000   offsets [1000, 1600)   limit 4                           image 0   policy spread
     ────────────────────────────────────────────────────────────────────────────────────────────────
-    answer   3 objects hold [974, 1085); then a hole: nothing listed goes on at 1085
+    answer   3 objects hold [974, 1085); then a hole: no listed object continues at 1085
     cost     3 rounds, 11 requests, 2.5 KiB, 15.2 ms                      opening everything: 21
 
     at 1000  node 4 owns [0, 2000) and lists 21 objects
@@ -16,9 +16,9 @@ driver adds what the search cannot know: requests, bytes and time. An `Explanati
              >  object 20 has [1017, 1056)
              ...
 
-A round names what it did not have to open as a subtraction: what the node lists, less what the bounds, the index and
-the filters exclude, is what remains as candidates. Its map is the node's list, oldest object left; the legend below
-explains the marks. `to_dict` has everything that the text leaves out.
+The text of a round contains a subtraction: the listed objects, minus the objects that the bounds, the index and the
+filters exclude, are the candidates. The map of a round is the node's list, oldest object left; the legend below
+explains the marks. `to_dict` contains all details, also those that the text omits.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ CELL_EVENTS_MAX, CELL_OPENED_MAX, CELL_NODES_MAX = 200, 500, 4
 SHOWN_BEFORE_MAX = 2
 SHOWN_AFTER_MAX = 4
 
-_LEGEND = "< ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"
+_LEGEND = "< ends before   # holds the offset   > starts after   o lacks it   . not opened   ! failed"
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """How a lookup came to its answer, or to its error.
+    """How a lookup reached its answer or its error.
 
     Args:
-        request: what was asked.
+        request: the request.
         outcome: the answer, or the error that the lookup ended with.
-        trace: what happened.
-        seconds: time in all.
-        policy: which policy chose what to open.
-        hints: for each node that was visited the state of its snapshot and of its pack, after the lookup.
-        stream_map: what memory knew of the stream after the lookup, for drawings; None where nobody took it down.
+        trace: the events.
+        seconds: total time.
+        policy: the policy that chose the objects to open.
+        hints: for each visited node the state of its snapshot and of its pack, after the lookup.
+        stream_map: the map of the stream after the lookup, for drawings; None if it was not recorded.
     """
 
     request: Request
@@ -86,7 +86,7 @@ class Explanation:
         return f"<Explanation of {self._asked}: {told}; {count_text(self.trace.round_count, 'round')}>"
 
     def _repr_html_(self) -> str:
-        """As the sidecar's console draws it, for notebooks: loads nothing, at most 2,000 objects of each node."""
+        """HTML for notebooks, drawn as in the sidecar's console: loads nothing, at most 2,000 objects of each node."""
         data = {"trace": _shortened(self.to_dict()), "map": _map_data(self.stream_map, self.trace.node_ids)}
         return cell_html("explanation", data, title=f"Explanation of {self._asked}", text=self.text())
 
@@ -109,22 +109,22 @@ class Explanation:
 
     @property
     def error(self) -> AccelError | None:
-        """What the lookup failed with, if it did."""
+        """The error of a failed lookup; None if it did not fail."""
         return self.outcome if isinstance(self.outcome, AccelError) else None
 
     @property
     def requests(self) -> int:
-        """Requests that this lookup itself caused."""
+        """The number of requests that this lookup itself started."""
         return sum(one.requests for one in self.trace.rounds) + sum(one.requests for one in self.trace.hints)
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that these fetched."""
+        """The number of bytes that these requests fetched."""
         return sum(one.bytes for one in self.trace.rounds) + sum(one.bytes for one in self.trace.hints)
 
     @property
     def listed_objects(self) -> int:
-        """Objects in the lists that were visited: what opening everything would have cost, in requests at least."""
+        """The number of objects in the visited lists: opening everything would cost at least as many requests."""
         visits = [event for event in self.trace.events if isinstance(event, NodeVisited)]
         return sum({visit.owned.node_id: visit.listed_objects for visit in visits}.values())
 
@@ -148,7 +148,7 @@ class Explanation:
         }
 
     def _answer_dict(self, answer: Answer) -> dict[str, Any]:
-        # A search that began again took objects twice, or others before: the answer says which count.
+        # A repeated search may have picked objects twice, or other objects before: only those of the answer count.
         picked = [event for event in self.trace.events if isinstance(event, Picked)]
         source_of = {event.found.object_id: event.source for event in picked}
         return {
@@ -213,14 +213,14 @@ class Explanation:
 
     def _hint_states(self) -> Iterator[str]:
         if not self.requests:
-            return  # memory answered, and no hint could have saved anything
+            return  # memory answered: hints could not have saved requests
         for node_id in dict.fromkeys(hint.node_id for hint in self.hints):
             told = "; ".join(str(hint) for hint in self.hints if hint.node_id == node_id)
             yield from textwrap.wrap(f"hints    node {node_id}: {told}", WIDTH, subsequent_indent=" " * 9)
 
 
 def _shortened(told: dict[str, Any]) -> dict[str, Any]:
-    """An explanation as plain data, with as many events, and opened objects of each, as a cell of a notebook shows."""
+    """An explanation as plain data, with the number of events and opened objects that a notebook cell shows."""
     events = told["events"][:CELL_EVENTS_MAX]
     for event in events:
         opened = event.get("opened", ())
@@ -240,7 +240,7 @@ def _map_data(stream_map: StreamMap | None, node_ids: Sequence[int]) -> dict[str
 def answer_text(answer: Answer) -> str:
     """An answer in one sentence."""
     if not answer.objects and answer.ending is Ending.HOLE:
-        return f"no object: nothing listed holds offset {answer.resume_offset}"
+        return f"no object: no listed object holds offset {answer.resume_offset}"
     if not answer.objects:
         return f"no object; {ending_text(answer)}"
     holds = "holds" if len(answer.objects) == 1 else "hold"
@@ -249,18 +249,18 @@ def answer_text(answer: Answer) -> str:
 
 
 def ending_text(answer: Answer) -> str:
-    """Why an answer ends where it ends, for a person."""
+    """The reason why an answer ends, as text for users."""
     offset = answer.resume_offset
     return {
         Ending.LIMIT: "the limit is reached",
         Ending.END: "the end is reached",
-        Ending.HOLE: f"then a hole: nothing listed goes on at {offset}",
-        Ending.PARTIAL: f"partial: the caller's bound came first, go on at {offset}",
+        Ending.HOLE: f"then a hole: no listed object continues at {offset}",
+        Ending.PARTIAL: f"partial: the caller's limit was reached first, continue at {offset}",
     }[answer.ending]
 
 
 def cost_text(requests: int, size_bytes: int, seconds: float) -> str:
-    """Requests, bytes and time for a person."""
+    """Requests, bytes and time as text for users."""
     return f"{count_text(requests, 'request')}, {size_text(size_bytes)}, {time_text(seconds)}"
 
 
@@ -282,13 +282,13 @@ def _hint_lines(one: HintRead) -> Iterator[str]:
 
 def _hint_text(one: HintRead) -> str:
     if not one.finished:
-        return f"asked the snapshot for its {one.what}; the time was over before it came"
+        return f"requested the snapshot's {one.what}; the time was over before it was read"
     if one.trouble is not None:
         return "the node has no snapshot" if one.trouble == HintTrouble.MISSING else f"the snapshot is {one.trouble}"
     if one.what == "root":
         return f"the snapshot covers {one.covered} of {count_text(one.listed, 'listed object')}"
     holds = "holds" if one.entries == 1 else "hold"
-    return f"the snapshot says that {one.entries} of {one.covered} {holds} the stream"
+    return f"by the snapshot, {one.entries} of {one.covered} {holds} the stream"
 
 
 def _round_lines(one: Round, policy: str) -> Iterator[str]:
@@ -305,9 +305,9 @@ def _round_lines(one: Round, policy: str) -> Iterator[str]:
         yield f"         {one.listed} listed{terms} = {count_text(one.candidates, 'candidate')}"
     yield _labelled("", _map(one).join(MAP_EDGES))
     if not one.finished:
-        yield "         ?  they had not come when the search went on or ended"
+        yield "         ?  they were not loaded when the search continued or ended"
     elif late := sum(not opened.came for opened in one.opened):
-        yield f"         ?  {late} had not come when the others decided"
+        yield f"         ?  {late} not loaded when the others decided"
     yield from _opened_lines(one)
 
 
@@ -327,7 +327,7 @@ def _chosen_text(one: Round, policy: str) -> str:
 
 
 def _opened_lines(one: Round) -> Iterator[str]:
-    """The holders next to the offset, and how many more there are."""
+    """The holders next to the offset, and the number of the others."""
     holders = sorted((opened.held.start, opened.position, opened) for opened in one.opened if opened.held is not None)
     marked = [(_mark(one, opened), opened) for _, _, opened in holders]
     before = [pair for pair in marked if pair[0] == "<"]
@@ -350,7 +350,7 @@ def _held_text(opened: Opened) -> str:
 
 
 def _map(one: Round) -> str:
-    """The node's list in at most 80 characters; of several objects in one cell the most telling mark wins."""
+    """The node's list in at most 80 characters; a cell of several objects shows the mark of the highest rank."""
     width = min(one.listed, MAP_WIDTH_MAX)
     cells = [" "] * width
 
@@ -389,7 +389,7 @@ def _picked_line(event: Picked) -> str:
     source = {
         "image": "named by the image",
         "memory": "known from memory",
-        "snapshot": "told by the snapshot",
+        "snapshot": "known from the snapshot",
         "opened": "opened just now",
     }[event.source]
     return f"took     {kind} {found.object_id} with [{found.start}, {found.end}), {source}"
@@ -407,7 +407,7 @@ def _found_dict(found: FoundObject, source: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Enums and named tuples out of plain data."""
+    """Replace enums and named tuples by plain data."""
     if isinstance(value, dict):
         return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
@@ -422,7 +422,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class NodeVisited:
-    """A node was chosen, because it owns the offset."""
+    """A visit of a node, which owns the offset."""
 
     offset: int
     owned: OwnershipRange
@@ -431,7 +431,7 @@ class NodeVisited:
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """An object was taken; `source` says how its range was known: image, memory, snapshot, or opened in this lookup."""
+    """A picked object; `source` is the source of its range: image, memory, snapshot, or opened in this lookup."""
 
     found: FoundObject
     source: str
@@ -439,9 +439,9 @@ class Picked:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """One object index that was asked for: what it holds of the stream, or why it could not be opened.
+    """One requested object: its range of the stream, or why it could not be opened.
 
-    One that never `came` was not waited for: the others decided, or the time was over.
+    If `came` is false, the lookup did not wait for it: other objects decided, or the time was over.
     """
 
     position: int
@@ -457,10 +457,10 @@ class Round:
     """One round of loading.
 
     Of `listed` objects, these numbers needed no request: `known_holders` and `known_absent` (by the index in memory),
-    `filtered` (by a filter), `excluded` (by what commits told, and by no filter), `outside` (by the bounds that known
-    holders set, at `low_position` and `high_position` of the list; -1 and `listed` where there is none). The rest are
-    `candidates`. A round is not `finished` if the time was over first, or others decided: its objects were asked
-    for, and what they hold is not known.
+    `filtered` (by a filter), `excluded` (by facts from commits only), `outside` (by the known holders at `low_position`
+    and `high_position` of the list; -1 and `listed` if there is none). The rest are `candidates`. A round is not
+    `finished` if the time was over first, or other objects decided: its objects were requested, and their ranges are
+    not known.
     """
 
     number: int
@@ -485,20 +485,20 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class HintRead:
-    """The node's snapshot was asked, or used from memory (then in round 0).
+    """A read of the node's snapshot, or its use from memory (then in round 0).
 
     Args:
-        number: of the round; objects that were opened in the same one stand in a `Round` of the same number.
-        offset: looked for.
-        node_id: whose snapshot.
+        number: of the round; objects opened in the same round are in a `Round` of the same number.
+        offset: the searched offset.
+        node_id: the node of the snapshot.
         what: "root" or "entries".
-        listed: objects of the node's list.
-        covered: the number of these that are covered.
-        entries: the number of them that hold the stream.
-        trouble: what is wrong with it, as counters call it.
-        problem: the same in full.
+        listed: the number of objects in the node's list.
+        covered: the number of listed objects that the snapshot covers.
+        entries: the number of covered objects that hold the stream.
+        trouble: the kind of the problem, as in the counters.
+        problem: the full text of the problem.
         beside: whether objects were opened in the same round.
-        requests, bytes, seconds: what asking cost.
+        requests, bytes, seconds: the cost of the read.
         finished: false if the time was over first.
     """
 
@@ -520,7 +520,7 @@ class HintRead:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The search is over: at a hole of a node's list, where nobody owns the offset, or satisfied."""
+    """The end of a search or a visit: a hole of a node's list, an offset without an owner, or a new search."""
 
     offset: int
     reason: str
@@ -535,14 +535,14 @@ EVENT_NAMES: Final[dict[type[Event], str]] = {
     HintRead: "hintread",
     Ended: "ended",
 }
-"""What the JSON calls events; scripts read it, so a name stays when its class gets another one."""
+"""Names of events in the JSON; scripts read them, so a name does not change with its class."""
 
 
 @dataclass(slots=True)
 class Trace:
     """Collects the events of one lookup. One thread at a time.
 
-    `round_count` counts rounds of waiting: what is fetched at the same time is one.
+    `round_count` counts rounds of waiting: requests at the same time are one round.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -560,26 +560,26 @@ class Trace:
 
     @property
     def hints(self) -> list[HintRead]:
-        """When the node's snapshot was asked or used, in order."""
+        """The reads and uses of snapshots, in order."""
         return [event for event in self.events if isinstance(event, HintRead)]
 
     @property
     def node_ids(self) -> list[int]:
-        """The nodes that were visited, each once, in order."""
+        """The visited nodes, each once, in order."""
         return list(dict.fromkeys(event.owned.node_id for event in self.events if isinstance(event, NodeVisited)))
 
     def record_start(self, image_version: ImageVersion) -> None:
-        """A search starts, perhaps over again, on this image."""
+        """Record the start of a search, which may be a repeated one, with this image."""
         self.image_versions.append(image_version)
         if len(self.image_versions) > 1:
             self.events.append(Ended(-1, f"searched again with image {image_version}"))
 
     def record_visit(self, offset: int, owned: OwnershipRange, listed_objects: int) -> None:
-        """A node was chosen."""
+        """Record the visit of a node."""
         self.events.append(NodeVisited(offset, owned, listed_objects))
 
     def record_pick(self, found: FoundObject) -> None:
-        """An object was taken."""
+        """Record a picked object."""
         self.events.append(Picked(found, self._source(found)))
 
     def _source(self, found: FoundObject) -> str:
@@ -590,7 +590,7 @@ class Trace:
         return "snapshot" if found.object_id in self._told_ids else "memory"
 
     def record_known(self, known: KnownRanges, *, loaded: Flags, filtered: Flags, excluded: Flags | None) -> None:
-        """What was known before a round."""
+        """Record the known ranges before a round."""
         holders = np.zeros(len(known.unknown), dtype=np.bool_)
         holders[known.positions] = True
         filtered_only = filtered & ~loaded & ~holders
@@ -600,7 +600,7 @@ class Trace:
         self._known = (held, absent, ruled_out, without)
 
     def record_round(self, offset: int, wanted: OpenObjects, bracket: Bracket | None) -> None:
-        """A round begins: this is asked for; the bracket if objects are among it."""
+        """Record the begin of a round with this step; with the bracket if objects are requested."""
         self.round_count += 1
         beside = bracket is not None and len(wanted.positions) > 0
         if bracket is not None and beside:
@@ -636,7 +636,7 @@ class Trace:
         )
 
     def record_hint(self, node: NodeImage, reply: HintReply) -> None:
-        """The snapshot was read, or could not be."""
+        """Record that the snapshot was read, or could not be read."""
         known = reply.known
         root = None if known is None else known.root
         covered = 0 if root is None else int(covered_objects(node, root).sum())
@@ -646,19 +646,19 @@ class Trace:
         self._change_last(HintRead, covered=covered, entries=entries, finished=True, **_trouble(problem))
 
     def record_hint_at_hand(self, offset: int, node: NodeImage, facts: SnapshotFacts) -> None:
-        """The snapshot's entries were in memory."""
+        """Record that the snapshot's entries were in memory."""
         settled, entries = int(facts.settled.sum()), len(facts.rows.positions)
         listed = len(node)
         self.events.append(HintRead(0, offset, node.node_id, "entries", listed, settled, entries, finished=True))
 
     def record_no_snapshot(self, offset: int, node: NodeImage, problem: HintProblem | None) -> None:
-        """It is known that the node has no snapshot that can be used."""
+        """Record that the node is known to have no usable snapshot."""
         self.events.append(HintRead(0, offset, node.node_id, "root", len(node), finished=True, **_trouble(problem)))
 
     def record_opened(
         self, node: NodeImage, results: Sequence[tuple[int, StreamRange | None, AccelError | None]]
     ) -> None:
-        """The chosen objects were opened: (position, what it holds, error)."""
+        """Record opened objects: (position, range of the stream, error)."""
         came = {at: _opened(node, at, held, str(error) if error else None) for at, held, error in results}
         for index in range(len(self.events) - 1, -1, -1):
             event = self.events[index]
@@ -671,12 +671,12 @@ class Trace:
                 return
 
     def record_cost(self, requests: int, size_bytes: int, seconds: float, *, hint: tuple[int, int] = (0, 0)) -> None:
-        """What came now cost, besides what is counted already; told by the driver, before the search goes on.
+        """Add the cost of the last results; called by the driver before the search continues.
 
         Args:
             requests: for objects.
-            size_bytes: of these.
-            seconds: since it was asked for, or since the last of it came.
+            size_bytes: fetched by these requests.
+            seconds: since the request, or since the previous results.
             hint: requests and bytes of the snapshot.
         """
         costs = {Round: (requests, size_bytes), HintRead: hint}
@@ -688,16 +688,16 @@ class Trace:
                 self.events[index] = replace(event, **cost, seconds=event.seconds + seconds)  # type: ignore[arg-type]
 
     def record_hole(self, offset: int, node: NodeImage) -> None:
-        """A node's list has no object to follow."""
-        self.events.append(Ended(offset, f"node {node.node_id} lists no object that goes on at {offset}"))
+        """Record that a node's list has no object that continues."""
+        self.events.append(Ended(offset, f"node {node.node_id} lists no object that continues at {offset}"))
 
     def record_no_owner(self, offset: int, owned: OwnershipRange | None) -> None:
-        """Nobody else owns the offset."""
+        """Record that no other node owns the offset."""
         if owned is None:
             self.events.append(Ended(offset, f"no node owns offset {offset}"))
 
     def record_end(self, answer: Answer) -> None:
-        """The search is over."""
+        """Record the end of the search."""
         self.answer = answer
 
     def _change_last(self, kind: type[Round | HintRead], **changes: object) -> None:

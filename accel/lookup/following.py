@@ -1,20 +1,20 @@
-"""Which image an accelerator serves from, and how it comes by newer ones: beside lookups, not within them.
+"""The installed image of an accelerator, and the queries for newer images, which run in the background of lookups.
 
-A lookup takes the image at hand. If that is due to be asked for again, the lookup starts the question and goes on; what
-comes of it is for later ones. Only two kinds of lookups wait, no longer than their deadline: one whose image may not be
-served from any more, and one whose answer came out short. A fetch that waits for data waits for a newer image.
+A lookup uses the current image. If the next query for an image is due, the lookup starts the query and continues; later
+lookups use its result. Only two kinds of lookups wait, no longer than their deadline: a lookup whose image may not be
+used any more, and a lookup with a short answer. A fetch that waits for data waits for a newer image.
 
-    | question                  | asked when                                   | waited for                          |
+    | query                     | made when                                    | waited for by                       |
     |---------------------------|----------------------------------------------|-------------------------------------|
-    | the newest image          | the image at hand is due, or said to change  | where nothing at hand may be served |
-    | an image newer than this  | an answer is short, an object or a stream is | by that lookup                      |
-    |                           | not there                                    |                                     |
-    | the next image            | a fetch waits                                | by that fetch                       |
+    | the newest image          | it is due, or a change was reported          | lookups, if no image may be used    |
+    | an image newer than this  | an answer is short, an object or a stream is | that lookup                         |
+    |                           | missing                                      |                                     |
+    | the next image            | a fetch waits                                | that fetch                          |
 
-Of the first two kinds one question is under way at a time, and one of the third; who asks meanwhile shares it. Each
-runs in a daemon thread that `Components.start` provides when it is first needed: at most two work for an accelerator,
-and a third one while a task refreshes. They do not keep the process alive, and closing waits for none of them: who
-waits for a question then gets `Closed`.
+At most one query of the first two kinds runs at a time, and one of the third; callers that need a running query share
+it. Each query runs in a daemon thread, which `Components.start` provides on first use: at most two per accelerator, and
+a third one while a task refreshes. The threads do not keep the process alive, and `close` does not wait for them:
+callers that wait for a query then get `Closed`.
 """
 
 from __future__ import annotations
@@ -45,29 +45,29 @@ from accel.system import Components
 logger = logging.getLogger(__name__)
 
 WAIT_SECONDS_MAX = 5.0
-"""One question for the next image waits no longer; so a thread that nobody needs any more soon ends."""
+"""The maximum duration of one query for the next image; so a thread that is not needed any more soon ends."""
 
 Asked = Future[MetadataImage | RefreshFailed | None]
-"""A question under way: the image; None = there is no newer one; or why that is not known."""
+"""A running query: the image; None = there is no newer one; or why that is not known."""
 
 Question = Callable[[], MetadataImage | RefreshFailed | None]
 
 
 class ImageFollower:
-    """The image that is installed, and the questions for newer ones.
+    """The installed image, and the queries for newer ones.
 
     Args:
-        source: where images come from.
-        settings: how often a short answer may ask.
-        system: clock, and what starts threads.
+        source: returns metadata images.
+        settings: limit how often a short answer may query the source.
+        system: clock, and the function that starts threads.
         counters: of the accelerator.
-        on_installed: is told of the image before and the one that is installed now; beside lookups, too.
-        executor: tells it where the image at hand is installed by a lookup.
+        on_installed: called with the previous and the newly installed image; may run concurrently with lookups.
+        executor: calls `on_installed` if a lookup installs the image.
 
-    Threads: any. No lock is held over a question.
+    Threads: any. No lock is held during a query.
 
     Attributes:
-        is_failing: whether the last question failed.
+        is_failing: whether the last query failed.
     """
 
     def __init__(
@@ -101,20 +101,20 @@ class ImageFollower:
 
     @property
     def image(self) -> MetadataImage:
-        """The image that is installed; whether it may be served from is not asked."""
+        """The installed image, even if it may not be used any more."""
         return self._image
 
     def memory(self) -> MemoryUse:
-        """What the source keeps beside its images, and may keep."""
+        """The memory that the source uses besides its images, and its limit."""
         return self._source.memory() if isinstance(self._source, SizedSource) else MemoryUse(0, 0)
 
     def at_hand(self) -> MetadataImage | None:
-        """The newest image that may be served from; None where none may be, until `ask` has brought one.
+        """The newest available image that may be used; None if there is none, until `ask` has returned one.
 
-        Does not block. Where the image is due to be asked for again, that is started.
+        Does not block. If the next query is due, it is started.
 
         Raises:
-            ImageTooOld, CatalogWentBack: a source that does not poll has none.
+            ImageTooOld, CatalogWentBack: a source that does not poll has no such image.
         """
         polling = self._polling
         if polling is None:
@@ -126,10 +126,10 @@ class ImageFollower:
         return None if at_hand is None else self._installed(at_hand)
 
     def current(self) -> MetadataImage:
-        """As `at_hand`; where there is none, this blocks until the source has answered.
+        """As `at_hand`; if there is none, this blocks until the source has answered.
 
         Raises:
-            ImageTooOld, CatalogWentBack: nothing may be served, and the source has nothing younger.
+            ImageTooOld, CatalogWentBack: no image may be used, and the source has no younger one.
         """
         image = self.at_hand()
         if image is None:
@@ -139,40 +139,40 @@ class ImageFollower:
         return image
 
     def came(self, asked: Asked) -> MetadataImage | None:
-        """What `ask` has brought, once it is done; None if it failed. Raises as `current`."""
+        """The image that `ask` has returned, once it is done; None if the query failed. Raises as `current`."""
         newest = asked.result()
         return newest if isinstance(newest, MetadataImage) else None
 
     def ask(self) -> Asked:
-        """Ask the source for the newest image, beside the caller. Does not block."""
+        """Ask the source for the newest image, in the background. Does not block."""
         if not self._newest.is_asking:
             self._asked_seconds, self._may_join = self._system.timer(), True
         return self._newest.ask(lambda: self._answer(self._source.current, is_installed=True))
 
     def ask_newer(self, version: ImageVersion) -> Asked:
-        """Ask the source for an image newer than this version, beside the caller. Does not block.
+        """Ask the source for an image newer than this version, in the background. Does not block.
 
-        What comes of it may be of a question that was under way: `newer` tells what it means for a version.
+        The result may be of a query that was already running: `newer` interprets it for a version.
         """
         self._counters.add(refreshes=1)
         self._asked_seconds, self._may_join = self._system.timer(), False
         return self._newest.ask(lambda: self._answer(lambda: self._source.wait_newer(version, 0), is_installed=True))
 
     def ask_next(self, version: ImageVersion, timeout_seconds: float) -> Asked:
-        """Wait beside the caller until the source has an image newer than this version, for a few seconds at most."""
+        """Wait in the background until the source has an image newer than this version, for at most 5 seconds."""
         seconds = min(timeout_seconds, WAIT_SECONDS_MAX)
         return self._next.ask(lambda: self._wait_next(version, seconds))
 
     @property
     def is_next_asked(self) -> bool:
-        """Whether `ask_next` would share a question that is under way."""
+        """Whether `ask_next` would share a running query."""
         return self._next.is_asking
 
     def newer(self, asked: Asked, version: ImageVersion) -> MetadataImage | RefreshFailed | None:
-        """What a question that is done says of a version: a newer image, None, or that nobody knows.
+        """The result of a finished query for a version: a newer image, None, or `RefreshFailed` if this is not known.
 
         Raises:
-            ImageTooOld, CatalogWentBack: nothing may be served from any more.
+            ImageTooOld, CatalogWentBack: no image may be used any more.
         """
         came = asked.result()
         if is_newer(self._image.version, version):
@@ -180,10 +180,10 @@ class ImageFollower:
         return came if isinstance(came, RefreshFailed) else None
 
     def refresh(self) -> bool:
-        """Ask now, whatever is under way, and wait for what is surely the newest image; whether there was a newer one.
+        """Make a new query despite running ones, wait for the newest image, and return whether there was a newer one.
 
         Raises:
-            ImageTooOld, CatalogWentBack: nothing may be served, and there is nothing younger.
+            ImageTooOld, CatalogWentBack: no image may be used, and there is no younger one.
         """
         version = self.current().version
         self._counters.add(refreshes=1)
@@ -194,14 +194,14 @@ class ImageFollower:
         return isinstance(came, MetadataImage) and is_newer(came.version, version)
 
     def ask_refresh(self) -> Asked:
-        """`refresh` beside the caller: the image if there was a newer one, else None. Does not block.
+        """`refresh` in the background: the image if there was a newer one, else None. Does not block.
 
-        One that is under way is shared: it may have begun before what the caller wants to see was committed.
+        A running refresh is shared: it may have begun before the commits that the caller needs.
         """
         return self._sure.ask(lambda: self._image if self.refresh() else None)
 
     def follow(self) -> bool:
-        """Ask for a newer image unless somebody has just asked, and wait for that; whether there was one.
+        """Ask for a newer image unless a query was just made, wait for it, and return whether there was one.
 
         Raises:
             As `refresh`.
@@ -210,7 +210,7 @@ class ImageFollower:
         return self.may_ask() and isinstance(self.newer(self.ask_newer(version), version), MetadataImage)
 
     def changed(self) -> None:
-        """Somebody says that there is a newer image: ask for it, beside the caller. Does not block."""
+        """Handle the report that there is a newer image: ask for it in the background. Does not block."""
         if isinstance(self._source, NotifiedSource):
             self._source.image_changed()
         if self._polling is None:
@@ -219,11 +219,10 @@ class ImageFollower:
             self.ask()
 
     def may_ask(self) -> bool:
-        """Whether a short answer may ask for a newer image now, or somebody has just asked.
+        """Whether a short answer may ask for a newer image now; not if a query was just made.
 
-        Of those who find that the image at hand is being asked for, the first one waits for that. The others do not:
-        the source may hang. While somebody waits for the next image, a source that polls is asked as often as this
-        would allow.
+        If a query for the newest image is running, the first caller waits for it. Other callers do not: the source may
+        hang. While a caller waits for the next image, a source that polls is asked as often as this limit allows.
         """
         if self._polling is not None and self._next.is_asking:
             return False
@@ -235,10 +234,10 @@ class ImageFollower:
         return now - last >= (settings.idle_refresh_seconds if is_idle else settings.refresh_seconds)
 
     def install(self, image: MetadataImage) -> bool:
-        """Make this the image if it is newer; says whether it is.
+        """Install this image if it is newer; returns whether it is.
 
         Raises:
-            ImageRefused: an image of another namespace, whose ids name other objects; or of another kind of version.
+            ImageRefused: an image of another namespace, whose ids are of other objects; or of another kind of version.
         """
         before = self._replace(image)
         if before is not None:
@@ -250,21 +249,21 @@ class ImageFollower:
         return self._system.timer() - self._installed_seconds
 
     def age_seconds(self) -> float:
-        """How long ago the image at hand was known to be the newest."""
+        """Seconds since the current image was known to be the newest."""
         source = self._source
         return (
             source.age_seconds() if isinstance(source, DatedSource) else self._system.timer() - self._answered_seconds
         )
 
     def too_late(self) -> ImageTooOld:
-        """The error of a lookup that has nothing to serve from, and no time left to wait for it."""
+        """The error of a lookup that has no image it may use, and no time left to wait for one."""
         return ImageTooOld(
-            f"expected an image that may be served from, found version {self._image.version}, known to be the newest "
-            f"{self.age_seconds():.1f} s ago; the source did not give a younger one within the deadline"
+            f"expected an image that may be used, found version {self._image.version}, known to be the newest "
+            f"{self.age_seconds():.1f} s ago; the source did not return a younger one within the deadline"
         )
 
     def close(self) -> None:
-        """Ask no more; who waits for a question gets `Closed`. What is under way ends by itself."""
+        """Stop querying; callers that wait for a query get `Closed`. Running queries end by themselves."""
         self._is_closed = True
         for lane in (self._newest, self._next, self._sure):
             lane.close()
@@ -275,7 +274,7 @@ class ImageFollower:
         return self._image
 
     def _replace(self, image: MetadataImage) -> MetadataImage | None:
-        """Make this the image if it is newer; gives the one before, None if nothing changed."""
+        """Install this image if it is newer; returns the previous one, None if nothing changed."""
         namespace = self._image.namespace
         if image.namespace != namespace:
             raise ImageRefused(f"expected an image of namespace {namespace!r}, found {image.namespace!r}")
@@ -290,17 +289,17 @@ class ImageFollower:
     def _wait_next(self, version: ImageVersion, seconds: float) -> MetadataImage | RefreshFailed | None:
         came = self._answer(lambda: self._source.wait_newer(version, seconds), is_installed=True)
         if isinstance(came, RefreshFailed):
-            self._system.sleep(min(seconds, self._settings.refresh_seconds))  # who waits asks again
+            self._system.sleep(min(seconds, self._settings.refresh_seconds))  # the waiting caller asks again
         return came
 
     def _answer(
         self, question: Callable[[], MetadataImage | None], *, is_installed: bool = False
     ) -> MetadataImage | RefreshFailed | None:
-        """Ask the source; one that fails does not fail lookups while the image at hand can still answer them.
+        """Query the source; a failure does not fail lookups while the current image may be used.
 
         Raises:
-            ImageTooOld: the source says that it cannot any more.
-            CatalogWentBack: it says that the image at hand is of a past that is no longer true.
+            ImageTooOld: the source reports that the current image may not be used any more.
+            CatalogWentBack: the source reports that the catalog is older than the current image.
         """
         started_seconds = self._system.timer()
         try:
@@ -314,9 +313,9 @@ class ImageFollower:
         except Exception as error:
             self.is_failing = True
             self._counters.add(source_failures=1)
-            # What is under way when all is closed ends with an error, which nobody needs to know.
+            # A query that runs during `close` ends with an error, which is not logged.
             if not self._is_closed and (times := self._reports.times()) is not None:
-                text = "the image source failed (%d times since that was said last); image version %s stays"
+                text = "the image source failed (%d times since the last report); image version %s stays in use"
                 logger.warning(text, times, self._image.version, exc_info=True)
             return RefreshFailed(self.age_seconds(), f"{type(error).__name__}: {error}")
         self._answered_seconds = started_seconds
@@ -325,7 +324,7 @@ class ImageFollower:
 
 
 class _Lane:
-    """One question at a time, in a thread of its own; all who want it meanwhile wait for the same one. Threads: any."""
+    """Runs one query at a time, in its own thread; all callers during a query share it. Threads: any."""
 
     def __init__(self, start: Callable[[Callable[[], object], str], object], name: str) -> None:
         self._start = start
@@ -336,11 +335,11 @@ class _Lane:
 
     @property
     def is_asking(self) -> bool:
-        """Whether a question is under way."""
+        """Whether a query is running."""
         return self._asked is not None and not self._asked.done()
 
     def ask(self, question: Question) -> Asked:
-        """The question that is under way, or else this one, started."""
+        """The running query; if there is none, start this one."""
         with self._lock:
             if self._asked is not None and not self._asked.done():
                 return self._asked
@@ -355,7 +354,7 @@ class _Lane:
         return asked
 
     def close(self) -> None:
-        """Take no more questions."""
+        """Refuse further queries, and fail the running one."""
         with self._lock:
             self._is_closed = True
             asked = self._asked
@@ -369,7 +368,7 @@ def _settle(asked: Asked, question: Question) -> None:
     except BaseException as error:  # noqa: BLE001 - goes to the waiting callers
         _fail(asked, error)
     else:
-        with suppress(InvalidStateError):  # closed meanwhile
+        with suppress(InvalidStateError):  # closed in the meantime
             asked.set_result(came)
 
 

@@ -1,12 +1,12 @@
-"""Snapshots of the bucket: reads them, each stretch of bytes once for all who ask, and keeps them in bounded memory.
+"""Index snapshots: reads them from the bucket, each byte range once for all callers, and keeps them in bounded memory.
 
-The entries of a stream serve twice. A lookup learns from them which objects of a list hold the stream, and which lack
-it; the second is what the range index does not remember. And a read of data learns where in an object the stream's
-blocks lie, so that it need not open the object's index. All of it is true of the objects that it names, however old it
-is. Entries are used for lookups only with the very root that they were read with, since that says what they cover.
+The entries of a stream have two uses. A lookup gets from them which objects of a list hold the stream, and which lack
+it; the range index does not store the latter. A read of data gets from them where the stream's blocks are in an object,
+so that it need not open the object's index. Old entries are still correct for their objects. Lookups use entries only
+with the root that they were read with, since the root contains which objects they cover.
 
-Nothing here fails a lookup. Whatever is wrong with a hint, or with the store when it was asked for one, becomes the
-`problem` of the outcome and a count; the lookup goes on without.
+No error of a hint fails a lookup. An error of a hint, or of the store while a hint is read, becomes the `problem` of
+the outcome and a count; the lookup continues without the hint.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from loaders.shared_loads import SharedLoads, done_future
 from loaders.store import ObjectStore
 
 BAD_SPANS_MAX = 1024
-"""What could not be used is remembered up to this number, then all of it is forgotten."""
+"""The maximum number of remembered unusable spans and rows; when it is reached, all are forgotten."""
 
 COVERED_MIN = 2
-"""A hint that speaks of fewer listed objects is not worth asking: opening them costs no more."""
+"""A hint that covers fewer listed objects is not used: opening these objects costs no more."""
 
 T = TypeVar("T")
 
-_ENTRY_SIZE_BYTES = 500  # what the remembered entries of a stream take besides their columns
+_ENTRY_SIZE_BYTES = 500  # memory of the kept entries of a stream besides their columns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Held:
-    """Entries of a stream with the sizes of their objects, and of which root they are."""
+    """Entries of a stream, the sizes of their objects, and the ETag of their root."""
 
     entries: StreamEntries
     object_sizes: NDArray[np.int64]
@@ -76,9 +76,9 @@ class HintStore:
     """Snapshots in memory, for many lookups and reads at once.
 
     Args:
-        namespace: of the cluster's objects; roots of another one are foreign.
+        namespace: of the cluster's objects; roots of another namespace are foreign.
         timer: seconds, from any start.
-        settings: bounds.
+        settings: limits of memory and time.
         is_open: whether an object's index is in memory.
         clock: seconds since 1970, for the age of hints.
 
@@ -108,10 +108,10 @@ class HintStore:
             lambda data, node_id: decode_pack_root(data, namespace=namespace, node_id=node_id),
             timer,
             size_bytes_max=settings.hint_root_size_bytes_max // 4,
-            ttl_seconds=0.0,  # a caller that asks for one wants to know whether it has changed
+            ttl_seconds=0.0,  # a caller that reads a root needs to know whether it has changed
             missing_ttl_seconds=settings.hint_missing_ttl_seconds,
         )
-        """Roots of packs that were loaded; conditional GETs tell whether there are newer ones."""
+        """Roots of loaded packs; conditional GETs show whether there are newer ones."""
         self._lock = threading.Lock()
         self._held: CountedCache[tuple[int, int], _Held] = CountedCache(
             settings.hint_entry_size_bytes_max, lambda held: held.nbytes
@@ -122,19 +122,19 @@ class HintStore:
         self._clock = clock
         self._seen_root = self._seen_none = False
 
-    # -- what lookups ask ----------------------------------------------------------------------------------------------
+    # -- used by lookups -----------------------------------------------------------------------------------------------
 
     @property
     def expected(self) -> bool:
-        """Whether it may be hoped that a node has a snapshot: not if only nodes without one were seen so far."""
+        """Whether a node probably has a snapshot: not if all nodes read so far had none."""
         return self._seen_root or not self._seen_none
 
     def root(self, node_id: int) -> SnapshotKnown | None:
-        """What is known of a node's snapshot; None: its root has to be read first."""
+        """The known state of a node's snapshot; None: its root has to be read first."""
         return self.roots.known(node_id)
 
     def held(self, node_id: int, stream_id: int, known: SnapshotKnown) -> StreamEntries | None:
-        """A stream's entries in this very snapshot, if they are in memory."""
+        """A stream's entries in this snapshot, if they are in memory."""
         held = self._look(node_id, stream_id)
         return held.entries if held is not None and held.root_etag == known.etag else None
 
@@ -143,13 +143,13 @@ class HintStore:
         with self._lock:
             return (known.etag, span) in self._bad
 
-    # -- what reads of data ask ----------------------------------------------------------------------------------------
+    # -- used by reads of data -----------------------------------------------------------------------------------------
 
     def find(self, node_id: int, ref: ObjectRef, stream_id: int) -> BlockRow | None:
-        """Where the blocks of a stream lie in an object, as if they were one row of its index; None if not known.
+        """The place of a stream's blocks in an object, as if they were one row of its index; None if not known.
 
-        Only where they lie together, without a hole between their offsets, and where the object's index, which knows
-        each of them, is not in memory. Complexity: O(entries of the stream).
+        Returns a row only if the blocks are adjacent, without a hole between their offsets, and if the object's index,
+        which has a row for each block, is not in memory. Complexity: O(entries of the stream).
         """
         held = self._look(node_id, stream_id)
         if held is None or self._is_open(ref) or (node_id, ref.object_id, stream_id) in self._wrong:
@@ -163,21 +163,21 @@ class HintStore:
         return BlockRow(stream_id, *(int(column[at]) for column in numbers))
 
     def used(self, node_id: int, object_id: int, stream_id: int, *, right: bool) -> None:
-        """The bytes were fetched; if they were not what the row says, it is not given again."""
+        """Report that the bytes of a row were fetched; if they did not match the row, it is not returned again."""
         self.counters.add(spans_read=1, spans_wrong=int(not right))
         if not right:
             with self._lock:
                 _add_bounded(self._wrong, (node_id, object_id, stream_id))
 
-    # -- what loads bring ----------------------------------------------------------------------------------------------
+    # -- used by loads -------------------------------------------------------------------------------------------------
 
     def saw(self, known: SnapshotKnown) -> None:
-        """A root was asked for, and this came of it."""
+        """Report the result of reading a root."""
         self._seen_root |= known.root is not None
         self._seen_none |= known.root is None
 
     def keep(self, node_id: int, known: SnapshotKnown, entries: StreamEntries) -> None:
-        """Remember entries; copies them, so that they hold nothing else in memory."""
+        """Keep entries; they are copied, so that they do not keep a larger buffer in memory."""
         if known.root is None:
             return
         columns = EntryColumns.of(column.copy() for column in entries.columns.columns())
@@ -191,16 +191,16 @@ class HintStore:
                 self._held[node_id, entries.stream_id] = held
 
     def note_bad(self, known: SnapshotKnown, span: ByteSpan) -> None:
-        """These bytes cannot be used: do not read them again."""
+        """Report that these bytes cannot be used: they are not read again."""
         with self._lock:
             _add_bounded(self._bad, (known.etag, span))
 
     def give_up(self, node_id: int, problem: HintProblem) -> None:
-        """What the root names is gone or another thing: read the root again in a few seconds."""
+        """Report that an object of the root is missing or different: the root is read again in a few seconds."""
         self.roots.give_up(node_id, problem)
 
     def stats(self) -> HintStats:
-        """Counts, and what is in memory now."""
+        """Counts, and the memory in use now."""
         roots = self.roots.stats()
         with self._lock:
             entry_bytes = int(self._held.currsize)
@@ -211,7 +211,7 @@ class HintStore:
         )
 
     def caches(self) -> dict[str, CacheStats]:
-        """Roots of both kinds, and entries: what is kept, and how it fared."""
+        """Sizes, hits and evictions of the caches: roots of both kinds, and entries."""
         caches = {}
         for name, roots in (("snapshot_roots", self.roots.stats()), ("pack_roots", self.packs.stats())):
             evicted = roots.evicted, roots.evicted_bytes
@@ -220,16 +220,16 @@ class HintStore:
             return caches | {"snapshot_entries": self._held.stats()}
 
     def _oldest_seconds(self) -> int:
-        """A generation is the time of its build in milliseconds, or later by few."""
+        """The age of the oldest hint; a generation is the time of its build in milliseconds, or slightly later."""
         built_ms = [*self.roots.generations(), *self.packs.generations()]
         return 0 if self._clock is None or not built_ms else max(0, int(self._clock() - min(built_ms) / 1000))
 
     def states(self, nodes: Iterable[NodeImage], *, all_of_them: bool = True) -> tuple[NodeHint, ...]:
-        """What is known of the snapshot and the pack of each node; O(objects of these nodes).
+        """The state of the snapshot and the pack of each node; O(objects of these nodes).
 
         Args:
-            nodes: which.
-            all_of_them: also of those for which nothing was read so far.
+            nodes: the nodes.
+            all_of_them: whether to include hints that were not read so far.
         """
         found = []
         for node in nodes:
@@ -264,21 +264,21 @@ def _state_of(
     if known.root is None:
         problem = known.problem
         if problem is None or problem.kind is HintTrouble.MISSING:
-            return told(HintKnown.ABSENT, "nobody has built one (accel catalog build-hints)")
+            return told(HintKnown.ABSENT, "none was built (accel catalog build-hints)")
         return told(HintKnown.UNUSABLE, f"{problem.kind}: {problem.detail}")
     covered = int(known.root.covers(node.object_ids, node.sizes_bytes).sum())
     if covered < min(COVERED_MIN, len(node)):
-        return told(HintKnown.TOO_OLD, f"it speaks of {covered} of {len(node)} listed objects", covered)
+        return told(HintKnown.TOO_OLD, f"it covers {covered} of {len(node)} listed objects", covered)
     return told(HintKnown.USED, covered=covered)
 
 
 def pack_root_key(node_id: int) -> str:
-    """Where the root of a node's pack lies."""
+    """The key of the root of a node's pack."""
     return hint_root_key(HintKind.PACKS, node_id)
 
 
 def snapshot_root_key(node_id: int) -> str:
-    """Where the root of a node's snapshot lies."""
+    """The key of the root of a node's snapshot."""
     return hint_root_key(HintKind.SNAPSHOTS, node_id)
 
 
@@ -290,12 +290,12 @@ BodyOrProblem = bytes | HintProblem | AccelError
 logger = logging.getLogger(__name__)
 
 OnEntries = Callable[[int, SnapshotKnown, StreamEntries], None]
-"""Called with (node, snapshot, entries) in the loading thread, before anybody gets them."""
+"""Called with (node, snapshot, entries) in the loading thread, before any caller gets the entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class HintLoad:
-    """A hint that is being read; ``started`` says whether this very call caused requests."""
+    """A running read of a hint; ``started`` is true if this call started the requests."""
 
     result: Future[HintReply]
     started: bool
@@ -305,10 +305,10 @@ class HintLoader:
     """Reads roots and entries of snapshots.
 
     Args:
-        store: where they lie.
-        hints: keeps what comes.
+        store: contains the snapshots.
+        hints: keeps the results.
         executor: runs the reads.
-        on_entries: is told of entries.
+        on_entries: called with the entries.
 
     Threads: any. No lock is held over I/O.
     """
@@ -318,23 +318,23 @@ class HintLoader:
         self._hints = hints
         self._executor = executor
         self._on_entries = on_entries
-        # What comes is kept by the hints; here it is only joined, until those who waited have kept it.
+        # `hints` keeps the results; these objects only join concurrent reads, until the waiting callers have them.
         self._roots: SharedLoads[int, HintReply] = SharedLoads(0, lambda _: 1, told_first=True)
         self._bodies: SharedLoads[ByteSpan, BodyOrProblem] = SharedLoads(0, lambda _: 1, told_first=True)
 
     def read_root(self, node_id: int) -> HintLoad:
-        """Start to read a node's root, or join who is reading it."""
+        """Start to read a node's root, or join a running read of it."""
         if (known := self._hints.root(node_id)) is not None:
             return HintLoad(done_future(HintReply(known, None, known.problem)), started=False)
         return HintLoad(*self._roots.start(node_id, self._executor, partial(self._fetch_root, node_id)))
 
     def read_entries(self, step: ReadEntries) -> HintLoad:
-        """Start to read a stream's entries; who wants another stream of the same bytes joins."""
+        """Start to read a stream's entries, or join a running read of the same bytes (of any stream)."""
         held = self._hints.held(step.node.node_id, step.stream_id, step.known)
-        if held is not None and held.complete:  # somebody else's request came just now
+        if held is not None and held.complete:  # another request has just loaded them
             return HintLoad(done_future(HintReply(step.known, held, None)), started=False)
         result: Future[HintReply] = Future()
-        result.set_running_or_notify_cancel()  # from here on nobody who waits can cancel it
+        result.set_running_or_notify_cancel()  # from here on no waiting caller can cancel it
         flight = self._bodies.join(step.span)
         outcome = partial(self._outcome, step, started=flight.started)
         flight.result.add_done_callback(lambda body: _land(result, partial(outcome, body)))
@@ -397,7 +397,7 @@ def _decoded(step: ReadEntries, body: bytes) -> StreamEntries | HintProblem:
     except HintProblem as problem:
         return problem
     except Exception as error:
-        # Its checksum is right and yet it cannot be read: whatever a library makes of it, no lookup fails for a hint.
+        # The checksum is right, but the bytes cannot be decoded: no error of a library may fail a lookup.
         logger.warning("entries of snapshot %s could not be decoded", step.span.key, exc_info=True)
         return HintProblem(HintTrouble.CORRUPT, step.span.key, f"{type(error).__name__}: {error}")
 
@@ -405,7 +405,7 @@ def _decoded(step: ReadEntries, body: bytes) -> StreamEntries | HintProblem:
 def _land(flight: Future[V], work: Callable[[], V]) -> None:
     try:
         result = work()
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the waiters must hear of it
+    except BaseException as error:  # noqa: BLE001 - the waiting callers must get every error
         flight.set_exception(error)
         return
     flight.set_result(result)

@@ -1,13 +1,12 @@
-"""The index cache: what is known about the contents of objects, in the range index and the filters, behind one lock.
+"""The index cache: the known contents of objects, in the range index and the filters, behind one lock.
 
-All of it are hints: true statements about objects, whether or not an image lists them. A lookup takes them through its
-own image, so nothing here can change an answer; dropping what an image no longer lists only saves memory. What an image
-drops goes with it. Besides, things are told of objects that no image lists: of own uploads before an image has them, of
-objects that were being opened, or whose filters were being read, while a compaction took them out. They stay until two
-images in a row do not list them.
+The entries are correct for their objects, whether or not an image lists these. A lookup uses only entries of objects
+that its image lists, so the cache cannot change an answer; dropping entries of unlisted objects only saves memory. If
+an image no longer lists an object, its entries are dropped. Entries may also be added for objects that no image lists:
+for uploads of this process before an image lists them, and for objects that a compaction removes while they are opened,
+or while their filters are read. Such entries stay until two consecutive images do not list the object.
 
-A second implementation, for the bypass switch and for comparison, knows nothing: the lookup as it was before there was
-an index.
+`EmptyIndexCache`, for the bypass switch and for comparison, is always empty: a lookup with it opens all objects.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from loaders.hints import SnapshotRoot, StreamEntries
 from range_index import ObjectRanges, StreamRangeIndex, StreamView
 
 FILTERS_AT_ONCE = 64
-"""Filters that are taken in without letting go of the lock."""
+"""The number of filters that are added while the lock is held."""
 
 TOLD_MAX = 1 << 18
-"""The number of objects of a node that are watched until an image lists them."""
+"""The maximum number of objects of a node that are watched until an image lists them."""
 
 
 class SharedIndexCache:
-    """Range index and filters for many lookups at once.
+    """Range index and filters for concurrent lookups.
 
     Args:
-        settings: bounds.
+        settings: limits of memory and time.
         timer: seconds, from any start; for the time to live.
-        jitter: numbers in [0, 1); spreads expiry.
+        jitter: random numbers in [0, 1); spreads expiry.
 
     Threads: any. The lock is held for lookups in memory only; filters are built outside it.
     """
@@ -86,7 +85,7 @@ class SharedIndexCache:
         return ordered
 
     def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:
-        """View, loaded objects and filters at one moment. Complexity: O(list)."""
+        """View, loaded objects and filters, all taken at the same time. Complexity: O(list)."""
         with self._lock:
             view = self._index.view(node.node_id, stream_id)
             object_ids = self._index.loaded(node.node_id)
@@ -95,13 +94,13 @@ class SharedIndexCache:
         return IndexFacts(view, _mask(node, loaded), _mask(node, absent))
 
     def with_filter(self, node: NodeImage, positions: Sequence[int]) -> set[int]:
-        """Those of these positions whose objects have a filter. O(positions)."""
+        """The subset of these positions whose objects have a filter. O(positions)."""
         ids = [(position, int(node.object_ids[position])) for position in positions]
         with self._lock:
             return {position for position, object_id in ids if self._filters.holds(node.node_id, object_id)}
 
     def learn(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
-        """An object of a node holds these ranges: index them and build its filter."""
+        """Add an object of a node: index its ranges and build its filter."""
         built = self._filter_of(ranges)
         with self._lock:
             self._index.insert(node_id, ref.object_id, ranges)
@@ -110,7 +109,7 @@ class SharedIndexCache:
                 self._filters.add(node_id, ref.object_id, built)
 
     def add_filters(self, node_id: int, built: Iterable[tuple[int, StreamFilter]]) -> None:
-        """Filters from elsewhere by object, each built for this very object."""
+        """Add existing filters by object, each built for exactly this object."""
         rest = iter(built)
         while few := list(islice(rest, FILTERS_AT_ONCE)):
             with self._lock:
@@ -128,13 +127,13 @@ class SharedIndexCache:
         *,
         holed_object_ids: Iterable[int] = (),
     ) -> None:
-        """Entries of one stream from elsewhere: each true of the object that it names."""
+        """Add entries of one stream, each of which must be correct for its object."""
         with self._lock:
             self._index.add_entries(node_id, stream_id, starts, ends, object_ids, holed_object_ids=holed_object_ids)
             self._told.add(node_id, np.asarray(object_ids, dtype=np.int64).tolist())
 
     def learn_snapshot(self, node: NodeImage, root: SnapshotRoot, entries: StreamEntries) -> None:
-        """Entries of a snapshot: those of objects that the list has, with the size that the snapshot says."""
+        """Add entries of a snapshot: those of objects that are listed with the same size as in the snapshot."""
         rows = facts_of(node, covered_objects(node, root), entries).rows
         if not len(rows.positions):
             return
@@ -143,7 +142,7 @@ class SharedIndexCache:
         self.add_entries(node.node_id, entries.stream_id, rows.starts, rows.ends, object_ids, holed_object_ids=holed)
 
     def forget(self, node_id: int, object_ids: Sequence[int]) -> None:
-        """Drop all that is known of these objects."""
+        """Drop all entries and filters of these objects."""
         if not object_ids:
             return
         with self._lock:
@@ -152,12 +151,12 @@ class SharedIndexCache:
             self._told.discard(node_id, object_ids)
 
     def follow(self, before: MetadataImage, after: MetadataImage) -> None:
-        """Drop what the newer image no longer lists, or lists with another size or attributes.
+        """Drop objects that the newer image no longer lists, or lists with another size or attributes.
 
-        So goes what was told of objects that neither this image nor the one before lists. Of an image of another
-        generation nothing is kept: what was put back may say anything else of the same ids.
+        Objects that were added and that neither image lists are dropped, too. If the newer image is of another
+        generation, everything is dropped: in a restored catalog the same ids may be of other objects.
 
-        Complexity: O(n log n) in the objects of the nodes that differ, and in those that were told of since `before`.
+        Complexity: O(n log n) in the objects of the nodes that differ, and in the objects added since `before`.
         """
         if generation_of(before.version) != generation_of(after.version):
             for node_id, node in before.nodes.items():
@@ -182,7 +181,7 @@ class SharedIndexCache:
     def _filter_of(self, ranges: ObjectRanges) -> StreamFilter | None:
         capacity = class_for(len(ranges))
         if capacity is None:
-            return None  # too many streams for a filter: always a candidate. Or none at all: its empty index says so
+            return None  # too many streams for a filter: always a candidate; or no streams, as in its empty index
         geometry = Geometry(capacity)
         with self._hash_lock:
             pieces = self._pieces.hash_ids(ranges.stream_ids, is_wide=geometry.is_wide)
@@ -190,9 +189,9 @@ class SharedIndexCache:
 
 
 class _ToldSince:
-    """Objects that something was told of since the last image, and those of them that the last one did not list.
+    """Objects added since the last image, and earlier ones that the last image did not list.
 
-    Not more than `TOLD_MAX` of a node: of more the bounds of bytes are left. Threads: the caller's lock guards it.
+    At most `TOLD_MAX` of a node; others are limited only by the byte limits. Threads: the caller's lock guards it.
     """
 
     def __init__(self) -> None:
@@ -200,20 +199,20 @@ class _ToldSince:
         self._unlisted: dict[int, set[int]] = {}
 
     def add(self, node_id: int, object_ids: Iterable[int]) -> None:
-        """Something was told of these objects."""
+        """Watch these objects, for which something was added."""
         fresh = self._fresh[node_id]
         if len(fresh) >= TOLD_MAX:
             fresh.clear()
         fresh.update(object_ids)
 
     def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
-        """Nothing that was told of these objects is kept."""
+        """Stop watching these objects, which were dropped."""
         for told in (self._fresh, self._unlisted):
             if node_id in told:
                 told[node_id].difference_update(object_ids)
 
     def settle(self, image: MetadataImage) -> dict[int, list[int]]:
-        """Node id -> objects that neither this image nor the one before lists. O(n log list) in those told of."""
+        """Node id -> objects that neither this image nor the previous one lists. O(n log list) in watched objects."""
         gone = {}
         before, fresh = self._unlisted, self._fresh
         self._unlisted, self._fresh = {}, defaultdict(set)
@@ -226,7 +225,7 @@ class _ToldSince:
         return gone
 
     def take_all(self) -> dict[int, list[int]]:
-        """All of them, by node; from now on there are none."""
+        """Remove all watched objects and return them by node."""
         told = self._fresh
         for node_id, object_ids in self._unlisted.items():
             told[node_id] |= object_ids
@@ -240,7 +239,7 @@ def _not_listed(node: NodeImage, object_ids: set[int]) -> set[int]:
 
 
 class _Ordered(NamedTuple):
-    """What was found out about a view in a list, which is known by its mark: so the list is not kept alive by it."""
+    """The known order of a view in a list, which is identified by its mark: a reference would keep the list alive."""
 
     list_mark: object
     is_ordered: bool
@@ -265,18 +264,18 @@ EMPTY_VIEW = StreamView(array("q"), array("q"), array("q"), frozenset(), 0)
 
 
 class EmptyIndexCache:
-    """Remembers nothing and excludes nothing. Threads: any."""
+    """An index cache that stores nothing and excludes nothing. Threads: any."""
 
     def view(self, node_id: int, stream_id: int) -> StreamView:  # noqa: ARG002 - the protocol's arguments
         """No entries."""
         return EMPTY_VIEW
 
     def is_ordered(self, node: NodeImage, stream_id: int, view: StreamView) -> bool:  # noqa: ARG002 - likewise
-        """Nothing is in order."""
+        """Always true: an empty view is in order."""
         return True
 
     def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:  # noqa: ARG002 - likewise
-        """Nothing is known of any object."""
+        """No object is known."""
         none = np.zeros(len(node), dtype=np.bool_)
         return IndexFacts(EMPTY_VIEW, none, none)
 

@@ -1,27 +1,27 @@
-"""What a lookup knows of one stream in one node's list, and what follows from it.
+"""The known ranges of one stream in one node's list, and the place of an offset that follows from them.
 
-`KnownRanges` puts together what the range index, the arrays in memory, the filters and a snapshot say, all taken at one
-moment, as positions in one image's list. Asked for an offset it gives one of three answers:
+`KnownRanges` combines the range index, the arrays in memory, the filters and a snapshot, all taken at the same time, as
+positions in one image's list. For an offset it returns one of three results:
 
 - *found*: this object holds the offset, or starts there. A known range is a proof, since in a node's list a stream's
-  offsets ascend and do not overlap; nothing between need be opened.
-- *hole*: no object of the list starts there or (for a first pick) holds it, and everything that could is known.
-- *between*: it must lie between two known holders, and these candidates there are not known yet.
+  offsets ascend and do not overlap; no object between known ones need be opened.
+- *hole*: no object of the list starts there or (for a first pick) holds it, and all objects that could are known.
+- *between*: the object must be between two known holders, among these candidates, which are not known yet.
 
-Two kinds of ranges prove less. A range with a hole inside is believed only when everything before it in the list is
-known too. And where a stream's ranges do not ascend through the list at all, nothing is inferred: everything is opened
-and the list is walked in order, as a plain scan would.
+Two kinds of ranges prove less. A range with a hole inside is used only if all objects before it in the list are known
+too. And if a stream's ranges do not ascend through the list, nothing is inferred: all objects are opened and the list
+is scanned in order.
 
-A snapshot speaks of objects by id and size. Through the list of an image this becomes positions: of the objects that
-the snapshot covers, those with an entry hold the stream, the others lack it. Of an object that the list has with
-another size, or not at all, it says nothing.
+A snapshot contains objects by id and size. The list of an image converts them to positions: of the objects that the
+snapshot covers, those with an entry hold the stream, the others lack it. For an object with another size in the list,
+or an object that is not listed, the snapshot is not used.
 
     list position     0  1  2  3  4  5  6  7
-    covered           x  x  x  x  x  x            6 and 7 came after the snapshot: candidates as ever
+    covered           x  x  x  x  x  x            6 and 7 are newer than the snapshot: candidates
     entries              x        x               1 and 4 hold the stream: their ranges are known
-    settled           x  x  x  x  x  x            nothing more is to be learnt of these
+    settled           x  x  x  x  x  x            these need not be opened
 
-Of a stream so large that only a part of its entries was read, absence proves nothing: then only the objects with an
+If only a part of the entries of a large stream was read, a missing entry proves nothing: then only the objects with an
 entry are settled.
 """
 
@@ -42,7 +42,7 @@ from range_index import StreamRange, StreamView
 Column = NDArray[np.int64]
 
 Flags = NDArray[np.bool_]
-"""One a position of a node's list."""
+"""One flag for each position of a node's list."""
 
 
 class RangeColumns(NamedTuple):
@@ -59,7 +59,7 @@ class RangeColumns(NamedTuple):
 
 
 def columns_of(view: StreamView, node: NodeImage) -> RangeColumns:
-    """What the range index knows of a stream, by position in a node's list."""
+    """A stream's ranges in the range index, by position in a node's list."""
     object_ids = np.asarray(view.object_ids, dtype=np.int64)
     holed = (
         np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids))
@@ -71,7 +71,7 @@ def columns_of(view: StreamView, node: NodeImage) -> RangeColumns:
 
 
 class Found(NamedTuple):
-    """The object at a position holds [start, end) of the stream; as an answer, it is the next one."""
+    """The object at a position holds [start, end) of the stream; as a result, it is the next object."""
 
     position: int
     start: int
@@ -80,18 +80,18 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """This list has no object to follow; proven."""
+    """The list provably has no next object."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Between:
-    """The next object, if there is one, stands among the candidates.
+    """The next object, if there is one, is among the candidates.
 
     Args:
         candidates: ascending positions between two known holders; never empty.
         listed: the length of the list.
-        before: the known holder before them; None where there is none.
-        after: the known holder after them; None where there is none.
+        before: the known holder before the candidates; None if there is none.
+        after: the known holder after the candidates; None if there is none.
     """
 
     candidates: Column
@@ -111,7 +111,7 @@ class Between:
 
 
 class Run(NamedTuple):
-    """Objects that follow one another: how many, how many positions of the list they span, how many offsets."""
+    """A run of contiguous objects: the numbers of objects, of list positions spanned, and of offsets."""
 
     objects: int
     positions: int
@@ -123,9 +123,9 @@ class KnownRanges:
     """Known ranges of one stream by start offset, and the positions that are not known.
 
     Args:
-        starts, ends, positions: one row a known holder, ascending by start.
+        starts, ends, positions: one row for each known holder, ascending by start.
         holed: which of these ranges have a hole inside.
-        unknown: for each position of the list, whether it may hold the stream and is not known.
+        unknown: for each position of the list, whether its object may hold the stream and is not known.
         ordered: whether positions ascend with the ranges and no two overlap.
     """
 
@@ -137,9 +137,9 @@ class KnownRanges:
     ordered: bool
 
     def place(self, offset: int, *, first: bool) -> Found | Hole | Between:
-        """Where the object for ``offset`` is; ``first`` if it may also begin before it.
+        """The place of the object for ``offset``; with ``first`` the object may also begin before the offset.
 
-        Only where `ordered`. Complexity: O(log holders + list length / 64).
+        Only if `ordered` is true. Complexity: O(log holders + list length / 64).
         """
         index = int(np.searchsorted(self.starts, offset, side="right")) - 1
         if index >= 0 and self.ends[index] > offset:
@@ -147,7 +147,7 @@ class KnownRanges:
         return self._between(index, index + 1) or Hole()
 
     def scan(self, offset: int, from_position: int, *, first: bool) -> tuple[Found | Hole | Between, int]:
-        """As :meth:`place`, by walking the list in order from a position; also gives the position to go on from.
+        """As :meth:`place`, by a scan of the list in order from a position; also returns the position to continue from.
 
         For ranges that are not ordered. Complexity: O(holders log holders).
         """
@@ -164,14 +164,14 @@ class KnownRanges:
         return Hole(), len(self.unknown)
 
     def run_to(self, offset: int, awaited: Flags) -> Run:
-        """The known holders that follow one another around an offset, at which one of them ends. O(list).
+        """The run of known holders around an offset at which one of them ends. O(list).
 
-        Two follow one another if nothing lies between them, or nothing but objects that are under way: then it is these
-        that are expected to hold what is missing, and they count as holders.
+        Two holders belong to one run if the second starts where the first ends, or if all unknown objects between them
+        are being opened: these are then expected to hold the missing offsets, and count as holders.
 
         Args:
-            offset: where a known holder ends.
-            awaited: by position, whether the object is under way.
+            offset: the end of a known holder.
+            awaited: by position, whether the object is being opened.
         """
         expected = _counts_between(self.positions, awaited)
         expected[expected != _counts_between(self.positions, self.unknown)] = 0
@@ -188,7 +188,7 @@ class KnownRanges:
 
     def _covering(self, index: int, offset: int, *, first: bool) -> Found | Hole | Between:
         if self.holed[index]:
-            # Another object may fill the hole; the list decides, so all that stands before this one must be known.
+            # Another object may fill the hole; the list decides, so all objects before this one must be known.
             between = self._between(index - 1, index)
             if between is not None:
                 return between
@@ -214,13 +214,13 @@ def join_ranges(
     *,
     hinted: RangeColumns | None = None,
 ) -> KnownRanges:
-    """All that is known: an index's entries, what this lookup has seen itself, and what a snapshot says.
+    """All known ranges: the index's entries, the objects that this lookup has opened, and the rows of a snapshot.
 
     Args:
-        entries: ascending by start; a position of -1 is not listed by the image.
+        entries: ascending by start; an entry with position -1 is not listed by the image.
         unknown: by position; a copy that may be changed.
-        seen: position -> what the object there holds of the stream, None for nothing.
-        hinted: rows of a snapshot, all of them listed.
+        seen: position -> range of the stream in the object there, None if it lacks the stream.
+        hinted: rows of a snapshot, all of listed objects.
 
     Complexity: O(entries log entries + list length).
     """
@@ -243,7 +243,7 @@ def join_ranges(
 
 
 def _counts_between(positions: Column, flags: Flags) -> Column:
-    """How many flags are set between each two neighbours of these positions."""
+    """The number of flags set between each two neighbours of these positions."""
     counts = np.concatenate(([0], np.cumsum(flags)))
     between: Column = counts[positions[1:]] - counts[positions[:-1] + 1]
     return between
@@ -272,8 +272,8 @@ class SnapshotFacts:
 
     Args:
         rows: ranges of listed objects, ascending by start.
-        settled: by position, whether all is known of the object that a lookup of the stream may ask.
-        low: of which starts all entries are included: ``[low, high)``.
+        settled: by position, whether the object need not be opened for this stream.
+        low: all entries with starts in ``[low, high)`` are included.
         high: see ``low``.
     """
 
@@ -283,7 +283,7 @@ class SnapshotFacts:
     high: int
 
     def answers(self, offset: int) -> bool:
-        """Whether the snapshot has no more to say for this offset."""
+        """Whether all entries for this offset are included."""
         return self.low <= offset < self.high
 
 
@@ -297,7 +297,7 @@ def facts_of(node: NodeImage, covered: Flags, entries: StreamEntries) -> Snapsho
 
     Args:
         node: the list.
-        covered: by position, which objects the snapshot covers.
+        covered: by position, whether the snapshot covers the object.
         entries: of one stream.
     """
     columns = entries.columns
@@ -311,13 +311,13 @@ def facts_of(node: NodeImage, covered: Flags, entries: StreamEntries) -> Snapsho
 
 
 class OpenedTally:
-    """What spared one visit of a list the opening of its objects, and how filters fared. One thread at a time.
+    """Why the objects of one visited list were not opened, and the accuracy of filters. One thread at a time.
 
     Attributes:
-        loaded: by position, whether the index knew the object when it was asked last.
+        loaded: by position, whether the index contained the object at the last `note`.
         filtered: by position, whether a filter or the list's sketch excluded it then.
         holders: positions that were known to hold the stream then.
-        with_filter: positions that were asked for, and whose filter had said that they may hold the stream.
+        with_filter: requested positions whose filter had not excluded the stream.
     """
 
     __slots__ = ("filtered", "holders", "loaded", "with_filter")
@@ -329,19 +329,19 @@ class OpenedTally:
         self.with_filter: set[int] = set()
 
     def note(self, loaded: Flags, filtered: Flags, excluded: Flags | None, holders: Column) -> None:
-        """This is known now."""
+        """Store the current facts."""
         self.loaded = loaded
         self.filtered = filtered if excluded is None else filtered | excluded
         self.holders = holders
 
     def spared(self, was_asked: Flags | None, settled: Flags | None, seen: Mapping[int, StreamRange | None]) -> Spared:
-        """What a filter spared, and what the bounds of the question did; the index spared all others. O(list).
+        """The objects not opened because of filters and of bounds; the index is the reason for the others. O(list).
 
         Args:
             was_asked: by position, whether the object was opened; None = none was.
-            settled: by position, whether a snapshot told all of it; None = none was asked.
-            seen: position -> what an object that came holds of the stream, None for nothing. What the index took in
-                sooner than it came here counts as well.
+            settled: by position, whether a snapshot contained the object's facts; None = no snapshot was used.
+            seen: position -> range of the stream in an arrived object, None if it lacks the stream. An object that the
+                index received before this visit counts as arrived.
         """
         if self.loaded is None or self.filtered is None:
             return NONE_SPARED
@@ -357,8 +357,8 @@ def spared_by(visits: Iterable[Spared], unopened: int) -> Spared:
     """The sum of visits of one lookup.
 
     Args:
-        visits: each without what the index spared it.
-        unopened: how many objects were not opened, in all of them.
+        visits: each without the objects not opened because of the index.
+        unopened: the number of objects that were not opened, of all visits.
     """
     by_filter = by_bounds = passed = wrong = 0
     for each in visits:

@@ -1,16 +1,16 @@
-"""A lookup: a search of the image at hand, and of a newer one where the first cannot be the last word.
+"""A lookup: a search in the current image, and a second search in a newer image if the first may be outdated.
 
-An image can be behind the bucket: a compaction deletes sources while readers still hold the list that names
+An image can be older than the bucket: a compaction deletes sources while readers still have the list that contains
 them, and a node opens streams and commits objects that this image does not have yet. So a lookup may search twice:
 
-- A *listed object is gone*: all picks are discarded, a newer image is asked for, and the search runs once more. If the
-  newest image still lists the object and the answer depends on it, it is lost, and that is an error.
-- The answer *comes out short* (it ends at a hole), or the image *does not have the stream*: before that is believed, a
-  newer image is asked for once, at most once in `refresh_seconds`.
+- A *listed object does not exist*: all picks are discarded, a newer image is requested, and the search is repeated
+  once. If the newest image still lists the object and the answer depends on it, the object is lost, which is an error.
+- The answer *is short* (it ends at a hole), or the image *does not have the stream*: a newer image is requested first,
+  at most once in `refresh_seconds`.
 
-A lookup begins at once, in plain calls: `begin` gives the answer itself where memory proves all of it, as it does of
-most lookups of a broker that runs. Only where something has to be waited for it gives steps, which go on from there. A
-read does not wait for the whole answer: it takes objects as they are picked (`Picks`).
+A lookup begins with plain calls: `begin` returns the answer itself if memory proves all of it, as for most lookups of a
+running broker. Only if it has to wait, it returns steps, which continue from there. A read does not wait for the whole
+answer: it takes objects as they are picked (`Picks`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 Asking = Generator[LookupStep, Sent, R]
-"""A part of a lookup that may ask for a newer image, too."""
+"""A part of a lookup that may also request a newer image."""
 
 
 class Picks:
-    """The objects that a lookup has picked so far, for one who does not wait for its answer. One thread at a time.
+    """The objects that a lookup has picked so far, for a read that does not wait for the answer. Threads: one.
 
-    A lookup that searches again drops what was not taken, and goes on behind what was: that holds what it holds,
-    whatever a newer image says of it.
+    A lookup that searches again drops the picks that were not taken, and continues after the taken ones: the contents
+    of a taken object are the same in every image.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Picks:
         return len(self._picked) - self._taken_here
 
     def take(self, most: int) -> list[FoundObject]:
-        """At most this number of picked objects that were not taken yet, in order."""
+        """Take the next picked objects, in order, at most this number."""
         taken = self._picked[self._taken_here : self._taken_here + most]
         if taken:
             self._taken_here += len(taken)
@@ -61,11 +61,11 @@ class Picks:
         return taken
 
     def rest_of(self, request: Request) -> Request:
-        """What is left to look for of what was asked."""
+        """The part of the request after the taken objects."""
         return request if self._end is None else replace(request, start=self._end, limit=request.limit - self._taken)
 
     def follow(self, picked: list[FoundObject]) -> None:
-        """From now on this list grows by what is picked."""
+        """Use this list, which a search appends its picks to, from now on."""
         self._picked, self._taken_here = picked, 0
 
 
@@ -76,17 +76,18 @@ def begin(
     trace: Trace | None = None,
     picks: Picks | None = None,
 ) -> Answer | Asking[Answer]:
-    """Find the objects of a request: the answer itself, if memory proves all of it, else the steps of the lookup.
+    """Find the objects of a request: returns the answer if memory proves all of it, else the steps of the lookup.
 
-    The steps go on from what memory has proven. They may ask for the newest image if this one is not enough.
+    The steps continue from the part that memory has proven. They may request the newest image if this one does not
+    suffice.
 
     Raises (from the generator, too):
         InvalidRequest, InconsistentAnswer: as `search`.
-        UnknownStream: retryable unless the image was the newest a moment ago.
+        UnknownStream: retryable unless the image was just confirmed to be the newest.
         ObjectLost: an object that the newest image lists, and that the answer needs, does not exist.
         AccelError: an object that the answer needs could not be opened.
 
-    Complexity: of an answer from memory O(limit + log entries).
+    Complexity: O(limit + log entries) for an answer from memory.
     """
     try:
         searching = _start(request, image, inputs, trace, picks)
@@ -107,7 +108,7 @@ def lookup(
     trace: Trace | None = None,
     picks: Picks | None = None,
 ) -> Asking[Answer]:
-    """As `begin`, always as steps; tells `picks`, if it is given, of objects as they are picked."""
+    """As `begin`, always as steps; picked objects are added to `picks`, if it is given."""
     begun = begin(request, image, inputs, trace, picks)
     return begun if isinstance(begun, Answer) else (yield from begun)
 
@@ -141,7 +142,7 @@ def _go_on(
     picks: Picks | None,
     begun: Search | Answer | UnknownStream | None,
 ) -> Asking[Answer]:
-    """The steps of a lookup whose first search has come so far."""
+    """The steps of a lookup from this state of its first search on."""
     looked_again = False
     failed: RefreshFailed | None = None
     while True:
@@ -177,7 +178,7 @@ def _finish(begun: Search | Answer | UnknownStream) -> Asking[Answer]:
 
 
 def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | None) -> ObjectLost:
-    """The error of a listed object that is gone; it says so if a newer image could not be had."""
+    """The error for a listed object that does not exist; it contains the reason if no newer image was available."""
     unconfirmed = (None, "") if failed is None else (failed.unconfirmed_seconds, failed.reason)
     return ObjectLost(object_id, inputs.key_of(object_id), node_id, *unconfirmed)
 
@@ -185,13 +186,13 @@ def lost(object_id: int, node_id: int, inputs: Inputs, failed: RefreshFailed | N
 def newer_than_unknown(
     error: UnknownStream, image: MetadataImage, inputs: Inputs, *, looked_again: bool
 ) -> Asking[MetadataImage]:
-    """An image that may have a stream which this one does not have.
+    """A newer image, which may have a stream that this image does not have.
 
     Raises:
-        UnknownStream: there is none, or it is not known whether there is one.
+        UnknownStream: there is no newer image, or it is not known whether there is one.
     """
     if looked_again:
-        raise error  # of an image that was asked for just now
+        raise error  # the image is the result of the request just made
     if not inputs.may_refresh():
         raise unconfirmed(error, "a newer one was asked for a moment ago, and not again") from error
     newer = yield from _newer(image)
@@ -203,7 +204,7 @@ def newer_than_unknown(
 
 
 def unconfirmed(error: UnknownStream, reason: str) -> UnknownStream:
-    """The same error of an image that may not be the newest, for this reason."""
+    """The same error, for an image that may not be the newest for this reason."""
     return UnknownStream(error.stream_id, error.image_version, reason)
 
 

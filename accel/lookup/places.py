@@ -1,7 +1,7 @@
-"""Where the bytes of an answer lie: for clients that fetch them by themselves.
+"""The byte ranges of an answer in its objects, for clients that fetch the bytes themselves.
 
-A lookup says which objects hold offsets of a stream; the block index of each says at which bytes. Indexes are opened
-side by side, and those that are in memory cost no request. Threads: any.
+A lookup returns the objects that hold offsets of a stream; the block index of each object contains the byte ranges.
+Indexes are opened in parallel, and indexes in memory cost no request. Threads: any.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class BytePlace:
     """Bytes of one object that hold whole blocks of a stream, one after another.
 
     Args:
-        object_id: the object; of a composite one the object that it links.
+        object_id: the object; for a composite object, the linked object.
         start_byte, end_byte: [start, end) in that object.
-        start, end: the offsets that these blocks hold; they may reach beyond the question at both ends.
+        start, end: the offsets in these blocks; they may extend beyond the request at both ends.
     """
 
     object_id: int

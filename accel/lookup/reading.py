@@ -1,20 +1,20 @@
 """Reading records: from a range of offsets to its record batches, through objects and blocks.
 
-The records of a range lie in blocks of the objects that a lookup finds. The rows of an object's index say where, the
-bytes are fetched (neighbouring blocks in one request), and batches come out in offset order. Where the index is not in
-memory and a snapshot has said where the stream's blocks lie, they are fetched at once; what comes is checked as if an
-index row had named it, and if it does not fit, the index is opened after all. This too is a generator without I/O;
-besides steps (`steps.py`) it yields `Batches`: here are records, answered with None.
+The records of a range are in blocks of the objects that a lookup finds. The rows of an object's index contain their
+places, the bytes are fetched (neighbouring blocks in one request), and batches are returned in offset order. If the
+index is not in memory and a snapshot contains the place of the stream's blocks, they are fetched at once; the bytes are
+checked as for an index row, and if they do not match, the index is opened. This too is a generator without I/O; besides
+steps (`steps.py`) it yields `Batches` with records, to which the reply is None.
 
-Reading ahead. A lookup finds the next objects while blocks of the last ones are fetched, and blocks are fetched side by
-side; what is given out, and where an error is raised, is as if one came after the other:
+Reading ahead. A lookup finds the next objects while blocks of earlier ones are fetched, and blocks are fetched in
+parallel; batches and errors are returned as in a sequential read:
 
-    given out      on their way, or here                 being looked up      not asked for
+    returned       being fetched, or in memory           being looked up      not requested
     ░░░░░░░░░░░░   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒   ··················
-                   objects, requests and bytes are bounded
+                   objects, requests and bytes are limited
 
-A read with an end or a budget says what it wants, and no more than that is asked for. A read without either is perhaps
-left soon: up to its first batch nothing is fetched ahead, and from then on the more, the more it has given out.
+A read with an end or a budget requests only the bytes within it. A read without either may be abandoned soon: before
+its first batch nothing is fetched ahead, and after that the more, the more it has returned.
 """
 
 from __future__ import annotations
@@ -55,30 +55,30 @@ if TYPE_CHECKING:
     from accel.lookup.explain import Trace
 
 LOOKUP_LIMIT = 4
-"""Objects asked for in the first lookup of a read, as a fetch of the production system does."""
+"""The limit of the first lookup of a read, as in a fetch of the production system."""
 
 LOOKUP_LIMIT_MAX = 1024
-"""Objects asked for in each later lookup of a read; how far it goes ahead, the search and the read bound themselves."""
+"""The limit of each later lookup of a read; the search and the read limit how far they go ahead themselves."""
 
 OBJECTS_AHEAD = 8
 OBJECTS_AHEAD_GROWTH = 4
 OBJECTS_AHEAD_MAX = 256
-"""Objects that are found and not given out: 8, and 4 more for each that was given out, up to this number."""
+"""Objects that are found and not finished: 8, and 4 more for each finished object, up to this number."""
 
 REQUESTS_MAX = 64
-"""Spans of blocks that are on their way. What is here and not given out is bounded by bytes alone: one slow request
-does not keep those behind it from being sent, and no read fills the queue of all others."""
+"""The maximum number of spans being fetched. Fetched spans are limited by bytes alone: a slow request does not block
+later requests, and no read fills the queue of all others."""
 
 HINTED_SIZE_BYTES_FREE = 1 << 20
-"""Bytes that are fetched at a snapshot's word even if few of them are wanted: an index is hardly smaller."""
+"""Bytes that are fetched at a snapshot's place even if few of them are needed: an index is hardly smaller."""
 
 BYTES_MAX = 2**31 - 1
-"""The largest budget of one read; larger ones are cut to it."""
+"""The maximum budget of one read; larger ones are reduced to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Record batches for the caller, and the offset at which a later read goes on after them."""
+    """Record batches for the caller, and the offset at which a later read continues after them."""
 
     columns: BatchColumns
     next_offset: int
@@ -86,56 +86,56 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnd:
-    """Why a read ended, and where the next one goes on."""
+    """Why a read ended, and the offset at which a later read continues."""
 
     ending: Ending
     next_offset: int
 
 
 class Blocks(Protocol):
-    """Where blocks lie, as far as snapshots have said."""
+    """The places of blocks that snapshots contain."""
 
     def find(self, node_id: int, ref: ObjectRef, stream_id: int) -> BlockRow | None:
-        """All blocks of a stream in an object as one row; None if not known, or if the object's index is at hand."""
+        """All blocks of a stream in an object as one row; None if not known, or if the object's index is in memory."""
         ...
 
     def used(self, node_id: int, object_id: int, stream_id: int, *, right: bool) -> None:
-        """The bytes were fetched; whether they were what the row says."""
+        """Report that the bytes of a row were fetched, and whether they matched the row."""
         ...
 
 
 class Ranges(Protocol):
-    """Gives bytes of objects: in place of the store, to a read that is to take them from somewhere else."""
+    """Supplies bytes of objects to a read, instead of the store."""
 
     def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
-        """The same if no request is needed for it; does not block."""
+        """Bytes [start, end) of an object if no request is needed for them, else None; does not block."""
         ...
 
     def begin(self, key: str, start: int, end: int, executor: Executor) -> Future[bytes | memoryview]:
-        """Bytes [start, end) of an object, fetched in an executor; does not block. Any thread may ask."""
+        """Bytes [start, end) of an object, fetched in an executor; does not block. Any thread may call it."""
         ...
 
     def announce(self, key: str, start: int, end: int, executor: Executor) -> None:
-        """A later read is to want these bytes: fetch them ahead, or leave it; does not block. Any thread may ask."""
+        """A later read will need these bytes, which may be fetched ahead; does not block. Any thread may call it."""
         ...
 
 
 class Watch(Protocol):
-    """Is told of the lookups of a read, and has them taken down."""
+    """Records the lookups of a read."""
 
     def begin(self, request: Request) -> Trace:
-        """A lookup begins; one that is not over yet was left. Gives what it is to take down."""
+        """Begin to record a lookup and return its trace; a previous one that has not ended was abandoned."""
         ...
 
     def end(self, outcome: Answer | AccelError) -> None:
-        """It is over."""
+        """Record the end of the lookup."""
         ...
 
 
 ReadSteps = Generator[Step | Batches, ReadSent, ReadEnd]
 
 
-def read_range(  # noqa: PLR0913 - what is read, and how, stands side by side
+def read_range(  # noqa: PLR0913 - the range and the options of a read
     stream_id: int,
     start: int,
     end: int,
@@ -151,14 +151,14 @@ def read_range(  # noqa: PLR0913 - what is read, and how, stands side by side
     """The record batches of offsets [start, end), in order.
 
     Batches are whole: the first may begin before ``start``, the last may end after ``end``. The read stops after the
-    batch that brings the payload to ``max_bytes``, so it gives at least one if there is one. A range of no offsets
-    holds no records, wherever it lies: it is checked as any other, and nothing is opened for it. Each lookup of a read
-    takes the image of its time: a read may last longer than an image may be served from. Of what lies behind its budget
-    ``ahead_bytes`` are announced for a later read, as far as objects are open while this one goes on.
+    batch that brings the payload to ``max_bytes``, so it returns at least one batch if there is one. An empty range
+    holds no records: it is checked as any other, and no object is opened for it. Each lookup of a read uses the image
+    that is current then, since a read may last longer than an image may be used. Of the payload after the budget
+    ``ahead_bytes`` are announced for a later read, as far as objects are opened during this one.
 
     Raises (from the generator):
         ValueError: a budget below 1.
-        AccelError: as `lookup`, and what fetching and decoding blocks raises.
+        AccelError: as `lookup`, and errors of fetching and decoding blocks.
     """
     if max_bytes < 1:
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
@@ -168,7 +168,7 @@ def read_range(  # noqa: PLR0913 - what is read, and how, stands side by side
 
 
 class _Gone(Exception):
-    """An object is missing; or access is denied, which without the right to list may mean the same."""
+    """An object does not exist; or access is denied, which without the right to list may mean the same."""
 
     def __init__(self, error: KeyMissing | AccessDenied, slot: _Slot) -> None:
         super().__init__(str(error))
@@ -185,7 +185,7 @@ class _Sizes:
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """A span of an object, on its way or here."""
+    """A span of an object that is being fetched, or was fetched."""
 
     span: _Span
     body: Begun | None = None
@@ -193,7 +193,7 @@ class _Piece:
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """An object of the read that was found and not given out."""
+    """An object of the read that was found and is not finished."""
 
     found: FoundObject
     image_version: ImageVersion
@@ -216,7 +216,7 @@ class _Slot:
 
 
 class _Finder:
-    """The lookups of a read, one after the other: what they found, and what the present one waits for.
+    """The lookups of a read, one after the other: the found objects, and the step of the current lookup.
 
     One thread at a time.
     """
@@ -237,7 +237,7 @@ class _Finder:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to find."""
+        """Whether there are no more objects to find."""
         return self.ending is not None or self.error is not None
 
     @property
@@ -247,7 +247,7 @@ class _Finder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no lookup is under way."""
+        """Whether no lookup is running."""
         return self._steps is None
 
     def begin(self, image: MetadataImage) -> None:
@@ -260,9 +260,9 @@ class _Finder:
         self.go_on(None)
 
     def go_on(self, sent: Sent) -> None:
-        """Take the next step of the lookup: this answers the last one."""
+        """Take the next step of the lookup; ``sent`` is the reply to the last one."""
         if self._steps is None:
-            raise TypeError("expected a lookup that is under way, found none")
+            raise TypeError("expected a running lookup, found none")
         if isinstance(sent, MetadataImage):
             self.image_version = sent.version
         try:
@@ -284,13 +284,13 @@ class _Finder:
             self.watch.end(outcome)
 
     def leave(self) -> None:
-        """Leave the lookup, and what it found and nobody took: the next one goes on there, with the image of then."""
+        """Abandon the lookup, and objects not taken: the next lookup continues there, with the image current then."""
         if not self.is_over:
             self._steps = self.step = None
             self._picks = Picks()
 
     def take(self, most: int) -> list[FoundObject]:
-        """At most this number of the objects found."""
+        """Take the next found objects, at most this number."""
         taken = self._picks.take(most)
         if taken:
             self.next = taken[-1].end
@@ -351,15 +351,15 @@ class _Reader:
                     return ReadEnd(ending, self.next)
                 yield from self._work()
             except _Gone as gone:
-                # Compacted away between the lookup and the read: what lies there now stands in a newer image.
+                # A compaction has removed the object after the lookup: a newer image lists the objects that replace it.
                 if retried_at == self.next:
                     raise self._lost(gone, refreshed) from gone.error
                 retried_at = self.next
                 self._start_over(self.next)
-                refreshed = yield NeedImage(gone.slot.image_version)  # what comes of it is the current image then
+                refreshed = yield NeedImage(gone.slot.image_version)  # a newer image becomes the current one
 
     def _end_at_once(self) -> Working[ReadEnd]:
-        """The end of a read of no offsets: only its question is checked."""
+        """The end of a read of no offsets: only its request is checked."""
         request = Request(self.stream_id, self.next, self.end)
         image = yield CurrentImage()
         if not isinstance(image, MetadataImage):
@@ -377,17 +377,17 @@ class _Reader:
         failed = refreshed if isinstance(refreshed, RefreshFailed) else None
         return lost(gone.slot.found.object_id, gone.slot.node_id, self.inputs, failed)
 
-    # -- giving out ----------------------------------------------------------------------------------------------------
+    # -- returning batches ---------------------------------------------------------------------------------------------
 
     def _give_out(self) -> Working[Ending | None]:
-        """Give out what is here of the next objects, in order; the ending if the read is over."""
+        """Return the fetched batches of the next objects, in order; returns the ending if the read is over."""
         while self.slots:
             slot = self.slots[0]
             ending = yield from self._give_out_of(slot)
             if ending is not None:
                 return ending
             if self.slots and self.slots[0] is slot:
-                return None  # more of it has to come
+                return None  # other parts of the object are not fetched yet
         if self.finder.has_found:
             return None
         if self.finder.error is not None:
@@ -416,7 +416,7 @@ class _Reader:
         return Ending.HOLE if self.next < slot.found.end else None  # the object's range has a hole inside
 
     def _is_unfinished(self, slot: _Slot) -> bool:
-        """Whether an object has more: rows count a little more against the budget than their batches do."""
+        """Whether an object has more rows to plan: a row uses slightly more of the budget than its batches do."""
         ended = self.end != OPEN_END and self.next >= self.end
         if slot.is_hinted or ended or not slot.fulfilled or self.next == slot.begun_at:
             return False
@@ -424,7 +424,7 @@ class _Reader:
         return True
 
     def _batches(self, slot: _Slot, piece: _Piece) -> Batches | None:
-        """The batches of a span; None if a snapshot was wrong about it, and the object's index is to be asked."""
+        """The batches of a span; None if the snapshot's place was wrong, and the object's index is to be opened."""
         body, size_bytes = piece.body, slot.found.ref.size_bytes
         if isinstance(slot.opened, OpenedObject):
             size_bytes = slot.opened.ref.size_bytes
@@ -443,10 +443,10 @@ class _Reader:
             slot.is_unhinted = True
         return batches
 
-    # -- going ahead ---------------------------------------------------------------------------------------------------
+    # -- reading ahead -------------------------------------------------------------------------------------------------
 
     def _work(self) -> Working[None]:
-        """Begin what may be begun, and wait for some of what is on its way, unless the next object can go on."""
+        """Begin all permitted requests, and wait for some of the running ones, unless the next object can continue."""
         yield from self._look_ahead()
         yield from self._fetch_ahead()
         yield from self._announce()
@@ -458,10 +458,10 @@ class _Reader:
             return
         waits = step if step is not None and not isinstance(step, NeedImage) and self._has_room() else None
         if waits is None and not self.tickets:
-            raise RuntimeError("expected something on its way, found nothing")
+            raise RuntimeError("expected a running request, found none")
         came = yield AwaitAny(waits)
         if not isinstance(came, Came):
-            raise TypeError(f"expected what came, found {type(came).__name__}")
+            raise TypeError(f"expected results of requests, found {type(came).__name__}")
         for ticket, begun in came.begun.items():
             self._take_in(self.tickets.pop(ticket, None), begun)
         if came.is_image_due:
@@ -486,14 +486,14 @@ class _Reader:
             what.opened = begun
 
     def _has_room(self) -> bool:
-        """Whether more objects are worth looking for."""
+        """Whether the read may look for more objects."""
         if not self.slots:
             return True
         most = min(OBJECTS_AHEAD + OBJECTS_AHEAD_GROWTH * self.objects_given, OBJECTS_AHEAD_MAX)
         return self.is_wanted_on and self.planned_left + self.announced_left > 0 and len(self.slots) < most
 
     def _look_ahead(self) -> Working[None]:
-        """Take what the lookup has found, and let it go on as far as it need not wait for loads."""
+        """Take the objects that the lookup has found, and continue it until it has to wait for loads."""
         finder = self.finder
         while self._has_room():
             most = OBJECTS_AHEAD_MAX if self.is_wanted_on else LOOKUP_LIMIT
@@ -505,14 +505,14 @@ class _Reader:
                 return
             if isinstance(finder.step, NeedImage):
                 if self.slots:
-                    return  # asking may take long: what is on its way is given out first
+                    return  # the query may take long: the objects found before are returned first
                 asked = yield finder.step
                 if isinstance(asked, OpenedObject | bytes | memoryview | AccelError | Came):
                     raise TypeError(f"expected an image, found {type(asked).__name__}")
                 finder.go_on(asked)
             elif finder.is_idle:
                 if self.has_budget and not all(slot.is_planned or self._is_announced(slot) for slot in self.slots):
-                    return  # what these hold may spend the budget
+                    return  # these objects may use up the budget
                 yield from self._begin_lookup()
             else:
                 return
@@ -521,14 +521,14 @@ class _Reader:
         try:
             image = yield CurrentImage()
         except AccelError as error:
-            self.finder.error = error  # raised when all that was found before is given out
+            self.finder.error = error  # raised when the objects found before are finished
             return
         if not isinstance(image, MetadataImage):
             raise TypeError(f"expected an image, found {type(image).__name__}")
         self.finder.begin(image)
 
     def _fetch_ahead(self) -> Working[None]:
-        """Open indexes, choose rows and begin to fetch, object by object, as far as budget and window allow."""
+        """Open indexes, choose rows and begin to fetch, object by object, within the budget and the window."""
         if not self.slots or not self.slots[0].is_planned:
             self.planned_next, self.planned_left = self.next, self.bytes_left
         for number, slot in enumerate(self.slots):
@@ -545,9 +545,9 @@ class _Reader:
                 yield from self._fetch(slot, slot.unasked.popleft())
 
     def _open_ahead(self, number: int) -> Working[None]:
-        """Objects behind one that is being opened: theirs are opened, too, unless a snapshot knows their blocks."""
+        """Open the indexes of later objects while one is being opened, unless a snapshot has their blocks' places."""
         if self.has_budget:
-            return  # whether the budget reaches them is known when the one before is open
+            return  # whether the budget extends to these objects is known when the previous object is open
         for slot in list(self.slots)[number + 1 :]:
             if slot.is_planned or slot.opened is not None or slot.is_opening or self._hinted_row(slot) is not None:
                 continue
@@ -578,12 +578,12 @@ class _Reader:
         begun = yield Begin(ticket, step)
         if begun is not None:
             if not isinstance(begun, OpenedObject | bytes | memoryview | AccelError):
-                raise TypeError(f"expected what was begun, found {type(begun).__name__}")
+                raise TypeError(f"expected the result of a request, found {type(begun).__name__}")
             del self.tickets[ticket]
             self._take_in(what, begun)
 
     def _plan(self, slot: _Slot) -> Working[bool]:
-        """Choose what is to be fetched of an object, all before it being planned; false while its index is not here."""
+        """Choose the spans to fetch of an object, after all earlier objects; false while its index is not loaded."""
         if self.planned_left <= 0:
             return False
         row = self._hinted_row(slot)
@@ -601,7 +601,7 @@ class _Reader:
         try:
             self._check_holds(slot.found, opened)
         except CorruptObject as error:
-            slot.opened = error  # raised in its place
+            slot.opened = error  # raised when it is the object's turn
             return False
         slot.begun_at = self.planned_next
         chosen = find(opened.index, self.stream_id, self.planned_next, self.end, self.planned_left)
@@ -612,7 +612,7 @@ class _Reader:
         return True
 
     def _announce(self) -> Working[None]:
-        """Say what lies behind the budget, once that is spent, object by object, as far as they are open."""
+        """Announce the spans after the budget, once it is used up, object by object, as far as objects are open."""
         for slot in self.slots:
             is_over = self.end != OPEN_END and self.announced_next >= self.end
             if is_over or self.planned_left > 0 or self.announced_left <= 0:
@@ -636,7 +636,7 @@ class _Reader:
         return slot.found.end <= self.announced_next
 
     def _behind(self, slot: _Slot, opened: OpenedObject) -> tuple[list[_Span], int, int]:
-        """What an object has of what is to be announced, where that ends, and its bytes."""
+        """The spans of an object to be announced, the offset where they end, and their bytes."""
         left = self.announced_left
         chosen = find(opened.index, self.stream_id, self.announced_next, self.end, left)
         spans = self._spans(opened, chosen.rows)
@@ -647,23 +647,23 @@ class _Reader:
         return [_span(opened.ref.object_id if link is None else link, found) for link, found in spans]
 
     def _check_holds(self, found: FoundObject, opened: OpenedObject) -> None:
-        """That an object of one stream has what the image says: nobody has opened it before the image was believed."""
+        """Check that a stream object has the range in the image, which lookups use without opening the object."""
         if found.node_id is not None or opened.composite is not None:
             return
         held = opened.ranges.range_of(self.stream_id)
         if held is None or not (held.start <= found.start and found.end <= held.end):
             has = "none of it" if held is None else f"[{held.start}, {held.end})"
-            expected = f"[{found.start}, {found.end}) of stream {self.stream_id}, as the image says"
+            expected = f"[{found.start}, {found.end}) of stream {self.stream_id}, as in the image"
             key, size_bytes = self.key_of(found.object_id), opened.ref.size_bytes
             raise CorruptObject(key, size_bytes, expected=expected, found=has)
 
     def _hinted_row(self, slot: _Slot, first: int | None = None, left: int = 0) -> BlockRow | None:
-        """Where a snapshot says that an object's blocks lie, if that is known and worth it.
+        """The place of an object's blocks in a snapshot, if it is known and fetching it is cheap enough.
 
         Args:
             slot: the object.
-            first: what is wanted begins here, and
-            left: bytes that remain; None = as planned.
+            first: the first needed offset; None = as planned, then ``left`` is not used.
+            left: the remaining bytes.
         """
         found = slot.found
         if self.blocks is None or found.node_id is None or slot.is_unhinted or slot.opened is not None:
@@ -675,7 +675,7 @@ class _Reader:
         return row if self._is_worth_it(row, *wanted) else None
 
     def _is_worth_it(self, row: BlockRow, wanted_from: int, left: int) -> bool:
-        """Whether enough of the bytes is wanted that an index, which tells them apart, would hardly save any."""
+        """Whether so many of the bytes are needed that choosing rows by the index would save few of them."""
         if row.size_bytes > self.sizes.span_bytes_max:
             return False
         end = row.end if self.end == OPEN_END else min(row.end, self.end)

@@ -1,21 +1,19 @@
-"""What both accelerators do about the steps of lookups and reads, written as scripts: generators that only wait.
+"""Carries out the steps of lookups and reads for both accelerators, as scripts: generators that yield only waits.
 
-What to open and what the answer is, is decided by the steps of `search.py` and `reading.py`. What is done about a step
-is the same for threads and for asyncio, and stands here. A script yields only what has to be waited for:
+`search.py` and `reading.py` decide which objects to open and what the answer is. This module carries out their steps,
+in the same way for threads and for asyncio. A script yields only what its driver has to wait for:
 
-    | please                                            | answered with              |
+    | yielded                                           | reply                      |
     |---------------------------------------------------|----------------------------|
-    | `Wait`: for loads and questions under way         | whether any is done        |
-    | `Call`: a function that may block                 | what it returns            |
+    | `Wait`: for running loads and queries             | whether any is done        |
+    | `Call`: a function that may block                 | its result                 |
 
-An error of what was waited for is raised at that place in the script. So each accelerator is a thin driver that waits
-in its own way.
+An error of a wait or call is raised at that place in the script. So each accelerator is a thin driver that waits in its
+own way.
 
-Many lookups in one call (`SideBySide`): those that have to wait do so side by side, so that they share rounds and
-loads.
-
-Each lookup is the script that it would be by itself; nothing here decides an answer. What two of them open at the same
-time is opened once, as for lookups of two threads. A lookup that memory answers waits for nobody.
+`SideBySide` runs many lookups of one call concurrently, so that they share rounds and loads. Each lookup has the same
+script as a single one; this module does not decide answers. An object that two lookups open at the same time is opened
+once, as for lookups of two threads. A lookup that memory answers does not wait.
 """
 
 from __future__ import annotations
@@ -65,24 +63,24 @@ T = TypeVar("T")
 
 
 ANSWER_SECONDS = 1.0
-"""A fetch asks the source of images at least once; so long it may take to answer, however short the fetch's time."""
+"""The minimum time that the image source has to answer a fetch, which asks it at least once, despite its timeout."""
 
 
 IMAGE_HELD_SECONDS = 5.0
-"""A read looks up with one image for so long; then the rest is looked up with the newest one, or refused with it."""
+"""The maximum time for which a read uses one image; then the rest is looked up with the newest one."""
 
 
 FOREVER_SECONDS: Final = 1e9
-"""A time to wait that is this long, or longer, has no end: the clocks of threads do not go so far."""
+"""A timeout of this length or longer is unlimited: waits of threads do not support such times."""
 
 
 class Deadline:
-    """The time that a call may take; None for as long as it takes.
+    """The time limit of a call; None for no limit.
 
     Args:
         timer: seconds, from any start.
-        seconds: from now on; as many as a thousand million are no bound, which no clock could wait for.
-        answer_seconds: the source of images has at least so long to answer.
+        seconds: from now on; `FOREVER_SECONDS` or more is no limit.
+        answer_seconds: the minimum time that the image source has to answer.
     """
 
     def __init__(self, timer: Callable[[], float], seconds: float | None, answer_seconds: float = 0.0) -> None:
@@ -91,18 +89,18 @@ class Deadline:
         self._answer_seconds = answer_seconds
 
     def left_seconds(self) -> float | None:
-        """Seconds left, at least 0; None for as long as it takes."""
+        """Seconds left, at least 0; None for no limit."""
         return None if self._end is None else max(0.0, self._end - self._timer())
 
     def answer_seconds(self) -> float | None:
-        """Seconds that the source of images has to answer; None for as long as it takes."""
+        """Seconds that the image source has to answer; None for no limit."""
         left_seconds = self.left_seconds()
         return None if left_seconds is None else max(left_seconds, self._answer_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until one of these is done, or these seconds have passed; None = without a limit."""
+    """Wait until one of these futures is done, or this time has passed; None = no limit."""
 
     futures: Sequence[Future[Any]]
     timeout_seconds: float | None
@@ -110,25 +108,25 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Please call this; it may block."""
+    """Call this function, which may block."""
 
     function: Callable[[], Any]
 
 
 Waiting = Wait | Call
 Script = Generator[Waiting, Any, T]
-"""What an accelerator does, but for the waiting."""
+"""The work of an accelerator, except for the waiting."""
 
 
 class ReadingBase:
-    """Common to reads of both accelerators: the batches at hand, what has to be waited for, and how it ended.
+    """The common base of the reads of both accelerators: the loaded batches, the next wait, and the ending.
 
-    `next_offset` is where a later read goes on after the batches given so far; `ending` says, once iteration is over,
-    whether the end, the byte budget (LIMIT) or a hole ended it.
+    `next_offset` is the offset after the batches returned so far, where a later read continues; `ending`, set when the
+    iteration is over, is the reason: the end, the byte budget (LIMIT) or a hole.
 
-    A read that failed stays failed: asked again, it raises the same error, so that nobody takes it for one that has
-    ended; a new read from `next_offset` goes on. One that was interrupted while it waited, as by cancelling its task,
-    loses nothing and may be asked again.
+    A failed read raises the same error at every further step, so that it cannot be taken for a finished one; a new read
+    from `next_offset` continues. A read that was interrupted while it waited, as by cancelling its task, loses no batch
+    and may continue.
     """
 
     __reduce__ = unpickled("a read")
@@ -158,9 +156,9 @@ class ReadingBase:
         self.ending: Ending | None = None
 
     def close(self) -> None:
-        """Give up what is read ahead: what has not begun never does. Does not block. Asked again, it raises Closed.
+        """Discard the read-ahead: loads that have not begun are cancelled. Does not block. Further steps raise Closed.
 
-        Nothing happens to a read that has ended or failed. One that is let go of without this is closed as well.
+        A read that has ended or failed does not change. A read without references is closed as well.
         """
         if self.ending is None and self._error is None:
             self._error = Closed("expected a read that is open, found it closed")
@@ -186,10 +184,10 @@ class ReadingBase:
         return columns
 
     def _advance(self) -> Waiting | None:
-        """What has to be waited for before there are more batches; None if there are some, or the read is over.
+        """The next wait before there are more batches; None if there are some, or the read is over.
 
         Raises:
-            What the read failed with; WrongProcess if another process began it; Closed if the accelerator is.
+            The error of the read; WrongProcess if another process began it; Closed if the accelerator is closed.
         """
         self._engine.lifetime.check()
         if self._error is not None:
@@ -216,21 +214,21 @@ class ReadingBase:
             self._waiting = step
 
     def _came(self, answer: object) -> None:
-        """This came of what was waited for."""
+        """Continue the script with the result of the wait."""
         self._waiting, self._resume = None, partial(self._script.send, answer)
 
     def _failed(self, error: Exception) -> None:
-        """What was waited for failed."""
+        """Continue the script with the error of the wait."""
         self._waiting, self._resume = None, partial(self._script.throw, error)
 
 
 class _ReadFetcher:
-    """Does what the steps of one read ask for. One thread at a time.
+    """Carries out the steps of one read. One thread at a time.
 
     Args:
-        engine: does the loading.
-        ranges: where the bytes of blocks come from; None = the store.
-        watch: has what lookups cost taken down; None where nobody asks for slow ones.
+        engine: loads objects.
+        ranges: supplies the bytes of blocks; None = the store.
+        watch: records the cost of lookups; None if slow lookups are not recorded.
     """
 
     def __init__(self, engine: Engine, ranges: Ranges | None, watch: ReadWatch | None) -> None:
@@ -245,7 +243,7 @@ class _ReadFetcher:
         self._arrivals: Arrivals[int] = Arrivals()
 
     def answer(self, step: Step) -> Script[ReadSent]:
-        """What came of a step."""
+        """Carry out a step and return its reply."""
         if isinstance(step, CurrentImage):
             self._image_due_seconds = self._engine.system.timer() + IMAGE_HELD_SECONDS
             return (yield from current_image(self._engine, Deadline(self._engine.system.timer, None)))
@@ -264,7 +262,7 @@ class _ReadFetcher:
             self._waited(timer() - self._step_started)
 
     def leave(self) -> None:
-        """Give up what was begun and does not run yet. Does not wait for what runs."""
+        """Cancel begun requests that do not run yet. Does not wait for running ones."""
         for begun in self._begun.values():
             begun.cancel()
         self._begun.clear()
@@ -273,7 +271,7 @@ class _ReadFetcher:
             self._watch.leave()
 
     def _waited(self, seconds: float) -> None:
-        """The read waited so long for a lookup, among others; while it waits for blocks alone, no lookup is slow."""
+        """Add the time of a wait for a lookup; the time of waits for blocks alone is not counted."""
         self._step_seconds += seconds
         if self._watch is not None:
             self._watch.waited(seconds)
@@ -312,7 +310,7 @@ class _ReadFetcher:
     def _is_image_due(self) -> bool:
         if self._engine.system.timer() < self._image_due_seconds:
             return False
-        self._image_due_seconds = math.inf  # said once, until another one is taken
+        self._image_due_seconds = math.inf  # reported once, until another image is used
         return True
 
 
@@ -336,16 +334,17 @@ def _read(
     except StopIteration as stop:
         end: ReadEnd = stop.value
         if watch is not None:
-            watch.leave("the read had all that it wanted before the lookup was over")
+            watch.leave("the read was complete before the lookup was over")
         return end
     finally:
         fetcher.leave()
 
 
 class Fetcher:
-    """Does what the steps of one lookup ask for. One thread at a time.
+    """Carries out the steps of one lookup. One thread at a time.
 
-    The loads cannot be cancelled: one who is cancelled, out of time or content with less only stops waiting for them.
+    The loads cannot be cancelled: a lookup that is cancelled, out of time or needs fewer of them stops waiting for
+    them.
     """
 
     def __init__(self, engine: Engine, deadline: Deadline, trace: Trace | None, images: Deadline | None = None) -> None:
@@ -360,7 +359,7 @@ class Fetcher:
         self._round: Span | None = None
 
     def run(self, steps: Asking[T]) -> Script[T]:
-        """Do all steps; gives what they come to. It is a span, if spans are recorded."""
+        """Carry out all steps and return their result. It is a span, if spans are recorded."""
         self._span = begin_span("accel.lookup")
         failed: BaseException | None = None
         try:
@@ -381,13 +380,13 @@ class Fetcher:
                 self._span.end(failed)
 
     def leave(self) -> None:
-        """Nothing more is asked for."""
+        """End the span of the current round."""
         if self._round is not None:
             self._round.end()
             self._round = None
 
     def answer(self, step: LookupStep) -> Script[Sent]:
-        """What came of a step; None if the time is over and nothing has come."""
+        """Carry out a step and return its reply; None if the time is over and there are no results."""
         if isinstance(step, NeedImage):
             self.under_way = UnderWay(self._engine)  # the search begins again
             return (yield from _ask_newer(self._engine, step.version, self._images))
@@ -411,7 +410,7 @@ class Fetcher:
         return came
 
     def begin(self, step: OpenObjects) -> None:
-        """Start what a step asks for."""
+        """Start the requests of a step."""
         self._has_asked = True
         if self.trace is not None:
             self._told_seconds = self._engine.system.timer()
@@ -423,7 +422,7 @@ class Fetcher:
             self.under_way.ask(step)
 
     def measure(self, seconds: float) -> None:
-        """Take down what came since this was asked last, and how long it took; nothing if there is no trace."""
+        """Record the cost since the last call, and the time, in the trace if there is one."""
         cost, self.under_way.cost = self.under_way.cost, RoundCost()
         self.leave()
         if self.trace is not None:
@@ -432,13 +431,13 @@ class Fetcher:
 
 
 def current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:
-    """The newest image at hand; where none may be served from, the one that the source is asked for.
+    """The current image; if no image may be used, the result of a query to the source.
 
     Raises:
-        ImageTooOld: it has none that may be served from, or did not say so within the deadline.
+        ImageTooOld: the source has no image that may be used, or did not answer within the deadline.
     """
     images = engine.images
-    for _ in range(2):  # a question that began before may have failed when there was still an image to serve from
+    for _ in range(2):  # a query that began before may have failed while an image could still be used
         image = images.at_hand()
         if image is not None:
             return image
@@ -454,18 +453,18 @@ def current_image(engine: Engine, deadline: Deadline) -> Script[MetadataImage]:
 def _ask_newer(
     engine: Engine, version: ImageVersion, deadline: Deadline
 ) -> Script[MetadataImage | RefreshFailed | None]:
-    """An image newer than this version; None if there is none, `RefreshFailed` if nobody knows, or not in time."""
+    """An image newer than this version; None if there is none, `RefreshFailed` if the source failed or timed out."""
     asked = engine.images.ask_newer(version)
     if not (yield Wait([asked], deadline.answer_seconds())):
-        return RefreshFailed(engine.images.age_seconds(), "the source of images did not answer within the deadline")
+        return RefreshFailed(engine.images.age_seconds(), "the image source did not answer within the deadline")
     return engine.images.newer(asked, version)
 
 
 def wait_newer(engine: Engine, version: ImageVersion, deadline: Deadline) -> Script[bool]:
-    """Wait until there is an image newer than this version; whether there is before the time is over.
+    """Wait until there is an image newer than this version; returns whether there is before the time is over.
 
-    The source is asked at least once, however short the time; who shares the question of another waits for no more
-    than that time.
+    The source is asked at least once, however short the time; a call that shares a running query waits only for that
+    time.
     """
     images = engine.images
     while True:
@@ -482,16 +481,16 @@ def wait_newer(engine: Engine, version: ImageVersion, deadline: Deadline) -> Scr
 
 
 def refuse_unknown(engine: Engine, error: UnknownStream, deadline: Deadline) -> Script[None]:
-    """What a fetch does about a stream that an image does not have: it asks whether there is a newer one that has it.
+    """For a fetch of a stream that an image does not have: request a newer image, and return if it has the stream.
 
     Raises:
-        UnknownStream: the newest image does not have it either, or could not be had.
+        UnknownStream: the newest image does not have the stream either, or was not available.
     """
     if not error.retryable:
         raise error
     image = yield from current_image(engine, deadline)
     if error.stream_id in image.streams:
-        return  # somebody else has just asked
+        return  # a query of another caller has just finished
     newer = yield from _ask_newer(engine, image.version, deadline)
     if isinstance(newer, RefreshFailed):
         raise unconfirmed(error, f"a newer one could not be had: {newer.reason}") from error
@@ -500,7 +499,7 @@ def refuse_unknown(engine: Engine, error: UnknownStream, deadline: Deadline) -> 
 
 
 def still_pending(answer: Answer) -> StillPending:
-    """The error of a fetch that waited long enough for a newer image."""
+    """The error of a fetch that timed out."""
     request = answer.request
     return StillPending(
         f"stream {request.stream_id}: expected offsets [{request.start}, {request.end}) in image version "
@@ -509,10 +508,10 @@ def still_pending(answer: Answer) -> StillPending:
 
 
 REQUESTS_MAX: Final = 10_000
-"""Requests of one call."""
+"""The maximum number of requests of one call."""
 
 AT_ONCE_MAX: Final = 256
-"""Lookups of one call that wait at the same time."""
+"""The maximum number of lookups of one call that wait at the same time."""
 
 
 def checked_requests(requests: Iterable[Request]) -> list[Request]:
@@ -528,7 +527,7 @@ def checked_requests(requests: Iterable[Request]) -> list[Request]:
 
 
 class SideBySide:
-    """Runs scripts of lookups side by side in the calling thread.
+    """Runs scripts of lookups concurrently in the calling thread.
 
     Args:
         timer: seconds, from any start.
@@ -544,14 +543,14 @@ class SideBySide:
         """By the number of the script; complete after `finish`."""
 
     def start(self, number: int, script: Script[Answer]) -> None:
-        """Take in a script; where too many wait already, this waits until one of them is done."""
+        """Start a script; if `AT_ONCE_MAX` scripts wait already, this waits until one of them continues."""
         while len(self._waiting) >= AT_ONCE_MAX:
             self._wait()
         self._scripts[number] = script
         self._go_on(number, None)
 
     def finish(self) -> None:
-        """Wait until all are done."""
+        """Wait until all scripts are done."""
         while self._waiting:
             self._wait()
 
@@ -567,7 +566,7 @@ class SideBySide:
                 self._go_on(number, has_come)
 
     def _go_on(self, number: int, sent: Any) -> None:
-        """Let a script go on until it waits, or is done."""
+        """Continue a script until it waits, or is done."""
         script = self._scripts[number]
         self._waiting.pop(number, None)
         try:
@@ -585,7 +584,7 @@ class SideBySide:
     def _call(self, script: Script[Answer], function: Callable[[], Any]) -> Any:
         try:
             sent = function()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the script decides about it
+        except Exception as error:  # noqa: BLE001 - the script handles every error
             return script.throw(error)
         return script.send(sent)
 

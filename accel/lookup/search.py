@@ -1,45 +1,45 @@
-"""The search of one image: a generator that asks for object indexes and is sent them. It never loads anything itself.
+"""The search in one image: a generator that requests object indexes and is sent them. It never loads anything itself.
 
-Theory of operation. A search walks offsets upwards from the requested start and picks objects until the limit, the end,
-or a hole. With `next` for the first offset not covered yet:
+Theory of operation. A search goes through offsets in ascending order from the requested start and picks objects until
+the limit, the end, or a hole. With `next` for the first offset not covered yet:
 
 1. Stream objects come first: the one that starts at `next` (for the very first pick also one that contains it).
-2. Then the owner: the ownership range that holds `next` names a node.
+2. Then the owner: the ownership range that contains `next` determines a node.
 3. In that node's list, in order-id order, the first object whose range of the stream ends after `next` decides: it
    is taken if it starts at `next` (or, for the very first pick, contains it); else there is a hole for now.
-4. 1 and 3 repeat while either adds something; a stream object may fill a hole of the list. Then 2 again; if it names
-   the same ownership range as before, the search is over.
+4. 1 and 3 repeat while either adds objects; a stream object may fill a hole of the list. Then 2 again; if the
+   ownership range is the same as before, the search is over.
 
-It never jumps a hole, never tries another node for the same range, and never clips an object.
+It never skips a hole, never tries another node for the same range, and never clips an object.
 
-All that memory proves is walked in plain calls (`Search.begin`): most searches of a broker that runs end there.
+The part that memory proves is searched in plain calls (`Search.begin`): most searches of a running broker end there.
 
-Rounds. Where memory does not tell which object comes next in a node's list, the search asks in rounds, each one step of
-the generator (`steps.py`): all that it asks for is fetched at the same time. The node's snapshot is asked where that
-may save requests (docs/reference/hints.md, "Lookups with hints"); otherwise a policy chooses objects to be
-opened.
+Rounds. If memory does not contain which object is next in a node's list, the search makes requests in rounds, each one
+step of the generator (`steps.py`): all requests of a round run at the same time. The node's snapshot is read if that
+may save requests (docs/reference/hints.md, "Lookups with hints"); otherwise a policy chooses the objects to be opened.
 
-Of a round the search waits only for what may still decide the place: objects between the holders that bracket the
-offset. What comes narrows the bracket, and with nothing under way inside it the search goes on; it chooses then as it
-would have chosen with the whole round at hand, since objects outside a bracket do not change it. Where the driver
-says that what it waits for is slow, it asks for others inside the bracket. A run of objects that follow one another
-proves a scan: then the next ones are asked for before the last ones are there, the more the longer the run is.
+In a round the search waits only for objects that may still decide the place: those between the holders that bracket the
+offset. Results narrow the bracket, and when no requests inside it are running the search continues; it then chooses as
+it would have chosen with the results of the whole round, since objects outside a bracket do not change it. If the
+driver reports that the requests are slow, the search requests other objects inside the bracket. A run of contiguous
+objects indicates a scan: then the next objects are requested before the last results are there, the more the longer the
+run is.
 
-A search remembers for its own duration what it opened and what the snapshot said, so that whatever the shared memory
-forgets in the meantime costs nothing and changes nothing.
+A search keeps the ranges of opened objects and the snapshot's entries until it ends, so that evictions from the shared
+caches in the meantime cause no requests and change nothing.
 
-An image can be behind the bucket; what is done about that is `lookup.py`.
+An image can be older than the bucket; `lookup.py` handles this.
 
 Rules of the code:
 
-- Everything that decides the answer is in the image or was read from an object, now or earlier. What the index, the
-  filters, a snapshot or a policy contribute only decides which objects are *opened*; with all of them empty, full or
-  stale the answer is the same.
-- A step that is answered with None ends the search now, with a partial answer.
+- Everything that decides the answer is in the image or was read from an object, now or earlier. The index, the filters,
+  a snapshot and the policy only decide which objects are *opened*; if they are empty, full or stale, the answer is the
+  same.
+- A reply of None to a step ends the search now, with a partial answer.
 - An object that could not be opened fails the lookup only if the answer depends on it.
-- No I/O, no clock, no lock: the same inputs give the same requests, so any run can be replayed.
+- No I/O, no clock, no lock: the same inputs result in the same requests, so any run can be replayed.
 
-Source: AutoMQ issue 2731; the rules of the production lookup as docs/explanation/lookup.md writes them down.
+Source: AutoMQ issue 2731; the rules of the production lookup as described in docs/explanation/lookup.md.
 """
 
 from __future__ import annotations
@@ -91,24 +91,24 @@ if TYPE_CHECKING:
 
 
 ROOT_WORTH_OBJECTS = 32
-"""No more candidates than this are searched in the two rounds that a snapshot takes, if its root must be read first."""
+"""With at most this number of candidates, a snapshot whose root must be read first is not read: it takes two rounds."""
 
 ENTRIES_WORTH_OBJECTS = 2
-"""With fewer covered candidates than this, opening them is as cheap as asking the snapshot."""
+"""With fewer covered candidates than this, opening them is as cheap as reading the snapshot."""
 
 TAIL_OBJECTS = 4
-"""The number of the newest uncovered objects that a read at the tail opens while the snapshot is asked."""
+"""The number of the newest uncovered objects that a read at the tail opens while the snapshot is read."""
 
 UNCOVERED_OBJECTS = 16
-"""When a snapshot has been asked, and no more candidates than this are left, they are opened in one round."""
+"""If a snapshot was read, and at most this number of candidates is left, they are opened in one round."""
 
 _STREAM_SET: Final = Kind.STREAM_SET
 _new_found: Final = tuple.__new__
-"""The class's own constructor, without the detour through a Python function."""
+"""The base constructor of the class, without the call of a Python function."""
 
 
 class BoundReached(Exception):
-    """The caller's bound on rounds or time is reached."""
+    """The caller's limit of rounds or time is reached."""
 
 
 def search(
@@ -121,25 +121,25 @@ def search(
     trace: Trace | None = None,
     tolerate_gone: bool = False,
 ) -> Searching[Answer]:
-    """Start one search of an image.
+    """Start one search in an image.
 
     Args:
-        request: what is asked.
-        image: the truth.
-        index_cache: what is known of objects already.
-        policy: which objects to open next.
-        hints: snapshots that may be asked; None to do without.
-        trace: if given, is told what happens and why.
-        tolerate_gone: treat a missing object as one that could not be opened, instead of ending with `ImageStale`; for
-            the second try, with the newest image.
+        request: the request.
+        image: the metadata.
+        index_cache: the known contents of objects.
+        policy: chooses the objects to open next.
+        hints: snapshots that may be read; None = do not use hints.
+        trace: if given, records the events and their reasons.
+        tolerate_gone: whether a missing object is treated as one that could not be opened, instead of ending with
+            `ImageStale`; for the second search, in the newest image.
 
     Raises (from the generator):
-        InvalidRequest: the request makes no sense for this image.
-        ImageStale: a listed object is gone.
+        InvalidRequest: the request is invalid for this image.
+        ImageStale: a listed object does not exist.
         InconsistentAnswer: the picked objects do not join up.
         AccelError: an object that the answer depends on could not be opened.
 
-    Complexity: with everything in the index O(limit * log entries); else O(list length) a round.
+    Complexity: O(limit * log entries) if everything is in the index; else O(list length) a round.
     """
     stream = check_request(request, image)
     searched = Search(
@@ -151,7 +151,7 @@ def search(
 class Search:
     """The state of one search. One thread at a time.
 
-    `begin` goes as far as memory proves, without a step; where that is not the whole answer, `run` goes on from there.
+    `begin` finds the part of the answer that memory proves, without a step; `run` continues from there.
     """
 
     __slots__ = (
@@ -204,12 +204,12 @@ class Search:
         self.listed = self.rounds = self.fill_rounds = self.opened = 0
 
     def begin(self) -> Answer | None:
-        """The answer, if memory proves all of it. Asks for nothing."""
+        """The answer, if memory proves all of it; else None. Makes no requests."""
         ending = self._advance(None)
         return None if ending is None else self._answer(ending)
 
     def run(self) -> Searching[Answer]:
-        """The search as steps: all of it, or the rest, after `begin` gave no answer."""
+        """The search as steps: all of it, or the rest, after `begin` returned None."""
         try:
             ending = self._advance(None) if self.node is None else None
             while ending is None:
@@ -234,13 +234,13 @@ class Search:
         return answer
 
     def _advance(self, place: Found | Hole | None) -> Ending | None:
-        """Walk on as far as memory proves.
+        """Continue as far as memory proves.
 
         Args:
-            place: of the next object in the node's list, as `_find` told; None where it was not asked.
+            place: of the next object in the node's list, from `_find`; None if `_find` was not called.
 
         Returns:
-            How the search ends; None where `_find` has to tell the place first.
+            How the search ends; None if `_find` has to find the place first.
         """
         while True:
             if self.node is None and (ending := self._enter_node()) is not None:
@@ -253,7 +253,7 @@ class Search:
             place = None
 
     def _enter_node(self) -> Ending | None:
-        """Take stream objects, and go to the node that owns the next offset; says how the search ends if it does."""
+        """Take stream objects, and visit the node that owns the next offset; returns the ending if the search ends."""
         if self._take_stream_objects():
             return self._ending()
         owned = self.stream.owner(self.next)
@@ -269,7 +269,7 @@ class Search:
         return None
 
     def _visit(self) -> NodeVisit:
-        """What is learnt during the visit of the node; made when it is first asked for."""
+        """The state of the visit of the current node; created on first use."""
         if self.visit is None:
             if self.node is None:
                 raise RuntimeError("expected a search that has begun")
@@ -285,7 +285,7 @@ class Search:
         return Ending.END if reached else Ending.LIMIT
 
     def _pick(self, found: FoundObject) -> bool:
-        """Take an object; says whether the lookup is over."""
+        """Take an object; returns whether the lookup is over."""
         picked, request = self.picked, self.request
         picked.append(found)
         self.next = end = found.end
@@ -294,7 +294,7 @@ class Search:
         return len(picked) >= request.limit or end >= request.end != OPEN_END
 
     def _take_stream_objects(self) -> bool:
-        """Take all that fit in a row; says whether the lookup is over."""
+        """Take all contiguous stream objects from the next offset; returns whether the lookup is over."""
         starts = self.stream.object_starts
         floor = bisect_right(starts, self.next) - 1
         if floor < 0:
@@ -312,7 +312,7 @@ class Search:
         return False
 
     def _take_place(self, place: Found | Hole) -> bool:
-        """Take what comes next in the list, or behind a hole of it; says whether the lookup is over."""
+        """Take the next object of the list, or the objects after its hole; returns whether the lookup is over."""
         if isinstance(place, Found):
             node = self._visit().node
             ref = node.ref(place.position)
@@ -320,7 +320,7 @@ class Search:
         return self._take_behind_hole()
 
     def _take_behind_hole(self) -> bool:
-        """The list has no object that follows: stream objects may, else the visit ends; says whether all is over."""
+        """Take stream objects at a hole of the list, or else end the visit; returns whether the lookup is over."""
         if self.trace is not None and self.node is not None:
             self.trace.record_hole(self.next, self.node)
         count = len(self.picked)
@@ -331,10 +331,10 @@ class Search:
         return False
 
     def _take_known(self) -> bool | None:
-        """Take from the list what the index proves, without a look at the list as a whole.
+        """Take the objects of the list that the index proves, without processing the whole list.
 
         Returns:
-            Whether the lookup is over; None where the index proves no more.
+            Whether the lookup is over; None if the index proves no more.
         """
         node, picked = self.node, self.picked
         if node is None or self._is_unordered() or (self.visit is not None and self.visit.scan):
@@ -366,10 +366,10 @@ class Search:
     # -- rounds --------------------------------------------------------------------------------------------------------
 
     def _find(self, visit: NodeVisit) -> Searching[Found | Hole]:
-        """The object of the list that comes next, opening what it takes to know.
+        """The next object of the list; opens the objects that are needed to find it.
 
         Raises (from the generator):
-            BoundReached: the caller's bound on rounds or time.
+            BoundReached: the caller's limit of rounds or time is reached.
             ImageStale, AccelError: as `search`.
         """
         while True:
@@ -383,7 +383,7 @@ class Search:
                 yield from self._load(visit, ranges, place)
 
     def _wait(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> Searching[None]:
-        """Something under way may decide the place: wait until it has come; in a proven run, ask for more meanwhile."""
+        """Wait for running requests that may decide the place; in a proven run, request further objects meanwhile."""
         low, high = place.low, place.high
         bracket = visit.bracket_of_run(self.request, self.next, len(self.picked), ranges, place)
         few = len(visit.pending) // 2 if visit.may_run(self.request, len(self.picked)) else 0
@@ -397,7 +397,7 @@ class Search:
             if not came or between is None or not visit.awaits_between(*between):
                 return
             if len(visit.pending) <= few:
-                return  # what came behind the place may have made the run longer
+                return  # results after the place may have made the run longer
             low, high = between
 
     def _place(self, visit: NodeVisit, ranges: KnownRanges) -> Found | Hole | Between:
@@ -408,7 +408,7 @@ class Search:
         return place
 
     def _load(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> Searching[None]:
-        """One round: choose, ask for, and take in object indexes."""
+        """Make one round: choose and request object indexes, and process the results."""
         self._check_rounds()
         bracket, positions = self._choose(visit, ranges, place)
         yield from self._round(visit, OpenObjects(visit.node, positions), bracket)
@@ -421,7 +421,7 @@ class Search:
         return bracket, tuple(chosen.tolist())
 
     def _ask_snapshot(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> Searching[bool]:
-        """Ask the node's snapshot if that may save requests; says whether anything was asked or learnt."""
+        """Use the node's snapshot if that may save requests; returns whether it was read or used."""
         if self.hints is None or not visit.may_ask(self.next):
             return False
         known = visit.known or self.hints.root(visit.node.node_id)
@@ -443,7 +443,7 @@ class Search:
         return True
 
     def _read_root(self, visit: NodeVisit, ranges: KnownRanges, place: Between, *, expected: bool) -> Searching[None]:
-        """Read the root alone; where there is little hope for one, beside objects, so that it costs no round."""
+        """Read the root alone; if a root is not expected, together with objects, so that it costs no round."""
         self._check_rounds()
         bracket, positions = (None, ()) if expected else self._choose(visit, ranges, place)
         yield from self._round(visit, ReadRoot(visit.node, positions), bracket)
@@ -472,7 +472,7 @@ class Search:
             self.trace.record_hint_at_hand(self.next, visit.node, visit.snapshot_facts)
 
     def _choose_tail(self, visit: NodeVisit, place: Between) -> tuple[Bracket | None, tuple[int, ...]]:
-        """The newest objects that the snapshot does not cover, for a read at the tail: what it wants may be there."""
+        """The newest objects that the snapshot does not cover, for a read at the tail, whose offsets may be in them."""
         guess = visit.guess(self.next, place)
         uncovered = visit.uncovered(place.candidates)
         if not self._is_tail(guess, place) or not len(uncovered):
@@ -482,7 +482,7 @@ class Search:
         return bracket, tuple(uncovered[-TAIL_OBJECTS:].tolist())
 
     def _is_tail(self, guess: Guess, place: Between) -> bool:
-        """Whether this is a read at the tail; where nobody knows where that is, an open end says so."""
+        """Whether this is a read at the tail; if the tail is unknown, a read with an open end is one."""
         if place.after is not None or guess.near not in {Near.HIGH, Near.ENDS}:
             return False
         return guess.trust is not Trust.OPEN or self.request.end == OPEN_END
@@ -496,7 +496,7 @@ class Search:
         return bool(self.picked) and most is not None and self.fill_rounds >= most
 
     def _round(self, visit: NodeVisit, step: OpenObjects, bracket: Bracket | None) -> Searching[tuple[int, ...]]:
-        """Ask for something, and take in what has come then; gives the positions of the objects among it."""
+        """Make the requests of a step and process the first results; returns the positions of their objects."""
         self.rounds += 1
         self.fill_rounds += bool(self.picked)
         self.opened += len(step.positions)
@@ -506,12 +506,12 @@ class Search:
         return (yield from self._receive(visit, step))
 
     def _receive(self, visit: NodeVisit, step: OpenObjects) -> Searching[tuple[int, ...]]:
-        """Take in what has come of all that was asked for; gives the positions of the objects among it."""
+        """Wait for results of all requests and process them; returns the positions of their objects."""
         sent = yield step
         if sent is None:
             raise BoundReached
         if isinstance(sent, MetadataImage | RefreshFailed):
-            raise TypeError(f"expected what the objects hold, found {type(sent).__name__}")
+            raise TypeError(f"expected the ranges of the objects, found {type(sent).__name__}")
         if isinstance(sent, HintReply):
             if self.trace is not None:
                 self.trace.record_hint(visit.node, sent)
@@ -525,13 +525,13 @@ class Search:
 
 
 class NodeVisit:
-    """One node visited for one ownership range. One thread at a time.
+    """The visit of one node for one ownership range. One thread at a time.
 
     Args:
-        node: its list.
-        stream: the stream looked for.
-        scan: whether the list has to be walked, as the stream's offsets may not ascend through it.
-        trace: is told what is learnt.
+        node: the node's list.
+        stream: the searched stream.
+        scan: whether the list has to be scanned in order, as the stream's offsets may not ascend through it.
+        trace: records the events; None = no trace.
     """
 
     __slots__ = (
@@ -579,10 +579,10 @@ class NodeVisit:
         self.without_snapshot = False
         self.tally = OpenedTally()
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- known ranges --------------------------------------------------------------------------------------------------
 
     def known_ranges(self, index_cache: IndexCache) -> KnownRanges:
-        """All that is known now; O(list + entries log entries)."""
+        """All ranges known now; O(list + entries log entries)."""
         facts = index_cache.facts(self.node, self.stream.stream_id)
         unknown = ~(facts.loaded | facts.filtered)
         excluded = self.node.excludes(self.stream.stream_id)
@@ -599,10 +599,10 @@ class NodeVisit:
         return ranges
 
     def take_in(self, replies: Mapping[int, Reply], *, tolerate_gone: bool) -> tuple[int, ...]:
-        """Remember what objects hold that were opened; gives their positions.
+        """Store the ranges or errors of opened objects; returns their positions.
 
         Raises:
-            ImageStale: one is gone, and that is not tolerated.
+            ImageStale: an object does not exist, and that is not tolerated.
         """
         for position, reply in replies.items():
             self.pending.discard(position)
@@ -611,7 +611,7 @@ class NodeVisit:
             elif not isinstance(reply, KeyMissing | AccessDenied):
                 self.failed[position] = reply
             elif not tolerate_gone:
-                # Denied, too: without the right to list, S3 says so of a missing key.
+                # Denied, too: without the right to list, S3 returns this error for a missing key.
                 raise ImageStale(self.node, position)
             else:
                 self.failed[position] = reply if isinstance(reply, AccessDenied) else ImageStale(self.node, position)
@@ -621,14 +621,14 @@ class NodeVisit:
         return positions
 
     def spared(self) -> Spared:
-        """What spared the opening of objects, as far as it was not the index. O(list)."""
+        """The number of objects that were not opened, by the reason, except the index. O(list)."""
         settled = None if self.snapshot_facts is None else self.snapshot_facts.settled
         return self.tally.spared(self.was_asked, settled, self.seen)
 
-    # -- what is under way ---------------------------------------------------------------------------------------------
+    # -- running requests ----------------------------------------------------------------------------------------------
 
     def asked(self, step: OpenObjects, index_cache: IndexCache) -> None:
-        """All of this is under way from now on."""
+        """Register the requests of a step as running."""
         if step.positions:
             self.tally.with_filter |= index_cache.with_filter(self.node, step.positions)
             self.rounds += 1
@@ -640,7 +640,7 @@ class NodeVisit:
             self.hint_asked = type(step)
 
     def awaits(self, place: Between) -> bool:
-        """Whether something that is under way may decide the place, so that it is early to ask for more."""
+        """Whether a running request may decide the place, so that further requests are too early."""
         if self.hint_asked is not None and not self.without_snapshot:
             return True
         if not self.pending:
@@ -651,16 +651,16 @@ class NodeVisit:
         return bool(awaited) and not len(self._unasked(place.candidates))
 
     def awaits_between(self, low: int, high: int) -> bool:
-        """Whether objects between these positions are under way, and not overdue."""
+        """Whether requests for objects between these positions are running, and not overdue."""
         return any(low < at < high for at in self.pending - self.overdue)
 
     def give_up_waiting(self) -> None:
-        """What is under way is slow: go on without it where that is possible. It is taken in when it comes."""
+        """Mark the running requests as overdue: continue without them if possible. Their results are used later."""
         self.overdue |= self.pending
         self.without_snapshot |= self.hint_asked is not None
 
     def narrowed(self, offset: int, low: int, high: int, came: tuple[int, ...]) -> tuple[int, int] | None:
-        """The bounds of a place, known objects that came taken in; None where the place has to be looked for anew."""
+        """The bounds of a place, narrowed by arrived objects; None if the place has to be searched again."""
         if self.scan:
             return (low, high) if self.pending else None
         for at in came:
@@ -676,19 +676,19 @@ class NodeVisit:
         return low, high
 
     def _unasked(self, positions: Positions) -> Positions:
-        """Those that this visit has not asked for: they are not under way, and did not fail to be opened."""
+        """The positions that this visit has not requested: they are not running, and have not failed."""
         return positions if self.was_asked is None else positions[~self.was_asked[positions]]
 
     # -- the snapshot --------------------------------------------------------------------------------------------------
 
     def may_ask(self, offset: int) -> bool:
-        """Whether the node's snapshot may have something to say for this offset that it was not asked yet."""
+        """Whether the node's snapshot may contain entries for this offset that were not read yet."""
         if self.scan or self.without_snapshot or offset == self.asked_offset:
             return False
         return self.snapshot_facts is None or not self.snapshot_facts.answers(offset)
 
     def take_hint(self, reply: HintReply) -> None:
-        """Remember what came of asking the node's snapshot for its root or for entries."""
+        """Store the result of reading the snapshot's root or entries."""
         asked, self.hint_asked = self.hint_asked, None
         if asked is ReadRoot and reply.known is not None:
             self.without_snapshot = False
@@ -700,7 +700,7 @@ class NodeVisit:
             self.without_snapshot = True
 
     def take_root(self, known: SnapshotKnown) -> SnapshotRoot | None:
-        """Remember the node's snapshot; its root if it can be used."""
+        """Store the node's snapshot; returns its root if it can be used."""
         if known is not self.known:
             self.known, self.covered = known, None
         if known.root is None:
@@ -710,26 +710,26 @@ class NodeVisit:
         return known.root
 
     def take_entries(self, entries: StreamEntries) -> None:
-        """Remember what the snapshot says of the stream; `take_root` came before."""
+        """Store the snapshot's entries of the stream; call `take_root` before."""
         if self.covered is not None:
             self.snapshot_facts = facts_of(self.node, self.covered, entries)
 
     def count_covered(self, positions: Positions) -> int:
-        """How many of these the snapshot covers."""
+        """The number of these positions that the snapshot covers."""
         return 0 if self.covered is None else int(self.covered[positions].sum())
 
     def count_sized(self, positions: Positions) -> int:
-        """Of how many of these the image knows the size; a snapshot can cover no others."""
+        """The number of these positions whose size is in the image; a snapshot can cover no others."""
         return int((self.node.sizes_bytes[positions] >= 0).sum())
 
     def uncovered(self, positions: Positions) -> Positions:
-        """Those that the snapshot does not cover, without those that failed to be opened or are under way."""
+        """The positions that the snapshot does not cover, without failed and running ones."""
         return self._unasked(positions if self.covered is None else positions[~self.covered[positions]])
 
     # -- where to look -------------------------------------------------------------------------------------------------
 
     def bracket(self, request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between) -> Bracket:
-        """The place where the object for an offset must lie, as policies see it.
+        """The place where the object for an offset must be, as policies use it.
 
         Raises:
             AccelError: all candidates failed to be opened.
@@ -746,20 +746,20 @@ class NodeVisit:
     def bracket_of_run(
         self, request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between
     ) -> Bracket:
-        """As `bracket`, with what is not asked for yet of all that follows the low end; for asking ahead in a run."""
+        """As `bracket`, with all unrequested positions after the low end; for requests ahead in a run."""
         run = 0 if self.scan else _run_objects(request, offset, picked, ranges, place, self._awaited())
-        first = place.low + 1  # what came and cannot be taken yet counts as well: no position further off is asked for
+        first = place.low + 1  # arrived objects that cannot be taken yet count as well: this limits the distance
         following = np.flatnonzero(ranges.unknown[first : first + run]) + first
         nothing: Positions = np.empty(0, dtype=np.int64)
         guess = Guess(Near.LOW, Trust.SURE)
         return Bracket(place.low, len(self.node), self._unasked(following), nothing, self.rounds, 0, guess, run)
 
     def may_run(self, request: Request, picked: int) -> bool:
-        """Whether so much is wanted still that a run, once there is one, asks for more than a round does."""
+        """Whether the request needs so many more objects that a run would request more than a round does."""
         return not self.scan and in_run(1, 1, request.limit - picked) > 0
 
     def ahead(self, policy: Policy, bracket: Bracket) -> tuple[int, ...]:
-        """What a proven run should have under way besides; nothing while there is enough."""
+        """The further positions that a proven run should request now; none while enough requests are running."""
         if not isinstance(policy, Spread) or not bracket.run_objects or len(self.pending) > policy.size_objects_max:
             return ()
         unasked = self._unasked(bracket.candidates)
@@ -771,14 +771,14 @@ class NodeVisit:
         return awaited
 
     def guess(self, offset: int, place: Between) -> Guess:
-        """Where among the candidates the object for an offset is expected."""
+        """The expected place of the object for an offset among the candidates."""
         head, tail = self.stream.owned_span(self.node)
         if place.after is not None:
             tail = max(tail or 0, place.after.end)
         return expected_place(offset, place.before, place.after, head, tail)
 
     def _openable(self, place: Between) -> Positions:
-        """The candidates that did not fail and are not under way; if all failed, the answer depends on one of them."""
+        """The candidates that were not requested; raises the error of the first candidate if there are none."""
         candidates = self._unasked(place.candidates)
         if not len(candidates):
             raise self.failed[int(place.candidates[0])]
@@ -788,7 +788,7 @@ class NodeVisit:
 def _run_objects(
     request: Request, offset: int, picked: int, ranges: KnownRanges, place: Between, awaited: Flags
 ) -> int:
-    """How many positions a scan may ask for in list order; 0 where no run of neighbours leads to the offset."""
+    """The number of positions that a scan may request in list order; 0 if no run of neighbours ends at the offset."""
     if place.before is None or place.before.end != offset:
         return 0
     run = ranges.run_to(offset, awaited)

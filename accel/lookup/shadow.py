@@ -1,18 +1,18 @@
-"""Wraps a lookup that a broker has already, in one line.
+"""Wraps an existing lookup of a broker, in one line.
 
     broker.get_objects = accelerate(broker.get_objects, accelerator, convert=...)
     broker.get_objects = accelerate_async(broker.get_objects, async_accelerator, convert=...)
 
-The wrapped function is called as before, with (stream id, start, end, limit), and gives an `Answer`; `convert` turns
-that into whatever the broker's own function returns. Three modes:
+The wrapped function is called as before, with (stream id, start, end, limit); `convert` converts the accelerator's
+`Answer` to the result type of the broker's own function. Three modes:
 
-- "on": the accelerator answers. With ``fall_back`` the broker's own lookup answers whenever the accelerator cannot.
-- "bypass": the broker's own lookup answers; the accelerator is not asked. The switch for a bad day.
-- "shadow": both are asked, the broker's own answer is given, and every difference is reported. The accelerator can be
-  watched for days before anybody depends on it, and an error of its own never reaches the caller.
+- "on": the accelerator answers. With ``fall_back`` the broker's own lookup answers if the accelerator cannot.
+- "bypass": the broker's own lookup answers, and the accelerator is not called, for example during an incident.
+- "shadow": both are called, the broker's own answer is returned, and every difference is reported. The accelerator can
+  be observed for days before it is used, and its errors never reach the caller.
 
-The mode is asked for at each call, so that it can be switched while the broker runs. One that does not exist is refused
-by that call, before anybody is asked.
+The mode is read at each call, so that it can be switched while the broker runs. A call with an unknown mode is refused
+before either lookup is called.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Difference(Generic[T]):
-    """Where the accelerated answer is not the plain one.
+    """A call whose accelerated answer differs from the plain one.
 
     Args:
-        stream_id, start, end, limit: what was asked.
-        plain: what the broker's own lookup answered, or the error that it raised.
+        stream_id, start, end, limit: the arguments of the call.
+        plain: the answer of the broker's own lookup, or the error that it raised.
         accelerated: the accelerator's answer in the same form, or the error that it raised.
     """
 
@@ -70,23 +70,22 @@ def accelerate(
     """A function with the arguments of ``get_objects`` that answers through the accelerator.
 
     Args:
-        get_objects: the lookup that exists: (stream id, start, end or -1, limit) -> its own kind of result.
-        accelerator: answers instead of it, or beside it.
-        convert: an `Answer` in the form that ``get_objects`` gives.
-        mode: "on", "bypass" or "shadow", or a function that says which, asked at each call.
-        on_difference: told of each difference in shadow mode, where it is required.
-        fall_back: whether, in mode "on", ``get_objects`` answers where the accelerator or ``convert`` raises any
-            exception, or the deadline comes before the first object is found. The log tells, once a minute at most.
-        deadline_seconds: the time that the accelerator may take, in modes "on" and "shadow". An answer is then partial
-            (`Answer.partial`); one without any object is not given out, but `LookupTimedOut`. None = as long as it
-            takes.
+        get_objects: the existing lookup: (stream id, start, end or -1, limit) -> its own result type.
+        accelerator: answers instead of the existing lookup, or in addition to it.
+        convert: converts an `Answer` to the result type of ``get_objects``.
+        mode: "on", "bypass" or "shadow", or a function that returns the mode, called at each call.
+        on_difference: called with each difference in shadow mode, where it is required.
+        fall_back: whether, in mode "on", ``get_objects`` answers if the accelerator or ``convert`` raises any
+            exception, or the deadline passes before the first object is found. This is logged once a minute at most.
+        deadline_seconds: the time limit of the accelerator, in modes "on" and "shadow". After it the answer is partial
+            (`Answer.partial`), or `LookupTimedOut` is raised if there is no object. None = no limit.
         system: the timer, for the log.
 
     Raises:
         InvalidRequest: a negative deadline.
-        ValueError: an unknown mode, or shadow mode without anybody to tell; from the function as well, for a mode that
-            is said at the call.
-        TypeError: ``get_objects`` is a coroutine function: it takes `accelerate_async`.
+        ValueError: an unknown mode, or shadow mode without ``on_difference``; raised by the returned function if
+            ``mode`` is a function that returns an unknown mode.
+        TypeError: ``get_objects`` is a coroutine function, which needs `accelerate_async`.
     """
     if inspect.iscoroutinefunction(get_objects):
         raise TypeError("expected a plain function, found a coroutine function: wrap it by accelerate_async")
@@ -125,14 +124,14 @@ def accelerate_async(
     deadline_seconds: float | None = None,
     system: Components = SYSTEM,
 ) -> Callable[[int, int, int, int], Awaitable[T]]:
-    """As `accelerate`, for a lookup that is awaited, and the accelerator for asyncio.
+    """As `accelerate`, for a lookup that is a coroutine function, and the accelerator for asyncio.
 
-    A task that is cancelled ends; nobody falls back for it. ``convert``, ``mode`` and ``on_difference`` are plain
-    functions, called on the event loop.
+    A cancelled task ends without a fall back. ``convert``, ``mode`` and ``on_difference`` are plain functions, called
+    on the event loop.
 
     Raises:
         InvalidRequest, ValueError: as `accelerate`.
-        TypeError: ``get_objects`` is a plain function that gives no awaitable; from the call where that shows.
+        TypeError: ``get_objects`` is a plain function that returns no awaitable; raised when it is called.
     """
     wrapping = _Wrapping(convert, mode, on_difference, fall_back=fall_back, seconds=deadline_seconds, system=system)
 
@@ -161,7 +160,7 @@ def accelerate_async(
 
 
 class _Wrapping(Generic[T]):
-    """What both ways of wrapping share: everything but the asking. Threads: any."""
+    """The common parts of both wrappers: everything except the calls of the lookups. Threads: any."""
 
     def __init__(
         self,
@@ -186,7 +185,7 @@ class _Wrapping(Generic[T]):
             raise ValueError("expected on_difference for a mode that is or may become shadow, found none")
 
     def mode_now(self) -> Mode:
-        """The mode of this call; ValueError if there is no such mode."""
+        """The mode of this call; raises ValueError if it is unknown."""
         mode = self._mode
         return _check_mode(mode()) if callable(mode) else mode
 
@@ -194,7 +193,7 @@ class _Wrapping(Generic[T]):
         """An answer in the broker's form.
 
         Raises:
-            LookupTimedOut: the deadline came before the first object: it says nothing of what there is.
+            LookupTimedOut: the deadline passed before the first object was found.
         """
         if answer.partial and not answer.objects:
             request = answer.request
@@ -205,14 +204,14 @@ class _Wrapping(Generic[T]):
         return self._convert(answer)
 
     def may_fall_back(self, error: Exception) -> bool:
-        """Whether the broker's own lookup is asked after this error; tells the log if so."""
+        """Whether the broker's own lookup is called after this error; logs it if so."""
         if self._falls_back and (times := self._reports.times()) is not None:
-            text = "the accelerator failed (%d times since that was said last); the broker's own lookup answers"
+            text = "the accelerator failed (%d times since the last report); the broker's own lookup answers"
             logger.warning(text, times, exc_info=error)
         return self._falls_back
 
     def compared(self, asked: tuple[int, int, int, int], plain: T | Exception, ours: T | Exception) -> T:
-        """The plain answer, or its error raised; a difference is told."""
+        """Return the plain answer or raise its error; a difference is reported."""
         if not _alike(plain, ours) and self._on_difference is not None:
             _tell(self._on_difference, Difference(*asked, plain, ours))
         if isinstance(plain, Exception):
@@ -229,7 +228,7 @@ def _check_mode(mode: Mode) -> Mode:
 def _outcome(call: Callable[[], T]) -> T | Exception:
     try:
         return call()
-    except Exception as error:  # noqa: BLE001 - an error is an outcome like another; it is compared and reported
+    except Exception as error:  # noqa: BLE001 - an error is an outcome, which is compared and reported
         return error
 
 
@@ -244,7 +243,7 @@ def _tell(on_difference: Callable[[Difference[T]], object], difference: Differen
     try:
         on_difference(difference)
     except Exception:
-        logger.exception("telling of a difference failed: %s", difference)
+        logger.exception("on_difference failed: %s", difference)
 
 
 def _alike(plain: object, ours: object) -> bool:

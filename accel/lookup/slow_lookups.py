@@ -1,13 +1,13 @@
-"""Lookups that took long, as they were: `explain` afterwards tells of now, this tells of then.
+"""Traces of slow lookups, recorded while they ran: `explain` afterwards would repeat them with other caches.
 
     accelerator = ReadAccelerator(source, store, settings=Settings(slow_lookup_seconds=0.5))
     ...
     for each in accelerator.slow_lookups():
         print(each.text())
 
-With the setting each lookup that memory cannot answer takes down its trace, and throws it away if it was fast. One that
-memory answers asks for nothing, so it is never slow, and pays nothing. The log tells of slow lookups, once a minute at
-most, with how many there were.
+With the setting, each lookup that memory cannot answer records its trace, and discards it if the lookup was fast. A
+lookup that memory answers makes no requests, so it is not traced. The log reports slow lookups, once a minute at most,
+with their number.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SlowLookup:
-    """A lookup that took long.
+    """A slow lookup.
 
     Args:
-        ended_ms: when it ended, in milliseconds since 1970.
-        explanation: what it did, and how long each round took.
+        ended_ms: the time of its end, in milliseconds since 1970.
+        explanation: its events, and the duration of each round.
     """
 
     ended_ms: int
     explanation: Explanation
 
     def text(self) -> str:
-        """The explanation as lines for a terminal, and when it was."""
+        """The explanation as lines for a terminal, with the time."""
         return f"ended at {moment_text(self.ended_ms)}\n{self.explanation.text()}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, and its lines, such that `accel explain --from` shows what was saved."""
+        """The same as plain data, with its lines, which `accel explain --from` shows."""
         return {"ended_ms": self.ended_ms, **self.explanation.to_dict(), "lines": self.text().splitlines()}
 
 
 class SlowLookups:
-    """The last lookups that took long. Threads: any; no lock is held while it logs.
+    """The last slow lookups. Threads: any; no lock is held while it logs.
 
     Args:
-        seconds: what took at least so long is slow.
-        kept_max: the number that is kept; the oldest go.
-        policy: that lookups are made with.
+        seconds: the minimum duration of a slow lookup.
+        kept_max: the maximum number of kept lookups; the oldest are dropped.
+        policy: the policy of the lookups.
         timer: seconds from any start.
         clock: seconds since 1970.
     """
@@ -71,11 +71,11 @@ class SlowLookups:
         self._reports = ReportLimit(timer)
 
     def new_trace(self) -> Trace:
-        """What a lookup is to take down from its beginning."""
+        """The trace for a lookup that begins."""
         return Trace()
 
     def note(self, request: Request, outcome: Answer | AccelError, trace: Trace, seconds: float) -> None:
-        """A lookup ended that was traced; it is kept if it was slow. O(1)."""
+        """Handle the end of a traced lookup, which is kept if it was slow. O(1)."""
         if seconds < self._seconds:
             return
         told = Explanation(request, outcome, trace, seconds, self._policy)
@@ -83,7 +83,7 @@ class SlowLookups:
             self._kept.append(SlowLookup(int(self._clock() * 1000), told))
         if (times := self._reports.times()) is not None:
             logger.warning(
-                "a lookup of stream %d from %d on took %s: %s, %s (%s slow since that was said last); "
+                "a lookup of stream %d from %d on took %s: %s, %s (%s slow since the last report); "
                 "slow_lookups() has its trace",
                 request.stream_id,
                 request.start,
@@ -94,20 +94,20 @@ class SlowLookups:
             )
 
     def watch(self) -> ReadWatch:
-        """What a read is to tell of its lookups."""
+        """The watch for the lookups of a read."""
         return ReadWatch(self)
 
     def recent(self) -> tuple[SlowLookup, ...]:
-        """What is kept, the latest one last."""
+        """The kept lookups, the latest one last."""
         with self._lock:
             return tuple(self._kept)
 
 
 class ReadWatch:
-    """The lookups of one read, one after the other: what each did, and how long the read waited for it.
+    """Records the lookups of one read, one after the other: the trace of each, and how long the read waited for it.
 
     Args:
-        slow: keeps those that took long.
+        slow: keeps the slow ones.
 
     Threads: one at a time.
     """
@@ -119,21 +119,21 @@ class ReadWatch:
         self.trace = Trace()
 
     def begin(self, request: Request) -> Trace:
-        """A lookup begins; one that is not over yet was left."""
-        self.leave("the read began it again with the newest image")
+        """Begin to record a lookup; a previous one that has not ended was abandoned."""
+        self.leave("the read began the lookup again with the newest image")
         self._request, self._seconds, self.trace = request, 0.0, self._slow.new_trace()
         return self.trace
 
     def waited(self, seconds: float) -> None:
-        """The read waited so long for it."""
+        """Add the time that the read waited for the lookup."""
         self._seconds += seconds
 
     def end(self, outcome: Answer | AccelError) -> None:
-        """It is over; nothing if there is none."""
+        """Record the end of the lookup; nothing if there is none."""
         if self._request is not None:
             self._slow.note(self._request, outcome, self.trace, self._seconds)
             self._request = None
 
-    def leave(self, reason: str = "the read gave the lookup up") -> None:
-        """The read goes on without its answer, or is over."""
+    def leave(self, reason: str = "the read abandoned the lookup") -> None:
+        """Record that the read abandoned the lookup, or ended."""
         self.end(LookupTimedOut(reason))

@@ -1,7 +1,7 @@
-"""What an accelerator counts: lookups, hints, and memory against its bounds, as `stats()` gives them.
+"""The statistics of an accelerator, returned by `stats()`: lookups, hints, and memory with its limits.
 
-All numbers are since the start unless their text says otherwise. Names end in their unit; there are no ids in them, so
-that an export has few series.
+All numbers are since the start unless described otherwise. Names end in their unit; they contain no ids, so that an
+export has few series.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ S = TypeVar("S", bound="LookupStats | HintStats")
 
 @dataclass(frozen=True, slots=True)
 class LookupStats:
-    """How lookups went.
+    """Counts of lookups.
 
     Args:
-        lookups: finished ones.
-        limits: of these, ended as they had as many objects as were asked for.
-        warm: answered without opening anything.
-        partial: cut short by the caller's bound.
-        holes: ended at a hole.
-        failed: raised an error.
+        lookups: finished lookups.
+        limits: the number of these that reached the requested number of objects.
+        warm: lookups answered without opening an object.
+        partial: lookups ended early by the caller's limit of rounds or time.
+        holes: lookups that ended at a hole.
+        failed: lookups that raised an error.
         rounds: rounds of loading.
-        objects_opened: object indexes asked for.
-        objects_listed: objects listed by the nodes that such lookups visited: what opening everything would open.
-        skipped_by_index: of these, what they hold was known, from the index or a snapshot.
-        skipped_by_filter: excluded by a filter, or by the list's sketch.
-        skipped_by_bounds: nothing was known of them, and the answer did not depend on it.
-        filters_passed: opened objects whose filter had said that they may hold the stream.
-        filters_wrong: of these, those that lacked it: false positives as they happened.
-        refreshes: newer images asked for, because an object was gone or an answer came out short.
-        source_failures: times that the image source raised an error; the image at hand went on serving.
+        objects_opened: requested object indexes.
+        objects_listed: objects in the lists that lookups with rounds visited: opening everything would open these.
+        skipped_by_index: listed objects not opened as their ranges were known, from the index or a snapshot.
+        skipped_by_filter: listed objects not opened as a filter, or the list's sketch, excluded them.
+        skipped_by_bounds: unknown listed objects not opened as the answer did not depend on them.
+        filters_passed: opened objects that their filter had not excluded.
+        filters_wrong: the number of these that lacked the stream: false positives.
+        refreshes: requests for a newer image, because an object was missing or an answer was short.
+        source_failures: errors of the image source; lookups continued with the current image.
         rounds_each: rounds of each lookup.
-        opened_each: objects that each lookup opened.
+        opened_each: opened objects of each lookup.
     """
 
     lookups: int = 0
@@ -73,7 +73,7 @@ class LookupStats:
 
     @property
     def ends(self) -> int:
-        """Lookups that reached the end that was asked for."""
+        """Lookups that reached the requested end."""
         return self.lookups - self.limits - self.holes - self.partial
 
 
@@ -82,10 +82,10 @@ class IndexCacheStats:
     """Sizes and counts of the index and the filters.
 
     Args:
-        range_index: of the index.
-        filters: of the filters.
-        unordered_views: times that a stream was found to break the order of its node's list.
-        hashed_ids_bytes: memory of the table of remembered hashes.
+        range_index: statistics of the range index.
+        filters: statistics of the filters.
+        unordered_views: the number of times that a stream's ranges were found out of order in its node's list.
+        hashed_ids_bytes: memory of the cache of hashes.
     """
 
     range_index: IndexStatistics
@@ -95,32 +95,32 @@ class IndexCacheStats:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all of it."""
+        """Memory of index, filters and hashes."""
         return self.range_index.nbytes + self.filters.nbytes + self.hashed_ids_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class HintStats:
-    """How hints fared since the start, and what of them is in memory now.
+    """Counts of hints since the start, and their memory now.
 
     Args:
         roots: roots of snapshots in memory, now.
         root_bytes: their memory, now.
         entry_bytes: memory of snapshot entries, now.
         requests: requests for roots, entries and packs.
-        bytes_read: bytes of these.
-        roots_asked: times that a root was asked for.
-        entries_asked: times that a stream's entries were asked for.
-        entries: entries that came of it.
-        spans_read: reads of data that went straight to an object's blocks, as a snapshot said where.
-        spans_wrong: of these, the bytes were not what the snapshot said; the object's index was opened instead.
+        bytes_read: bytes of these requests.
+        roots_asked: reads of a root.
+        entries_asked: reads of a stream's entries.
+        entries: entries read.
+        spans_read: reads of an object's blocks at the place in a snapshot, without opening the object's index.
+        spans_wrong: the number of these whose bytes did not match the snapshot; the object's index was opened then.
         packs: filter packs loaded.
-        filters: filters that came of it.
-        filters_bad: filters of packs that were left out, as they were damaged.
-        missing, corrupt, foreign, unreadable, mixed, stale: what was wrong with hints that could not be used; see
+        filters: filters loaded from packs.
+        filters_bad: damaged filters of packs, which were ignored.
+        missing, corrupt, foreign, unreadable, mixed, stale: hints that could not be used, by the kind of problem; see
             docs/reference/hints.md.
-        unreachable: the store failed when it was asked for a hint.
-        oldest_seconds: age of the oldest hint that is used, now, by the clock; 0 if none is.
+        unreachable: reads of a hint that failed with an error of the store.
+        oldest_seconds: age of the oldest hint in use, now, by the clock; 0 if there is none.
     """
 
     roots: int = 0
@@ -147,12 +147,12 @@ class HintStats:
 
     @property
     def nbytes(self) -> int:
-        """Memory of what is kept."""
+        """Memory of roots and entries."""
         return self.root_bytes + self.entry_bytes
 
 
 class HintKnown(StrEnum):
-    """What is known of a hint of a node; the text stands in reports."""
+    """The state of a hint of a node; reports contain the text."""
 
     USED = "used"
     ABSENT = "absent"
@@ -163,16 +163,16 @@ class HintKnown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeHint:
-    """What is known of one hint of a node now.
+    """The current state of one hint of a node.
 
     Args:
-        node_id: whose.
+        node_id: the node.
         kind: "snapshot" or "pack".
-        state: used: lookups take what it says; absent: nobody has built one; too old: it speaks of next to none of the
-            objects that are listed now; unusable; not read: no lookup has needed it, or `warm` has not been called.
-        covered: listed objects that it speaks of.
-        listed: objects of the node's list.
-        reason: why it is not used; empty if it is.
+        state: used: lookups use its contents; absent: no hint was built; too old: it covers almost none of the objects
+            that are listed now; unusable; not read: no lookup has needed it, or `warm` has not been called.
+        covered: the number of listed objects that it covers.
+        listed: the number of objects in the node's list.
+        reason: why it is not used; empty if it is used.
     """
 
     node_id: int
@@ -191,19 +191,19 @@ class NodeHint:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorStats:
-    """Everything an accelerator counts, and what it holds in memory against its bounds.
+    """All counts of an accelerator, and its memory with its limits.
 
     Args:
         image_version: of the image installed now.
         image_age_seconds: since it was installed.
-        image_unconfirmed_seconds: since it was last known to be the newest: since that question to the source began,
-            for a source that cannot tell since the last one that it answered at all.
-        is_source_failing: whether the last question to the source of images failed.
-        lookups, knowledge, loader, hints, hedging: the parts.
-        memory_bytes: of all caches, and of what the source of images keeps beside its images.
-        memory_bytes_max: the sum of their bounds.
-        node_hints: which hints of which nodes are used, and why others are not; of nodes that were asked for any.
-        caches: sizes, hits and what left for want of room, by the name of the cache.
+        image_unconfirmed_seconds: since the image was last known to be the newest: since the start of that query to
+            the source, or of the last successful query for a source that does not report this.
+        is_source_failing: whether the last query to the image source failed.
+        lookups, knowledge, loader, hints, hedging: the statistics of the parts.
+        memory_bytes: of all caches, and of the image source besides its images.
+        memory_bytes_max: the sum of their limits.
+        node_hints: the hints of each node that are used, and why others are not; of nodes with a hint that was read.
+        caches: sizes, hits and evictions, by the name of the cache.
     """
 
     image_version: ImageVersion
@@ -221,7 +221,7 @@ class AcceleratorStats:
     is_source_failing: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as plain data, for JSON; the version as one number."""
+        """The statistics as plain data, for JSON; the version as one number."""
         return asdict(self) | {"image_version": version_number(self.image_version)}
 
 
@@ -246,17 +246,17 @@ class Counters(Generic[S]):
             self._counts[second] += 1
 
     def stats(self, **now: int) -> S:
-        """The counts, and what is given as it is now."""
+        """The counts, and the given current values."""
         with self._lock:
             counts: dict[str, Any] = self._counts | now
             return self._kind(**counts)
 
 
 class LookupCounters(Counters[LookupStats]):
-    """Adds up how lookups went. Threads: any.
+    """Counts lookups by their results. Threads: any.
 
-    What ends at the limit or the end is counted by its ending alone; all lookups are the sum of the endings, taken
-    when somebody looks, so that a lookup which memory answers costs two additions.
+    A lookup that ends at the limit or the end is counted by its ending alone; `stats` adds up the endings to the number
+    of lookups, so that a lookup answered by memory costs two additions.
     """
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ class LookupCounters(Counters[LookupStats]):
         self._rounds, self._opened = Histogram(COUNT_BOUNDS), Histogram(COUNT_BOUNDS)
 
     def add_loading(self, answer: Answer) -> None:
-        """A lookup finished that opened something."""
+        """Count a finished lookup that opened objects."""
         spared = answer.spared
         self.add(
             objects_listed=answer.objects_listed,
@@ -293,11 +293,11 @@ class LookupCounters(Counters[LookupStats]):
 
 
 REPORT_SECONDS = 60.0
-"""So often at most the log tells of what may happen at every lookup."""
+"""Minimum time between two log messages about an event that may occur at every lookup."""
 
 
 class ReportLimit:
-    """Says when the log is to tell of something that may happen at every lookup: at once, then once a minute.
+    """Limits log messages about an event that may occur at every lookup: at once, then once a minute.
 
     Args:
         timer: seconds from any start.
@@ -312,7 +312,7 @@ class ReportLimit:
         self._untold = 0
 
     def times(self) -> int | None:
-        """It happened: how often since the log said so last; None if it said so less than a minute ago."""
+        """Count an event; returns the number since the last message, or None if that was less than a minute ago."""
         now = self._timer()
         with self._lock:
             self._untold += 1
@@ -328,7 +328,7 @@ _NAMES: Final = {Ending.LIMIT: "limits", Ending.END: "ends", Ending.HOLE: "holes
 
 
 def count_answers(counters: LookupCounters, answers: Sequence[Answer]) -> None:
-    """Lookups of one call finished."""
+    """Count the finished lookups of one call."""
     others = [answer for answer in answers if answer.rounds or answer.ending not in _USUAL_ENDINGS]
     limits = sum(answer.ending is _LIMIT for answer in answers if not answer.rounds)
     warm = len(answers) - len(others)
@@ -338,7 +338,7 @@ def count_answers(counters: LookupCounters, answers: Sequence[Answer]) -> None:
 
 
 def count_answer(counters: LookupCounters, answer: Answer) -> None:
-    """A lookup finished."""
+    """Count a finished lookup."""
     ending = answer.ending
     if not answer.rounds and ending in _USUAL_ENDINGS:
         counters.add_each("limits" if ending is _LIMIT else "ends", "warm")
@@ -351,10 +351,10 @@ def count_answer(counters: LookupCounters, answer: Answer) -> None:
 
 
 def count_problem(counters: Counters[HintStats], problem: HintProblem | AccelError) -> None:
-    """A hint could not be used."""
+    """Count a hint that could not be used."""
     counters.add(**{trouble_of(problem): 1})
 
 
 def trouble_of(problem: HintProblem | AccelError) -> str:
-    """What counters call a problem."""
+    """The name of a problem's counter."""
     return str(problem.kind) if isinstance(problem, HintProblem) else "unreachable"

@@ -1,24 +1,24 @@
-"""What the generators of this package ask of their driver, and what they are sent.
+"""The steps that the generators of this package yield to their driver, and the replies that they are sent.
 
-Lookups (`search.py`) and reads of data (`reading.py`) are generators without I/O. All that one step asks for is fetched
-at the same time; a lookup is sent what has come as soon as some of it has, and goes on if that decides what it wanted
-to know. If it does not, it waits for more. A driver, for threads or for asyncio, does the waiting.
+Lookups (`search.py`) and reads of data (`reading.py`) are generators without I/O. All requests of one step run at the
+same time; a lookup is sent the first results as soon as there are any, and continues if they decide its search. If they
+do not, the lookup waits for more results. A driver, for threads or for asyncio, does the waiting.
 
-    | step         | please                                                         | answered with             |
+    | step         | the driver is to                                               | reply                     |
     |--------------|----------------------------------------------------------------|---------------------------|
-    | OpenObjects  | open these objects of a node                                   | position -> what it holds |
-    | AwaitMore    | wait for more of what was asked for in this node's list        | the same, or HintReply    |
+    | OpenObjects  | open these objects of a node                                   | position -> its ranges    |
+    | AwaitMore    | wait for more results of requests in this node's list          | the same, or HintReply    |
     | ReadRoot     | read the root of the node's snapshot, and open these objects   | HintReply                 |
     | ReadEntries  | read a stream's entries in that snapshot, and open the objects | HintReply                 |
     | NeedImage    | get an image newer than a version                              | image, RefreshFailed, None|
-    | CurrentImage | give the newest image at hand                                  | image                     |
-    | Begin        | begin an OpenObject or a FetchSpan, and do not wait for it      | what is at hand, or None  |
-    | AwaitAny     | wait for any of what was begun, or for a lookup's step          | Came                      |
+    | CurrentImage | return the current image                                       | image                     |
+    | Begin        | begin an OpenObject or a FetchSpan, and do not wait for it     | result in memory, or None |
+    | AwaitAny     | wait for any begun request, or for a lookup's step             | Came                      |
 
-The first four are answered with whatever has come of all that the search asked for in the node's list and was not told
-yet: at least one object, or the hint. An answer without either says that what is under way is slow: the search may go
-on without it, or wait once more. None says that the time is over: the lookup ends with a partial answer. What a lookup
-may ask of memory itself stands here too, as protocols: the index cache, and the snapshots that were read.
+The reply to the first four contains all new results of the search's requests in the node's list: at least one object,
+or the hint. A reply without either means that the running requests are slow: the search may continue without them, or
+wait again. None means that the time is over: the lookup ends with a partial answer. The module also defines the
+protocols of the memory that a lookup uses: the index cache, and the snapshots that were read.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from range_index import ObjectRanges, StreamView
 R = TypeVar("R")
 
 Reply = ObjectRanges | AccelError
-"""What one object holds, or why it could not be opened."""
+"""The ranges of one object, or why it could not be opened."""
 
 SnapshotKnown = KnownRoot[SnapshotRoot]
-"""What is known of a node's snapshot: its root, or why there is none that can be used."""
+"""The known state of a node's snapshot: its root, or why there is no usable one."""
 
 
 # -- steps of a lookup -------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ SnapshotKnown = KnownRoot[SnapshotRoot]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenObjects:
-    """Please open these objects: positions, ascending, in the list of a node."""
+    """Open these objects: positions, ascending, in the list of a node."""
 
     node: NodeImage
     positions: tuple[int, ...]
@@ -61,17 +61,17 @@ class OpenObjects:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AwaitMore(OpenObjects):
-    """Please wait until more has come of what was asked for in this node's list; nothing new is asked for."""
+    """Wait for more results of earlier requests in this node's list; nothing new is requested."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadRoot(OpenObjects):
-    """Please read the root of the node's snapshot; and open these objects, perhaps none, at the same time."""
+    """Read the root of the node's snapshot, and open these objects, perhaps none, at the same time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadEntries(OpenObjects):
-    """Please read a stream's entries in the node's snapshot; and open these objects, perhaps none, at the same time.
+    """Read a stream's entries in the node's snapshot, and open these objects, perhaps none, at the same time.
 
     Args:
         stream_id: the stream.
@@ -86,15 +86,15 @@ class ReadEntries(OpenObjects):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HintReply:
-    """What came of a `ReadRoot` or `ReadEntries`.
+    """The result of a `ReadRoot` or `ReadEntries`.
 
     Args:
-        known: what is known of the snapshot now; None if the store could not say.
-        entries: the stream's entries; None if they were not asked for, or cannot be used.
-        problem: why there is nothing to use.
-        requests: how many requests it took.
-        bytes_read: how many bytes these fetched.
-        objects: position -> what the object there holds; of those that were asked for besides.
+        known: the state of the snapshot now; None if the store failed.
+        entries: the stream's entries; None if they were not requested, or cannot be used.
+        problem: why there is no result to use.
+        requests: the number of requests.
+        bytes_read: the number of bytes fetched.
+        objects: position -> the reply of the object, for objects that were requested at the same time.
     """
 
     known: SnapshotKnown | None
@@ -105,24 +105,24 @@ class HintReply:
     objects: Mapping[int, Reply] = field(default_factory=dict)
 
     def beside(self, objects: Mapping[int, Reply]) -> HintReply:
-        """The same, with what opened objects hold."""
+        """The same, with the replies of opened objects."""
         return replace(self, objects=objects)
 
 
 @dataclass(frozen=True, slots=True)
 class NeedImage:
-    """Please give an image newer than this version, without waiting for one, or None."""
+    """Return an image newer than this version, without waiting for one, or None."""
 
     version: ImageVersion
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshFailed:
-    """Whether there is a newer image is not known: the source of images failed.
+    """It is not known whether there is a newer image: the image source failed.
 
     Args:
-        unconfirmed_seconds: how long ago the image at hand was last known to be the newest.
-        reason: what went wrong, for people.
+        unconfirmed_seconds: the time since the current image was last known to be the newest.
+        reason: the failure, as text for users.
     """
 
     unconfirmed_seconds: float
@@ -134,12 +134,12 @@ class RefreshFailed:
 
 @dataclass(frozen=True, slots=True)
 class CurrentImage:
-    """Please give the newest image at hand."""
+    """Return the current image."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenObject:
-    """Please open the index of this object of a node (-1 for a stream object)."""
+    """Open the index of this object of a node (-1 for a stream object)."""
 
     group: int
     ref: ObjectRef
@@ -147,7 +147,7 @@ class OpenObject:
 
 @dataclass(frozen=True, slots=True)
 class FetchSpan:
-    """Please fetch bytes [start, end) of an object."""
+    """Fetch bytes [start, end) of an object."""
 
     object_id: int
     start: int
@@ -156,16 +156,16 @@ class FetchSpan:
 
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """A later read is to want these bytes: please have them on their way. Answered with None, at once."""
+    """Announce bytes that a later read will need: they may be fetched in advance. The reply is None, at once."""
 
     span: FetchSpan
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Please begin this without waiting for it; what comes of it is named by the ticket, which was used for no other.
+    """Begin this request without waiting for it; its result is reported by the ticket, which is unique in the read.
 
-    Answered with the index of an object that is in memory, and with None for all else.
+    The reply is the result if it is in memory, else None.
     """
 
     ticket: int
@@ -174,9 +174,9 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class AwaitAny:
-    """Please wait until any of what was begun has come, or anything for this step of a lookup; None = no lookup waits.
+    """Wait for any begun request, or for a result of this step of a lookup; None = no lookup waits.
 
-    A step that is handed over again is not begun again.
+    A step that is passed again is not begun again.
     """
 
     lookup: OpenObjects | None
@@ -186,17 +186,17 @@ LookupStep = OpenObjects | NeedImage
 Step = LookupStep | CurrentImage | Begin | Announce | AwaitAny
 
 Sent = Mapping[int, Reply] | HintReply | MetadataImage | RefreshFailed | None
-"""What a lookup is sent."""
+"""The replies to a lookup."""
 
 Begun = OpenedObject | bytes | memoryview | AccelError
-"""What comes of what was begun; an error stands for what it would have been."""
+"""The result of a begun request, or its error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What came of what was begun, by ticket; and the answer to the step of the lookup, None if there is none yet.
+    """The results of begun requests by ticket, and the reply to the step of the lookup, None if there is none yet.
 
-    With `is_image_due` the image of this lookup was the current one some time ago: the rest is to be looked up anew.
+    If `is_image_due` is true, the image of this lookup is too old: the rest is to be looked up with a new one.
     """
 
     begun: Mapping[int, Begun]
@@ -205,27 +205,27 @@ class Came:
 
 
 ReadSent = Sent | Begun | Came
-"""What a read is sent."""
+"""The replies to a read."""
 
 Searching = Generator[OpenObjects, Sent, R]
-"""A part of a search that comes to a result."""
+"""A part of a search, which returns a result."""
 
 
 class ImageStale(AccelError):
-    """A listed object is gone: look again with a newer image. Drivers handle it; callers never see it."""
+    """A listed object does not exist: search again with a newer image. Lookups handle it; callers never see it."""
 
     def __init__(self, node: NodeImage, position: int) -> None:
-        super().__init__(f"object {node.object_ids[position]} of node {node.node_id} is listed and gone")
+        super().__init__(f"object {node.object_ids[position]} of node {node.node_id} is listed and does not exist")
         self.node_id = node.node_id
         self.ref = node.ref(position)
 
 
-# -- what may be asked of memory ---------------------------------------------------------------------------------------
+# -- protocols of the memory -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexFacts:
-    """What is known about one stream in one node's list, all at one moment.
+    """The known facts about one stream in one node's list, all taken at the same time.
 
     Args:
         view: the stream's entries in the index.
@@ -239,7 +239,7 @@ class IndexFacts:
 
 
 class IndexCache(Protocol):
-    """What a lookup asks of the index and the filters."""
+    """The index and the filters, as lookups use them."""
 
     def view(self, node_id: int, stream_id: int) -> StreamView:
         """The entries of a stream, from memory."""
@@ -250,28 +250,28 @@ class IndexCache(Protocol):
         ...
 
     def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:
-        """View, loaded objects and filters, taken together."""
+        """View, loaded objects and filters, all taken at the same time."""
         ...
 
     def with_filter(self, node: NodeImage, positions: Sequence[int]) -> set[int]:
-        """Those of these positions of a list whose objects have a filter in memory."""
+        """The subset of these positions of a list whose objects have a filter in memory."""
         ...
 
 
 class Hints(Protocol):
-    """What a lookup asks of the snapshots in the bucket, as far as they are in memory."""
+    """The parts of snapshots in memory, as lookups use them."""
 
     @property
     def expected(self) -> bool:
-        """Whether it may be hoped that a node has a snapshot: not if only nodes without one were seen so far."""
+        """Whether a node probably has a snapshot: not if all nodes read so far had none."""
         ...
 
     def root(self, node_id: int) -> SnapshotKnown | None:
-        """What is known of a node's snapshot; None: its root has to be read first."""
+        """The known state of a node's snapshot; None: its root has to be read first."""
         ...
 
     def held(self, node_id: int, stream_id: int, known: SnapshotKnown) -> StreamEntries | None:
-        """A stream's entries in this very snapshot, if they are in memory."""
+        """A stream's entries in this snapshot, if they are in memory."""
         ...
 
     def is_bad(self, known: SnapshotKnown, span: ByteSpan) -> bool:
@@ -281,14 +281,14 @@ class Hints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What all lookups of one accelerator share.
+    """The common inputs of all lookups of one accelerator.
 
     Args:
         index_cache: index and filters.
-        policy: which objects to open next.
+        policy: chooses the objects to open next.
         key_of: object id -> key, for errors.
-        may_refresh: whether a lookup that found too little may ask for a newer image now.
-        hints: snapshots that may be asked; None to do without.
+        may_refresh: whether a lookup with a short answer may request a newer image now.
+        hints: snapshots that may be read; None = do not use hints.
     """
 
     index_cache: IndexCache

@@ -1,8 +1,8 @@
-"""What is known of one stream's objects, drawn as a map: for the sidecar's console, and for people who ask why.
+"""A map of one stream's objects and their known contents, for the sidecar's console and for explanations.
 
-Nothing is loaded: the map shows the image at hand, and what index, filters and sketches in memory say of it.
+Nothing is loaded: the map is made from the current image, and from the index, filters and sketches in memory.
 
-    marks   xxkkk?.??k      one a listed object, oldest first
+    marks   xxkkk?.??k      one for each listed object, oldest first
             k   known to hold the stream, with its offsets
             .   known not to hold it
             x   excluded, by a filter or by the list's sketch
@@ -24,25 +24,25 @@ from accel.lookup.known_ranges import KnownRanges, columns_of, join_ranges
 from accel.lookup.steps import IndexCache
 
 OBJECTS_MAX: Final = 20_000
-"""Of each node, around an offset or the last ones; a map of more would be no map."""
+"""The maximum number of objects of each node in a map, around an offset or at the end of the list."""
 
 EXPLAINED_MAX: Final = 2_000
-"""Of each node, in the map that an explanation has: notebooks keep it."""
+"""The maximum number of objects of each node in the map of an explanation, which notebooks store."""
 
 Span = tuple[int, int]
 
 
 class NodeMap(msgspec.Struct, frozen=True):
-    """One node's list as a stream sees it.
+    """One node's list, with the known ranges of a stream.
 
     Args:
         node_id: the node.
-        owned: [start, end) of the offsets that it owns; -1 as an end is open.
-        listed: objects of its list.
-        first: position of the first mark: 0 unless the list has more objects than the map, 20,000.
-        marks: one character an object, see above.
+        owned: [start, end) of the offsets that it owns; an end of -1 is open.
+        listed: the number of objects in its list.
+        first: position of the first mark: 0 unless the list has more than the 20,000 objects of a map.
+        marks: one character for each object, see above.
         known: [position, object id, start, end] of each object that is known to hold the stream, by position.
-        holes: [start, end) of owned offsets of which it is proven that no listed object holds them.
+        holes: [start, end) of owned offsets that provably no listed object holds.
     """
 
     node_id: int
@@ -55,15 +55,15 @@ class NodeMap(msgspec.Struct, frozen=True):
 
 
 class StreamMap(msgspec.Struct, frozen=True):
-    """All of a stream.
+    """The map of a stream.
 
     Args:
         stream_id: the stream.
         start: its first kept offset.
-        image_version: of the image at hand, as one number.
-        nodes: those that own, or owned, offsets of it, in that order.
-        stream_objects: [object id, start, end] of the objects that are its own.
-        listed_bytes: size of all objects of these lists, and of its own; -1 if the image lacks the size of one.
+        image_version: of the current image, as one number.
+        nodes: the nodes that own, or owned, offsets of the stream, in that order.
+        stream_objects: [object id, start, end] of its stream objects.
+        listed_bytes: size of all objects of these lists, and of its stream objects; -1 if the image lacks a size.
     """
 
     stream_id: int
@@ -85,14 +85,14 @@ def map_stream(
     """The map of a stream. Pure but for the index cache, whose lock it takes; loads nothing.
 
     Args:
-        image: that is at hand.
-        index_cache: what memory knows.
+        image: the current image.
+        index_cache: index and filters.
         stream_id: the stream.
-        offset: of a list with more than `objects_max` objects, the map has those around this offset; None = the last.
+        offset: if a list has more than `objects_max` objects, the map has those around this offset; None = the last.
         objects_max: of each node.
 
     Raises:
-        UnknownStream: the image does not have it.
+        UnknownStream: the image does not have the stream.
 
     Complexity: O(objects of the nodes that own it + known ranges).
     """
@@ -113,7 +113,7 @@ def _listed_bytes(lists: Iterable[NodeImage], stream: StreamImage) -> int:
 
 
 def _first_shown(ranges: KnownRanges, listed: int, offset: int | None, objects_max: int) -> int:
-    """The first position of a map, such that an offset is in the middle of it."""
+    """The first position of a map with the offset in its middle."""
     if offset is None or not len(ranges.positions):
         return max(0, listed - objects_max)
     at = min(int(np.searchsorted(ranges.starts, offset, side="right")), len(ranges.positions) - 1)
@@ -153,7 +153,7 @@ def _rows(ranges: KnownRanges, object_ids: NDArray[np.int64]) -> list[tuple[int,
 
 
 def _holes(ranges: KnownRanges, owned: list[Span], stream: StreamImage) -> Iterator[Span]:
-    """Between two known neighbours with nothing unknown between them, less what others own or hold."""
+    """Offsets between two known neighbours without unknown objects between them, without parts of other holders."""
     if not ranges.ordered:
         return
     unknown = np.cumsum(ranges.unknown)
@@ -169,7 +169,7 @@ def _holes(ranges: KnownRanges, owned: list[Span], stream: StreamImage) -> Itera
 
 
 def _without(span: Span, taken: Iterable[Span]) -> Iterator[Span]:
-    """What is left of a span without others, which ascend."""
+    """The parts of a span outside others, which ascend."""
     start, end = span
     for low, high in taken:
         if low >= end:

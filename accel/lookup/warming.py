@@ -1,7 +1,7 @@
-"""Warming up before the first lookup: roots of snapshots, and filters out of packs, a few large reads at a time.
+"""Warming up before the first lookup: loads roots of snapshots, and filters from packs, a few large reads at a time.
 
-What is wrong with a hint, or with the store, fails nothing: it stands in the report, is counted, and the reader starts
-without that hint. Only filters of objects that the image lists, with the size that the pack says, are taken.
+An error of a hint or of the store is not raised: the report contains it, it is counted, and the reader starts without
+that hint. Only filters of objects that the image lists with the same size as the pack are loaded.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 READS_AT_ONCE = 4
-"""Reads of packs under way at the same time: each may hold 16 MiB."""
+"""The number of concurrent reads of packs: each may use 16 MiB."""
 
 ROOTS_AT_ONCE = 16
-"""Roots of snapshots that are read at the same time: they are small."""
+"""The number of concurrent reads of roots of snapshots, which are small."""
 
 
 @dataclass(frozen=True, slots=True)
 class WarmReport:
-    """What warming up brought.
+    """The result of warming up.
 
     Args:
-        nodes: how many were asked for.
-        snapshots: of these, the number with a usable snapshot.
-        packs: of these, the number with a usable filter pack.
-        filters: filters taken into memory.
-        filters_bad: filters left out, as they were damaged.
-        requests: made.
-        bytes_read: by these.
-        seconds: in all.
-        problems: what could not be used, as kind and text; a node without hints is one of kind "missing".
+        nodes: the number of requested nodes.
+        snapshots: the number of these with a usable snapshot.
+        packs: the number of these with a usable filter pack.
+        filters: filters loaded into memory.
+        filters_bad: damaged filters, which were ignored.
+        requests: the number of requests.
+        bytes_read: the bytes of these requests.
+        seconds: total time.
+        problems: hints that could not be used, as kind and text; a node without hints has the kind "missing".
         hints: for each node the state of its snapshot and of its pack: used, absent, too old or unusable, and why.
     """
 
@@ -68,13 +68,13 @@ class Warming:
     """One warm-up.
 
     Args:
-        store: where the hints lie.
+        store: contains the hints.
         hints: keeps roots of snapshots, and counts.
-        loader: reads these.
-        add_filters: takes filters of a node.
+        loader: reads roots of snapshots.
+        add_filters: adds filters of a node to memory.
         executor: runs the reads.
 
-    Threads: made and run by one; it waits for tasks of the executor, so it must not be one of them.
+    Threads: one; `run` waits for tasks of the executor, so it must not be such a task.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Warming:
         self._problems: list[tuple[str, str]] = []
 
     def run(self, nodes: Sequence[NodeImage], timer: Callable[[], float]) -> WarmReport:
-        """Load what there is for these nodes; blocks. Memory besides what is kept: four reads of at most 16 MiB."""
+        """Load the hints of these nodes; blocks. Temporary memory: four reads of at most 16 MiB."""
         started = timer()
         self._read_snapshot_roots(nodes)
         for _ in self._some_at_once(self._reads(nodes), self._load_filters):
@@ -153,7 +153,7 @@ class Warming:
         self._count(filters=len(taken), filters_bad=decoded.bad)
 
     def _some_at_once(self, items: Iterable[T], work: Callable[[T], V]) -> Iterator[V]:
-        """What work makes of the items, in any order; a few of them under way at a time."""
+        """The results of `work` for the items, in any order; `READS_AT_ONCE` of them run at a time."""
         begun = run_bounded(lambda item: self._executor.submit(work, item), items, READS_AT_ONCE, in_order=False)
         return (future.result() for future in begun)
 
@@ -177,18 +177,18 @@ class Warming:
 
 
 class PackFollower:
-    """Looks for newer packs of nodes that were warmed, and loads what they add; in the background, one look at a time.
+    """Checks for newer packs of warmed nodes, and loads new filters; in the background, one check at a time.
 
-    A look costs a conditional GET a node (one without a body while the pack is the same), and the reads of the filters
-    that are new. What fails is counted, and tried again by the next look.
+    A check costs a conditional GET for each node (without a body if the pack is unchanged), and the reads of the new
+    filters. Failures are counted, and retried by the next check.
 
     Args:
-        store: where the packs lie.
+        store: contains the packs.
         hints: keeps their roots, and counts.
-        add_filters: takes filters of a node.
-        executor: runs the looks.
+        add_filters: adds filters of a node to memory.
+        executor: runs the checks.
         timer: seconds, from any start.
-        every_seconds: between two looks.
+        every_seconds: the time between two checks.
 
     Threads: any. The lock is held for work in memory only.
     """
@@ -214,7 +214,7 @@ class PackFollower:
         self._is_looking = False
 
     def follow(self, nodes: Iterable[NodeImage]) -> None:
-        """The packs of these nodes were loaded as they are now."""
+        """Follow the packs of these nodes, which have just been loaded."""
         with self._lock:
             for node in nodes:
                 known = self._hints.packs.last_known(node.node_id)
@@ -223,7 +223,7 @@ class PackFollower:
                 self._due_seconds = min(self._due_seconds, self._timer() + self._every_seconds)
 
     def look_if_due(self, image: MetadataImage) -> None:
-        """Begin a look if the last one was long enough ago; waits for nothing."""
+        """Begin a check if one is due; does not block."""
         if self._due_seconds == math.inf or self._timer() < self._due_seconds:
             return
         with self._lock:
@@ -253,7 +253,7 @@ class PackFollower:
     def _look_at(self, node: NodeImage, loaded: int) -> None:
         counters = self._hints.counters
         if self._hints.packs.known(node.node_id) is not None:
-            return  # it has none, and was asked for one not long ago
+            return  # the node has no pack, and this was checked recently
         counters.add(requests=1)
         try:
             known = self._hints.packs.read(self._store, node.node_id)
@@ -269,7 +269,7 @@ class PackFollower:
             self._loaded[node.node_id] = known.root.generation
 
     def _load_newer(self, node: NodeImage, root: PackRoot, loaded: int) -> None:
-        """Load the filters in data objects that are younger than the generation that was loaded."""
+        """Load the filters in data objects that are newer than the loaded generation."""
         generations = np.array([part.generation for part in root.parts], dtype=np.int64)
         entries = root.entries[generations[root.entries["part"]] > loaded] if len(root.parts) else root.entries
         is_new = np.isin(node.object_ids, entries["object_id"])
@@ -285,7 +285,7 @@ class PackFollower:
 
 
 class _PackRead(NamedTuple):
-    """A stretch of a node's pack to be read, and whose filters in it are wanted."""
+    """A byte range of a node's pack to be read, and the ids of the objects whose filters are needed."""
 
     node_id: int
     root: PackRoot

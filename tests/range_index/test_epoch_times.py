@@ -215,8 +215,8 @@ def test_the_newest_epochs_take_no_read_and_any_other_takes_one() -> None:
 @pytest.mark.parametrize(
     ("epoch", "time_ms", "complaint"),
     [
-        (6, 700, "expected epoch 5 or one before it, found 6"),
-        (-1, 700, "expected epoch 5 or one before it, found -1"),
+        (6, 700, "expected epoch 5 or an earlier one, found 6"),
+        (-1, 700, "expected epoch 5 or an earlier one, found -1"),
         (5, 500, "expected epoch 5 to begin after 500, found 500"),
         (4, 501, "expected epoch 4 to begin at 500, found 501"),
         (1, 300, "expected the time at which epoch 1 began, found 300"),
@@ -234,9 +234,9 @@ def test_an_epoch_that_does_not_fit_is_refused(epoch: int, time_ms: int, complai
     [
         ({"tail": array("q")}, "expected 1 to 2 times in the tail, found 0"),
         ({"tail": array("q", [500, 600, 700])}, "expected 1 to 2 times in the tail, found 3"),
-        ({"tail": array("q", [500, 500])}, "expected ascending times, each once, found 500 behind 500"),
-        ({"part_starts": array("q", [100, 500])}, "found 500 behind 500"),
-        ({"leaf_starts": array("q", [100])}, "found 100 behind 100"),
+        ({"tail": array("q", [500, 500])}, "expected ascending times, each once, found 500 after 500"),
+        ({"part_starts": array("q", [100, 500])}, "found 500 after 500"),
+        ({"leaf_starts": array("q", [100])}, "found 100 after 100"),
         ({"visible_epochs": 0}, "expected 1 to 5 visible epochs, found 0"),
         ({"visible_epochs": 6}, "expected 1 to 5 visible epochs, found 6"),
         ({"part_epochs": 0}, "expected parts of 1 or more epochs"),
@@ -273,7 +273,7 @@ def test_a_leaf_is_made_of_its_own_parts_alone() -> None:
         with pytest.raises(ValueError, match=r"expected 2 blocks, from Block.*number=0.*, found"):
             merge_blocks(merge, wrong)
     swapped = [BlockTimes(merge.parts[0], array("q", [400, 500])), parts[1]]
-    with pytest.raises(ValueError, match="found 300 behind 500"):
+    with pytest.raises(ValueError, match="found 300 after 500"):
         merge_blocks(merge, swapped)
 
 

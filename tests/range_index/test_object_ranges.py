@@ -121,8 +121,8 @@ def test_columns_that_own_their_memory_are_taken_over_without_a_copy() -> None:
         ([3, 4], [0, -1], [1, 2], "starts of at least 0, found -1"),
         ([3, 4], [0, 5], [1, 4], r"found \[5, 4\) of stream 4"),
         ([3, 4], [0, INT64_MAX], [1, -INT64_MAX - 1], "of stream 4"),
-        ([3, 4], [0], [1, 2], "columns of one length"),
-        ([3, 4], [0, 1], [1], "columns of one length"),
+        ([3, 4], [0], [1, 2], "columns of equal length"),
+        ([3, 4], [0, 1], [1], "columns of equal length"),
     ],
 )
 def test_columns_that_break_a_rule_are_refused(ids: list[int], starts: list[int], ends: list[int], words: str) -> None:
@@ -131,7 +131,7 @@ def test_columns_that_break_a_rule_are_refused(ids: list[int], starts: list[int]
 
 
 def test_marks_for_other_streams_are_refused() -> None:
-    with pytest.raises(ValueError, match="a mark for each of 1 streams"):
+    with pytest.raises(ValueError, match="a hole flag for each of 1 streams"):
         ObjectRanges.from_columns(column(1), column(0), column(5), np.array([True, False]))
 
 

@@ -50,7 +50,7 @@ def test_appended_rows_stand_behind_those_before_and_the_old_run_stays(
 
 @pytest.mark.parametrize("more", [[(4, 0)], [(6, 0), (5, 0)]])
 def test_a_run_takes_no_row_before_its_last(more: list[tuple[int, int]]) -> None:
-    with pytest.raises(ValueError, match="the one before it"):
+    with pytest.raises(ValueError, match="the previous key"):
         append(sealed([(5, 0)]), more)
 
 

@@ -38,7 +38,7 @@ def test_the_columns_are_read_in_place_and_cannot_be_written_to() -> None:
 
 
 def test_a_view_is_made_of_columns_of_one_length() -> None:
-    with pytest.raises(ValueError, match="of one number"):
+    with pytest.raises(ValueError, match="of equal length"):
         StreamView(array("q", [0]), array("q", [1]), array("q"), frozenset(), 1)
 
 
@@ -59,7 +59,7 @@ def test_there_is_no_entry_below_the_lowest_or_above_the_highest(position: int) 
         ([5, 0], [9, 9], [1, 2], [], "starts ascend"),
         ([5], [4], [1], [], "no end before start"),
         ([0, 5], [5, 9], [1, 1], [], "each object once"),
-        ([0], [5], [1], [2], "a mark names an object"),
+        ([0], [5], [1], [2], "a hole flag is of an object"),
     ],
 )
 def test_a_check_finds_what_is_broken_and_shows_it(
@@ -80,7 +80,7 @@ def test_the_check_of_a_view_in_the_index_looks_at_its_entries_as_well() -> None
 def test_a_check_finds_a_view_that_is_not_whole() -> None:
     view = view_of([0, 5])
     view.rows = 1
-    with pytest.raises(AssertionError, match="each entry is packed whole"):
+    with pytest.raises(AssertionError, match="each entry has three numbers"):
         view.check()
 
 

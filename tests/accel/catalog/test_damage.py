@@ -438,7 +438,7 @@ def test_an_object_of_one_stream_has_what_the_image_says_or_is_refused() -> None
     image = MetadataImage.from_dict({"namespace": NAMESPACE, "version": 1, "streams": streams})
     with ReadAccelerator(StaticImages(image), world.store, system=world.system) as reader:
         for stream_id in OWN:
-            with pytest.raises(CorruptObject, match=f"of stream {stream_id}, as the image says, found none of it"):
+            with pytest.raises(CorruptObject, match=f"of stream {stream_id}, as in the image, found none of it"):
                 list(reader.read(stream_id, 0, 10))
 
 

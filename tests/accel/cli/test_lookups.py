@@ -17,7 +17,7 @@ def test_an_answer_is_a_table_and_a_sentence(world: World) -> None:
     lines = result.stdout.splitlines()
     assert result.exit_code == 0
     assert lines[2].split() == ["18", "4", "stream", "set", "[974,", "1017)", "21000000/cluster/18"]
-    assert "3 objects hold [974, 1085); then a hole: nothing listed goes on at 1085" in lines
+    assert "3 objects hold [974, 1085); then a hole: no listed object continues at 1085" in lines
     assert lines[-1].startswith("3 rounds, 11 requests, ")
     assert result.stderr == ""
 
@@ -68,7 +68,7 @@ def test_a_stream_object_has_no_node(world: World) -> None:
 def test_nothing_found_is_an_answer(world: World) -> None:
     result = world.run("get-objects", "--stream", "420000", "--start", "5000")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[0] == "no object: nothing listed holds offset 5000"
+    assert result.stdout.splitlines()[0] == "no object: no listed object holds offset 5000"
 
 
 @pytest.mark.parametrize("policy", ["load-all", "window:1", "window", "window+preload", "spread", "spread:3"])
@@ -93,7 +93,7 @@ def test_an_explanation_begins_with_the_answer(world: World) -> None:
     assert result.exit_code == 0
     assert lines[0].startswith("stream 420000   offsets [1000, 1600)   limit 4")
     assert lines[0].endswith("image 7   policy spread")
-    assert lines[2] == "answer   3 objects hold [974, 1085); then a hole: nothing listed goes on at 1085"
+    assert lines[2] == "answer   3 objects hold [974, 1085); then a hole: no listed object continues at 1085"
     assert "at 1000  node 4 owns [0, 2000) and lists 21 objects" in lines
 
 

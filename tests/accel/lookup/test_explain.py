@@ -67,7 +67,7 @@ def telling(contents: dict[int, ObjectRanges]) -> Telling:
 COLD = """\
 stream 420000   offsets [45, ...)   limit 8                              image 3   policy spread
 ────────────────────────────────────────────────────────────────────────────────────────────────
-answer   6 objects hold [40, 97); then a hole: nothing listed goes on at 97
+answer   6 objects hold [40, 97); then a hole: no listed object continues at 97
 cost     3 rounds, 6 requests, 600 B, 31.2 ms                    opening everything: 10 requests
 
 at 45    node 4 owns [0, 90) and lists 10 objects
@@ -90,11 +90,11 @@ round 3  opened all 2 candidates                                      2 requests
          >  object 9 has [80, 90)
 took     object 8 with [70, 80), opened just now
 took     object 9 with [80, 90), opened just now
-hole     node 4 lists no object that goes on at 90
+hole     node 4 lists no object that continues at 90
 took     stream object 90 with [90, 97), named by the image
-hole     node 4 lists no object that goes on at 97
+hole     node 4 lists no object that continues at 97
 
-map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
+map      < ends before   # holds the offset   > starts after   o lacks it   . not opened   ! failed"""
 
 WARM = """\
 stream 420000   offsets [45, 65)   limit 8                               image 3   policy spread
@@ -127,12 +127,12 @@ took     object 3 with [20, 30), opened just now
 
 warning  object 4 could not be opened: object 'k4' (100 bytes) is corrupt: expected a footer, found none
 
-map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
+map      < ends before   # holds the offset   > starts after   o lacks it   . not opened   ! failed"""
 
 LATE = """\
 stream 420000   offsets [45, 50)   limit 8                       image 3   policy window+preload
 ────────────────────────────────────────────────────────────────────────────────────────────────
-answer   no object; partial: the caller's bound came first, go on at 45
+answer   no object; partial: the caller's limit was reached first, continue at 45
 cost     2 rounds, 4 requests, 400 B, 31.2 ms                    opening everything: 10 requests
 
 at 45    node 4 owns [0, 90) and lists 10 objects
@@ -145,9 +145,9 @@ round 1  opened 4 of 10 candidates, the next in order, and some ahead   4 reques
 round 2  asked for all 2 candidates                                      0 requests, 0 B, 0.0 us
          10 listed - 4 by bounds - 4 by index = 2 candidates
          ▕    <??>  ▏
-         ?  they had not come when the search went on or ended
+         ?  they were not loaded when the search continued or ended
 
-map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
+map      < ends before   # holds the offset   > starts after   o lacks it   . not opened   ! failed"""
 
 FILTERED = """\
 stream 420000   offsets [45, 50)   limit 8                               image 3   policy spread
@@ -169,7 +169,7 @@ round 2  opened all 2 candidates                                      2 requests
          #  object 5 has [40, 50), with a hole inside
 took     object 5 with [40, 50), opened just now
 
-map      < ends before   # holds the offset   > starts after   o lacks it   . left alone   ! failed"""
+map      < ends before   # holds the offset   > starts after   o lacks it   . not opened   ! failed"""
 
 
 def test_a_cold_lookup_then_a_warm_one() -> None:
@@ -302,9 +302,9 @@ def test_a_search_that_began_again_answers_with_what_its_last_search_took() -> N
 
 
 def test_an_answer_without_objects_says_what_it_lacks() -> None:
-    assert answer_text(answered(Ending.HOLE)) == "no object: nothing listed holds offset 5"
+    assert answer_text(answered(Ending.HOLE)) == "no object: no listed object holds offset 5"
     assert answer_text(answered(Ending.LIMIT)) == "no object; the limit is reached"
-    assert ending_text(answered(Ending.PARTIAL)) == "partial: the caller's bound came first, go on at 5"
+    assert ending_text(answered(Ending.PARTIAL)) == "partial: the caller's limit was reached first, continue at 5"
 
 
 def test_one_object_is_told_in_the_singular() -> None:

@@ -219,7 +219,7 @@ def test_a_source_that_fails_is_counted_each_time_and_logged_once_a_minute(caplo
             one.get_objects(STREAM, 0, 10)
         assert one.stats().lookups.source_failures == 2_000
         assert [each.getMessage() for each in caplog.records if "image source" in each.msg] == [
-            "the image source failed (1 times since that was said last); image version 0 stays"
+            "the image source failed (1 times since the last report); image version 0 stays in use"
         ]
         clock.seconds += 60
         one.get_objects(STREAM, 0, 10)

@@ -509,7 +509,7 @@ def test_an_explanation_tells_of_the_snapshot() -> None:
             ("root", 90, 0),
             ("entries", 90, 90),
         ]
-        assert "told by the snapshot" in told.text()
+        assert "known from the snapshot" in told.text()
     store, image = line(200, every=10)
     with accelerator(store, image) as one:
         one.get_objects(STREAM, 195)
@@ -567,7 +567,7 @@ def test_it_is_told_which_hints_are_used_and_why_others_are_not() -> None:
 @pytest.mark.parametrize(
     ("how", "state", "reason"),
     [
-        ("gone", "absent", "nobody has built one (accel catalog build-hints)"),
+        ("gone", "absent", "none was built (accel catalog build-hints)"),
         ("flipped", "unusable", "corrupt: "),
         ("longer", "unusable", "corrupt: "),
     ],
@@ -593,7 +593,7 @@ def test_hints_of_objects_that_are_listed_no_more_are_too_old() -> None:
     with accelerator(store, newer) as one:
         report = one.warm()
     assert [hint.state.value for hint in report.hints] == ["too old", "too old"]
-    assert report.hints[0].reason == "it speaks of 0 of 1 listed objects"
+    assert report.hints[0].reason == "it covers 0 of 1 listed objects"
 
 
 def filters_of(one: ReadAccelerator) -> int:

@@ -149,7 +149,7 @@ def test_a_lookup_that_a_read_begins_again_is_kept() -> None:
     with accelerator(Slow(line_store(40), clock, 6.0), IMAGE, clock, slow_lookup_seconds=0.5) as one:
         assert len(list(one.read(STREAM, 5, 25))) == 3
         slow, *_ = one.slow_lookups()
-        assert "began it again with the newest image" in str(slow.explanation.error)
+        assert "began the lookup again with the newest image" in str(slow.explanation.error)
 
 
 def test_a_read_that_rests_between_two_batches_or_waits_for_blocks_makes_no_lookup_slow() -> None:

@@ -115,7 +115,7 @@ def packed_times(*times: int) -> bytes:
         ({"epochs": HUGE}, "expected a block of 1 to"),
         ({"epochs": 4}, "at most 4 rows, found 5"),
         ({"epochs": 6}, "expected 6 times in Block"),
-        ({"times": packed_times(1, 2, 3, 3, 4)}, "found 3 behind 3"),
+        ({"times": packed_times(1, 2, 3, 3, 4)}, "found 3 after 3"),
         ({"times": b""}, "packed columns"),
     ],
 )
