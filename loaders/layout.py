@@ -356,7 +356,7 @@ def merging_prefix(node_id: int) -> str:
 
 
 def merging_key(node_id: int, epoch: int) -> str:
-    """The key of the record of transactions that a session of a node merges; a session has at most one such record at a time.
+    """The key of the record of transactions that a session of a node merges; one such record per session.
 
     >>> merging_key(4, 2)
     'accel/transactions/node-4/00000000000000000002'

@@ -329,7 +329,7 @@ class Spread:
             )
 
     def choose(self, bracket: Bracket) -> Positions:
-        """The next ones of a run in order; or all if they are few; or some at the expected place and the rest evenly."""
+        """The next ones of a run in order; or all, if few; or some at the expected place and the rest evenly."""
         doublings = min(bracket.stuck_rounds, self.size_objects_max.bit_length())
         count = min(self.size_objects << doublings, self.size_objects_max)
         candidates = bracket.candidates
