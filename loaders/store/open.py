@@ -5,7 +5,7 @@ Kinds of URL:
     | URL                       | store                                                                      |
     |---------------------------|----------------------------------------------------------------------------|
     | `s3://bucket/some/prefix` | the keys below `some/prefix/` of a bucket; `s3a:` and `s3n:` mean the same |
-    | `file:///folder/of/it`    | a store in a folder of this machine: no server; kept after the process ends |
+    | `file:///folder/of/it`    | a store in a folder of this machine, without a server; kept on disk        |
     | `gs://bucket/some/prefix` | the same for Google Cloud Storage; needs the extra `obstore`               |
     | `az://container/prefix`   | the same for Azure Blob Storage; needs the extra `obstore`                 |
     | `memory://name`           | a store in this process's memory; the same name is the same store          |
