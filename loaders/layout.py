@@ -9,7 +9,7 @@ objects of two clusters in one bucket. The prefix is an addition of Accel, for b
 All other keys are below ``<prefix>/accel/``; `PrefixedStore` adds the prefix when the store is opened, so the constants
 below are whole keys:
 
-    accel/format                      the format record: the format versions of the bucket
+    accel/format                      the format record: the settings of the bucket
     accel/tables/<table>/<key>        versioned tables; table and key percent-encoded, as below
     accel/tables/<table>/!table       a table's marker: without it there is no table
     accel/probe/<nonce>               the probe of the endpoint's conditional writes; deleted at once
@@ -125,10 +125,10 @@ def encode_name(name: str) -> str:
         ValueError: an empty name, one with half a surrogate pair, or one of more than 1,024 encoded bytes.
     """
     if not name:
-        raise ValueError("a name has at least one character, this one is empty")
+        raise ValueError("expected a name of at least one character, found an empty name")
     encoded = encode_prefix(name)
     if len(encoded) > KEY_SIZE_BYTES_MAX:
-        raise ValueError(f"a name has at most {KEY_SIZE_BYTES_MAX} encoded bytes, this one {len(encoded)}")
+        raise ValueError(f"expected a name of at most {KEY_SIZE_BYTES_MAX} encoded bytes, found {len(encoded)}")
     return encoded
 
 
@@ -139,7 +139,7 @@ def encode_prefix(prefix: str) -> str:
     try:
         return "".join(map(_BYTES.__getitem__, prefix.encode()))
     except UnicodeEncodeError as error:
-        raise ValueError(f"a name is text that has a UTF-8 form, found {prefix!r}: {error.reason}") from error
+        raise ValueError(f"expected a name that has a UTF-8 form, found {prefix!r}: {error.reason}") from error
 
 
 def decode_name(encoded: str) -> str:
@@ -196,7 +196,7 @@ def checked_key(store_key: str) -> str:
     """The same key, if it is not too long for S3; otherwise ValueError."""
     size_bytes = len(store_key.encode())
     if size_bytes > KEY_SIZE_BYTES_MAX:
-        raise ValueError(f"a key has at most {KEY_SIZE_BYTES_MAX} bytes in all, this one {size_bytes}: {store_key!r}")
+        raise ValueError(f"expected a key of at most {KEY_SIZE_BYTES_MAX} bytes, found {size_bytes}: {store_key!r}")
     return store_key
 
 

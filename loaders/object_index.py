@@ -145,7 +145,7 @@ def fetch_tail(store: ObjectStore, key: str, ref: ObjectRef, size_bytes: int) ->
     try:
         return store.get_range(key, max(0, known_size - size_bytes), known_size)
     except RangeInvalid as error:
-        expected = f"the {known_size} bytes that its metadata says"
+        expected = f"{known_size} bytes, as in its metadata"
         found = "an object that ends before its tail"
         raise CorruptObject(key, known_size, expected=expected, found=found) from error
 
@@ -156,12 +156,12 @@ def open_fetched(store: ObjectStore, key: str, ref: ObjectRef, tail: Fetched) ->
     If the index is longer than these bytes, one more request reads the rest.
 
     Raises:
-        CorruptObject: the object is not what the format or its metadata says.
+        CorruptObject: the object contradicts the format or its metadata.
         KeyMissing, StoreUnavailable and the like: from the store.
     """
     size_bytes = tail.object_size_bytes
     if ref.size_bytes not in (UNKNOWN, size_bytes):
-        expected = f"the {ref.size_bytes} bytes that its metadata says"
+        expected = f"{ref.size_bytes} bytes, as in its metadata"
         raise CorruptObject(key, size_bytes, expected=expected, found=f"{size_bytes}")
     if decode_footer(tail.body, object_size_bytes=size_bytes, key=key).composite:
         return None
@@ -229,12 +229,12 @@ class ObjectIndexLoader:
         """Start to open an object, or join the call that is opening it.
 
         Args:
-            group: objects of one group (a node) are alike; index sizes are guessed from others of the group.
+            group: objects of one group (a node) are alike; sizes of indexes are guessed from others of the group.
             ref: the object.
 
         The result raises:
             KeyMissing, AccessDenied, StoreUnavailable and the like: from the store.
-            CorruptObject: the object is not what the format or its metadata says.
+            CorruptObject: the object contradicts the format or its metadata.
         """
         result, started = self._loads.start(ref, self._executor, lambda: self._open(group, ref))
         return Load(ref, result, started)

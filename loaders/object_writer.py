@@ -24,7 +24,7 @@ with If-None-Match:*, and the store's answer decides:
     | 200                                 | written                                                               |
     | 412                                 | the key is read: the same bytes mean written (by an earlier copy of   |
     |                                     | this request), other bytes are `ObjectExists`                         |
-    | 409, 500, 503, none (a lost reply)  | likewise; if the key is missing, the same bytes are sent again        |
+    | 409, 500, 503, none (a lost reply)  | as for 412; if the key is missing, the same bytes are sent again      |
 
 A multipart upload cannot have this condition: servers in real use ignore conditions on its completion. Instead the key
 is read just before the completion. That shortens the time in which another object may appear, but proves nothing: such

@@ -96,7 +96,9 @@ def encode_stored(stored: Stored, place: str, value_size_bytes_max: int = VALUE_
     body = b""
     if value is not None:
         if len(value) > value_size_bytes_max:
-            raise FormatLimit(f"the value at {place!r} has at most {value_size_bytes_max} bytes, this one {len(value)}")
+            raise FormatLimit(
+                f"expected at most {value_size_bytes_max} bytes as the value at {place!r}, found {len(value)}"
+            )
         body = _NUMBER.pack(len(value)) + value
     return b"".join((head, _NUMBER.pack(_checksum(place, head, body)), body))
 
@@ -144,7 +146,7 @@ def _check_head(data: bytes, place: str, where: str) -> None:
     _expect(known_start, data, where, f"a stored value, which begins with {MAGIC.hex()}", data[:8].hex() or "nothing")
     version = data[_VERSION_AT]
     if version > ENVELOPE_VERSION:
-        raise FormatTooNew(f"object {where!r} has an envelope of version {version}, known is {ENVELOPE_VERSION}")
+        raise FormatTooNew(f"object {where!r}: expected an envelope of version {ENVELOPE_VERSION}, found {version}")
     _expect(version == ENVELOPE_VERSION, data, where, f"an envelope of version {ENVELOPE_VERSION}", f"{version}")
     _expect(len(data) >= TOMBSTONE_SIZE_BYTES, data, where, f"at least {TOMBSTONE_SIZE_BYTES} bytes", f"{len(data)}")
     checksum = _NUMBER.unpack_from(data, _HEAD.size)[0]

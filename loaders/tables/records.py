@@ -446,7 +446,7 @@ class RecordForm(Generic[T]):
         if name != self.name:
             raise CorruptObject(where, len(data), expected=f"a record of form {self.name!r}", found=f"one of {name!r}")
         if version > self.version:
-            raise FormatTooNew(f"{where!r}: form {name!r} has version {version}, known are 1 to {self.version}")
+            raise FormatTooNew(f"{where!r}: expected form {name!r} of version 1 to {self.version}, found {version}")
         stored = self._disclose(data[start:], version, where)
         try:
             return self._decoder.decode(stored) if version == self.version else self._upgrade(stored, version)

@@ -599,9 +599,7 @@ class Table:
         return AmbiguousWrite(self.name, key, f"{detail}: {_described(settled)}")
 
     def _others_were_faster(self, key: str, current: Stored | None) -> DataConflict:
-        return self._conflict(
-            key, f"expected no other writers, found that they wrote first, {self._attempts} times in a row", current
-        )
+        return self._conflict(key, f"other writers wrote first, {self._attempts} times in a row", current)
 
     def _conflict(self, key: str, detail: str, current: Stored | None) -> DataConflict:
         error = DataConflict(self.name, key, detail)
