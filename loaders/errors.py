@@ -80,7 +80,7 @@ class Closed(AccelError):
 
 
 class WrongProcess(AccelError):
-    """The called object belongs to another process: this one was forked from it, or got a copy. Nothing was done.
+    """The called object belongs to another process: this one was forked from it, or received a copy. No effect.
 
     A session, its ids and the position of a reader exist once. Two processes that both used them would overwrite each
     other's objects.
@@ -173,7 +173,7 @@ class StoreUnavailable(StoreError):
 
 
 class EndpointUnreachable(StoreUnavailable):
-    """No connection to the endpoint: its name is unknown, nothing listens at its port, or it is too far away."""
+    """No connection to the endpoint: its name is unknown, nothing listens at its port, or it timed out."""
 
     advice = (
         "check the endpoint's name and port (--endpoint-url, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile), "

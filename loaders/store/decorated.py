@@ -42,7 +42,7 @@ GETS = frozenset({"get", "get_range", "get_tail", "get_if_changed"})
 WRITES = frozenset(
     {"put", "delete", "delete_many", "start_multipart", "upload_part", "copy_part", "complete", "abort"},
 )
-"""Operations that change the store. The others are `list`, one page of a listing, and `date`."""
+"""Operations that change the store. Neither in `GETS` nor here: `list`, one page of a listing, and `date`."""
 
 OPERATIONS = GETS | WRITES | {"list", "date"}
 

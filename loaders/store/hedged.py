@@ -1,8 +1,8 @@
 """Sends slow reads a second time: reads that take longer than 95 of 100 others.
 
 A few of many reads of a store take a hundred times as long as the others, without a reason that the reader can detect.
-A second request mostly returns at once. So a read without an answer after the time in which 95 of 100 others are
-answered is sent a second time, and the first answer counts:
+A second request mostly returns at once. So a read is sent a second time if it is not answered within the time in which
+95 of 100 others are, and the first answer counts:
 
     sent     ├─────────────────────────────── slow ─────────────────────────────── abandoned: ends by itself
              │        p95

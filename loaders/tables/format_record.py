@@ -243,7 +243,8 @@ def _decoded(stored: Stored) -> FormatRecord:
         raise CorruptObject(FORMAT_KEY, -1, expected="a format record", found="a tombstone")
     record = FORMAT_FORM.decode(stored.value, FORMAT_KEY)
     if record.version > FORMAT_VERSION:
-        raise FormatTooNew(f"expected a bucket of format version 1 to {FORMAT_VERSION}, found format version {record.version}")
+        expected = f"a bucket of format version 1 to {FORMAT_VERSION}"
+        raise FormatTooNew(f"expected {expected}, found format version {record.version}")
     return record
 
 
