@@ -80,7 +80,7 @@ class Closed(AccelError):
 
 
 class WrongProcess(AccelError):
-    """The called object belongs to another process: this one was forked from it, or received a copy. No effect.
+    """The called object belongs to another process: this one was forked from it, or got a copy. Nothing was done.
 
     A session, its ids and the position of a reader exist once. Two processes that both used them would overwrite each
     other's objects.
