@@ -1,4 +1,4 @@
-"""Backoff: how often something is tried again, and how long the pause before each repetition is.
+"""Backoff: the number of attempts of an operation, and the pause before each repetition.
 
 The longest pause doubles with each repetition up to a bound, and the pause is a random part of it ("full jitter"):
 writers that lost one race together do not meet again in the next one. This module itself neither sleeps nor draws
@@ -30,9 +30,9 @@ class RetrySettings:
 
     Attributes:
         attempts: how often a change is applied before its writer gives up.
-        settle_attempts: how often one write is sent, and how often it is read again to learn what became of it.
+        settle_attempts: how often one write is sent, and how often its key is read to find the outcome.
         backoff_seconds: longest pause before the first repetition; doubled with each further one.
-        backoff_seconds_max: where the doubling ends.
+        backoff_seconds_max: bound on the doubled pause.
     """
 
     attempts: int = 32
@@ -49,12 +49,12 @@ DEFAULT_RETRY: Final = RetrySettings()
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Settings, and what carries them out.
+    """Settings, and the functions that apply them.
 
     Args:
         settings: the bounds.
         sleep: waits for this number of seconds.
-        jitter: a number in [0, 1), each time another.
+        jitter: returns a random number in [0, 1).
     """
 
     settings: RetrySettings
@@ -76,7 +76,7 @@ class Backoff:
     def repeat(
         self, request: Callable[[], Answer], helps: Callable[[AccelError], bool], count: int | None = None
     ) -> Answer:
-        """Send a request until it is answered, or fails with an error that another attempt does not help against.
+        """Send a request until it succeeds, or fails with an error for which another attempt does not help.
 
         Args:
             request: may be sent any number of times.
@@ -84,14 +84,14 @@ class Backoff:
             count: bounds the attempts; None = `settings.attempts`.
 
         Raises:
-            AccelError: that of the last attempt.
+            AccelError: the error of the last attempt.
         """
         last = self.settings.attempts if count is None else count
         for attempt in self.attempts(last):
             try:
                 return request()
             except AccelError as error:
-                if not helps(error) or attempt == last:  # asked of each error: it may take note
+                if not helps(error) or attempt == last:  # called for each error, as it may record the error
                     raise
         raise ValueError(f"expected at least 1 attempt, found {last}")
 
@@ -99,6 +99,6 @@ class Backoff:
         """Send a request that may be sent twice until the store answers; `settings.settle_attempts` times at most.
 
         Raises:
-            StoreUnavailable: that of the last attempt.
+            StoreUnavailable: the error of the last attempt.
         """
         return self.repeat(request, lambda error: isinstance(error, StoreUnavailable), self.settings.settle_attempts)

@@ -1,9 +1,9 @@
-"""Counting: histograms of what happened, and caches that count what they find and what leaves them.
+"""Counting: histograms of values, and caches that count hits, misses and evictions.
 
-`Histogram` and `CountedCache` are changed under the lock of their owner; what they give (`HistogramStats`,
-`CacheStats`) is immutable, so that an exporter reads it without a lock.
+`Histogram` and `CountedCache` are changed under the lock of their owner; the stats that they return
+(`HistogramStats`, `CacheStats`) are immutable, so that an exporter reads them without a lock.
 
-    | bounds            | of                                                  |
+    | bounds            | the values                                          |
     |-------------------|-----------------------------------------------------|
     | `SECONDS_BOUNDS`  | a request to a store, or a load: 1 ms to 60 s       |
     | `COUNT_BOUNDS`    | rounds of a lookup, objects that it opened          |
@@ -33,7 +33,7 @@ class HistogramStats(NamedTuple):
 
     Args:
         bounds: upper bounds of the buckets but the last, ascending.
-        counts: of each bucket by itself; one more than there are bounds.
+        counts: the number of values in each bucket, not cumulated; one more than there are bounds.
         total: the sum of all values.
     """
 
@@ -43,15 +43,15 @@ class HistogramStats(NamedTuple):
 
     @property
     def values(self) -> int:
-        """How many values there were."""
+        """The number of values."""
         return sum(self.counts)
 
     def cumulated(self) -> Iterator[tuple[float, int]]:
-        """Each bound, with how many values were at or below it; infinity for all of them."""
+        """Each bound, with the number of values at or below it; the last bound is infinity."""
         yield from zip((*self.bounds, float("inf")), accumulate(self.counts), strict=True)
 
     def with_zeros(self, count: int) -> Self:
-        """The same with this number of additional zeros."""
+        """The same histogram with this number of additional zeros."""
         return self._replace(counts=(self.counts[0] + count, *self.counts[1:]))
 
 
@@ -85,8 +85,8 @@ class CacheStats:
         entries: number of entries now.
         size_bytes: their size now.
         size_bytes_max: bound on that size.
-        hits: calls that it answered.
-        misses: calls that it did not answer.
+        hits: calls that the cache answered.
+        misses: calls that the cache did not answer.
         evicted: entries that were dropped because of the bound.
         evicted_bytes: size of the dropped entries.
     """
@@ -107,7 +107,7 @@ class CountedCache(LRUCache[K, V]):
         size_bytes_max: bound on the sum of all sizes.
         size_of: bytes that an entry takes.
 
-    The owner counts hits and misses, as it knows whether the entry that was found suffices.
+    The owner counts hits and misses, since only the owner can decide whether an entry suffices.
     """
 
     def __init__(self, size_bytes_max: int, size_of: Callable[[V], int]) -> None:

@@ -10,24 +10,24 @@ should not parse it.
     │   ├── BucketMissing          no such bucket
     │   ├── AccessDenied           the credentials may not do this
     │   ├── CredentialsMissing     no credentials were found
-    │   ├── PreconditionFailed     a conditional request lost: the object is not what the caller believed
+    │   ├── PreconditionFailed     a conditional request lost: the object is not the version that the caller named
     │   │   └── ObjectExists       another object is at the key of an object to be written
     │   ├── WriteConflict          a conditional write raced another one and was not decided: read again
     │   ├── RangeInvalid           the requested bytes are outside the object
-    │   ├── StoreUnavailable       throttled, timed out or broken on the way; the retries are used up
+    │   ├── StoreUnavailable       throttled, timed out or connection lost; the retries are used up
     │   │   └── EndpointUnreachable  nothing answers at the endpoint's name and port
-    │   └── RequestRefused         the store rejects the request as such
+    │   └── RequestRefused         the store rejects the request itself
     ├── TableError                 a versioned table could not carry out a request
     │   ├── DataExists             the key to be created exists already
     │   ├── DataNotFound           the key does not exist
     │   │   └── TableMissing       the table does not exist
     │   ├── DataConflict           the key is no longer the version that the caller read
     │   └── AmbiguousWrite         the reply was lost, and the stored value does not show whether it was written
-    ├── FormatError                bytes that are not what a format says
+    ├── FormatError                bytes that do not have their format
     │   ├── CorruptObject          an object whose bytes contradict the format or themselves
     │   ├── FormatLimit            an object to be written is larger than the format can express
     │   ├── NameRefused            a name that cannot be part of a key
-    │   └── FormatTooNew           a newer release wrote this, in a form that this one does not know
+    │   └── FormatTooNew           a newer release wrote this, in a form that this release cannot read
     ├── Closed                     the called object is closed, or was closed during the call
     ├── WrongProcess               the called object belongs to another process
     └── (lookups and histories: see accel/errors.py)
@@ -64,19 +64,19 @@ def shortened(text: str) -> str:
 
 
 class AccelError(Exception):
-    """The base of every error that Accel raises on purpose."""
+    """The base class of all errors of Accel."""
 
     retryable: ClassVar[bool] = False
-    """Whether the same call may succeed later without anything being changed."""
+    """Whether the same call may succeed later without any change."""
 
     advice: ClassVar[str] = ""
-    """What the person who sees this can do."""
+    """A text for the user: how to solve the problem."""
 
 
 class Closed(AccelError):
     """The called object is closed, or was closed during the call; the call may have taken effect."""
 
-    advice = "open it again; close it when nobody uses it any more"
+    advice = "open it again; close it when it is no longer in use"
 
 
 class WrongProcess(AccelError):
@@ -93,7 +93,7 @@ class WrongProcess(AccelError):
 
 
 class StoreError(AccelError):
-    """The object store could not do what was asked.
+    """The object store did not carry out a request.
 
     Args:
         operation: the request, such as ``get_range``.
@@ -143,7 +143,7 @@ class CredentialsMissing(StoreError):
 class PreconditionFailed(StoreError):
     """A conditional request lost: the object exists already, or is not the version that the caller named."""
 
-    advice = "read the object again and decide by what it holds now"
+    advice = "read the object again and decide by its present content"
 
 
 class ObjectExists(PreconditionFailed):
@@ -156,7 +156,7 @@ class WriteConflict(StoreError):
     """A conditional write raced another one; the store does not say which one was written."""
 
     retryable = True
-    advice = "read the object again and decide by what it holds now"
+    advice = "read the object again and decide by its present content"
 
 
 class RangeInvalid(StoreError):
@@ -166,25 +166,25 @@ class RangeInvalid(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """Throttled, timed out, or broken on the way, after all retries."""
+    """The request was throttled, timed out or lost its connection, after all retries."""
 
     retryable = True
-    advice = "try again later; if it lasts, look at the store's own health and at request rates"
+    advice = "try again later; if it lasts, check the health of the store and the request rates"
 
 
 class EndpointUnreachable(StoreUnavailable):
-    """No connection to the endpoint: its name is unknown, nothing listens at its port, or it is too far away."""
+    """No connection to the endpoint: its name is unknown, nothing listens at its port, or it timed out."""
 
     advice = (
         "check the endpoint's name and port (--endpoint-url, AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile), "
-        "then whether the server runs, and the way to it"
+        "then whether the server runs, and the network between"
     )
 
 
 class RequestRefused(StoreError):
     """The store understood the request and rejects it."""
 
-    advice = "a setting does not fit this endpoint; the store's words say which"
+    advice = "a setting does not fit this endpoint; the message of the store says which"
 
 
 class TableError(AccelError):
@@ -192,12 +192,12 @@ class TableError(AccelError):
 
     Args:
         table: the table's name.
-        key: the key within it; empty where the table as a whole is meant.
+        key: the key within it; empty if the error concerns the whole table.
         detail: what was expected, and what was found.
     """
 
     code: ClassVar[str] = ""
-    """The kind, as controllers of stream stores name it."""
+    """The kind, in the terms of controllers of stream stores."""
 
     def __init__(self, table: str, key: str, detail: str) -> None:
         where = f"table {table!r}, key {key!r}" if key else f"table {table!r}"
@@ -221,7 +221,7 @@ class DataNotFound(TableError):
     """The key does not exist, or was deleted; nothing was written."""
 
     code = "DATA_NOT_FOUND"
-    advice = "it was never created or somebody deleted it; create it if it should be there"
+    advice = "it was never created or was deleted; create it if it should exist"
 
 
 class TableMissing(DataNotFound):
@@ -234,12 +234,12 @@ class DataConflict(TableError):
     """Another writer wrote the key after the caller read it; nothing was written.
 
     Attributes:
-        entry: the stored entry, if the table read it (and the error stayed in its process).
+        entry: the stored entry, if the table read it; None in another process.
     """
 
     code = "WRITE_CONFLICT"
     retryable = True
-    advice = "read it again, apply the change to what it holds now, and write that"
+    advice = "read it again, apply the change to the present value, and write the result"
     entry: Entry | None = None
 
 
@@ -247,11 +247,11 @@ class AmbiguousWrite(TableError):
     """The reply to a conditional write was lost, and later writers hide whether it was carried out."""
 
     code = "AMBIGUOUS"
-    advice = "read the key and decide by its meaning: is the change in what it holds now?"
+    advice = "read the key and check whether its present value contains the change"
 
 
 class FormatError(AccelError):
-    """Bytes that are not what a format says, or that a format cannot say."""
+    """Bytes that do not have their format, or a value that a format cannot express."""
 
 
 class CorruptObject(FormatError):
@@ -259,8 +259,8 @@ class CorruptObject(FormatError):
 
     Args:
         key: the object's key.
-        size_bytes: the object's size as its metadata or the store gives it, or -1 where it is not known.
-        expected: what the format asks for.
+        size_bytes: the object's size as its metadata or the store reports it, or -1 if it is not known.
+        expected: what the format requires.
         found: what the bytes contain.
     """
 
@@ -286,7 +286,7 @@ def _corrupt_object(key: str, size_bytes: int, expected: str, found: str) -> Cor
 class FormatLimit(FormatError):
     """An object to be written is larger than the format can express; nothing was written."""
 
-    advice = "split what is written into more objects"
+    advice = "write the data to more than one object"
 
 
 class NameRefused(FormatError, ValueError):
@@ -296,6 +296,6 @@ class NameRefused(FormatError, ValueError):
 
 
 class FormatTooNew(FormatError):
-    """A newer release wrote this, in a form that this one does not know; nothing was changed."""
+    """A newer release wrote this, in a form that this release cannot read; nothing was changed."""
 
     advice = "upgrade this program: docs/reference/tables.md says how"

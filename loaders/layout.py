@@ -9,14 +9,14 @@ objects of two clusters in one bucket. The prefix is an addition of Accel, for b
 All other keys are below ``<prefix>/accel/``; `PrefixedStore` adds the prefix when the store is opened, so the constants
 below are whole keys:
 
-    accel/format                      what the bucket is: the format record
+    accel/format                      the format record: the settings of the bucket
     accel/tables/<table>/<key>        versioned tables; table and key percent-encoded, as below
     accel/tables/<table>/!table       a table's marker: without it there is no table
     accel/probe/<nonce>               the probe of the endpoint's conditional writes; deleted at once
     accel/journal/...                 the collector's deletions and their reasons
     accel/time/<stream id>/<record>   part of a segment's time index; number of its first record as 20 decimal digits
     accel/transactions/<stream's unique id>/<transaction id>     data of a transaction that is to be committed
-    accel/transactions/node-<n>/<session's epoch>         transactions that the node merges now; epoch as 20 digits
+    accel/transactions/node-<n>/<session number>          transactions that the node merges now; number as 20 digits
     accel/hints/<kind>/node-<n>/root                      the root of a node's filter packs or index snapshots
     accel/hints/<kind>/node-<n>/<generation>/<name>       files that roots name; the generation as 20 decimal digits
     accel/hints/<kind>/node-<n>/<generation>/root         a copy of the root of that generation
@@ -99,11 +99,11 @@ _DIGITS = 20
 
 
 def check_namespace(namespace: str) -> None:
-    """Refuse a name that cannot be part of an object's key, or has unprintable characters.
+    """Check that a name can be part of an object's key and is printable.
 
     Raises:
-        NameRefused: no path element: empty, with a slash, "." or ".."; more than 255 UTF-8 bytes; or characters that
-            are not printable: controls, marks of direction, halves of surrogate pairs.
+        NameRefused: it is not a path element: empty, with a slash, "." or ".."; it has more than 255 UTF-8 bytes, or
+            characters that are not printable: controls, marks of direction, halves of surrogate pairs.
     """
     if namespace in {"", ".", ".."} or "/" in namespace:
         raise NameRefused(f"expected a namespace of one path element, found {shortened(namespace)!r}")
@@ -125,10 +125,10 @@ def encode_name(name: str) -> str:
         ValueError: an empty name, one with half a surrogate pair, or one of more than 1,024 encoded bytes.
     """
     if not name:
-        raise ValueError("a name has at least one character, this one is empty")
+        raise ValueError("expected a name of at least one character, found an empty name")
     encoded = encode_prefix(name)
     if len(encoded) > KEY_SIZE_BYTES_MAX:
-        raise ValueError(f"a name has at most {KEY_SIZE_BYTES_MAX} encoded bytes, this one {len(encoded)}")
+        raise ValueError(f"expected a name of at most {KEY_SIZE_BYTES_MAX} encoded bytes, found {len(encoded)}")
     return encoded
 
 
@@ -139,7 +139,7 @@ def encode_prefix(prefix: str) -> str:
     try:
         return "".join(map(_BYTES.__getitem__, prefix.encode()))
     except UnicodeEncodeError as error:
-        raise ValueError(f"a name is text that has a UTF-8 form, found {prefix!r}: {error.reason}") from error
+        raise ValueError(f"expected a name that has a UTF-8 form, found {prefix!r}: {error.reason}") from error
 
 
 def decode_name(encoded: str) -> str:
@@ -185,7 +185,7 @@ def place_of(store_key: str, root: str) -> str:
     'owners/stream%2F7'
 
     Raises:
-        ValueError: a key that does not begin so.
+        ValueError: the key does not begin with `root`.
     """
     if not store_key.startswith(root):
         raise ValueError(f"expected a key below {root!r}, found {store_key!r}")
@@ -193,10 +193,10 @@ def place_of(store_key: str, root: str) -> str:
 
 
 def checked_key(store_key: str) -> str:
-    """The same key, if S3 would take it; else ValueError."""
+    """The same key, if it is not too long for S3; otherwise ValueError."""
     size_bytes = len(store_key.encode())
     if size_bytes > KEY_SIZE_BYTES_MAX:
-        raise ValueError(f"a key has at most {KEY_SIZE_BYTES_MAX} bytes in all, this one {size_bytes}: {store_key!r}")
+        raise ValueError(f"expected a key of at most {KEY_SIZE_BYTES_MAX} bytes, found {size_bytes}: {store_key!r}")
     return store_key
 
 
@@ -356,7 +356,7 @@ def merging_prefix(node_id: int) -> str:
 
 
 def merging_key(node_id: int, epoch: int) -> str:
-    """The key of the record of transactions that a session of a node merges; at most one at a time.
+    """The key of the record of transactions that a session of a node merges; one such record per session.
 
     >>> merging_key(4, 2)
     'accel/transactions/node-4/00000000000000000002'

@@ -227,7 +227,7 @@ class DaemonThreads:
     Args:
         idle_seconds: time for which an idle thread waits for more work.
 
-    Threads: any; no lock. A process that is forked has threads of its own.
+    Threads: any; no lock. A forked process starts its own threads.
     """
 
     def __init__(self, idle_seconds: float = 10.0) -> None:

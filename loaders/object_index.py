@@ -1,10 +1,10 @@
-"""Opens object indexes: one ranged GET each, never twice at the same time, never more at once than allowed.
+"""Opens object indexes: one ranged GET each, never twice at the same time; the number of concurrent loads is bounded.
 
-An index is at the end of its object. A reader that knows the size of the index reads exactly that. Otherwise the size
+An index is at the end of its object. If the size of the index is known, exactly the index is read. Otherwise the size
 is guessed: the production reader reads about 8 KiB, but objects of many streams need much more (324,048 bytes for
 9,000). The objects of one node are alike, so the guess follows from the index sizes of the objects opened last. A guess
-that is too large costs a few bytes; a guess that is too small costs a request for just the missing bytes. So guesses
-are rather too large. The whole object is never read for its index, and there is no HEAD and no LIST.
+that is too large costs a few bytes; a guess that is too small costs a request for the missing bytes. So guesses are
+rather too large. The whole object is never read for its index, and there is no HEAD and no LIST.
 
 A call for an object that is being opened waits for the same request. A waiter that gives up (a deadline, a cancelled
 task) does not cancel the load: the load continues and its result is kept. Failures are not kept; the next call tries
@@ -54,10 +54,10 @@ class OpenedObject:
     Args:
         ref: the object, with its true sizes and the checksum of its tail.
         index: its rows.
-        ranges: per stream one range.
-        composite: the links, if this object only links others; its rows then speak of their bytes.
-        requests: how many requests opening it took.
-        bytes_read: how many bytes these fetched.
+        ranges: one range for each stream.
+        composite: the links, if this object only links others; its rows then refer to bytes of the linked objects.
+        requests: the number of requests that opened it.
+        bytes_read: the number of bytes that these requests fetched.
     """
 
     ref: ObjectRef
@@ -69,17 +69,17 @@ class OpenedObject:
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Bytes of memory of the index and the ranges."""
         return self.index.nbytes + self.ranges.nbytes
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An object that is being opened, or is open.
+    """An object that is being opened, or has been opened.
 
     Args:
         ref: the object.
-        result: arrives once it is open; cannot be cancelled.
+        result: done once the object is opened; cannot be cancelled.
         started: whether this call caused requests; false for a cached index, or one that another call loads.
     """
 
@@ -93,16 +93,16 @@ class LoaderStats:
     """Counts since the start, and sizes now.
 
     Args:
-        opened: objects opened by requests.
+        opened: objects that requests opened.
         failed: openings that failed.
         joined: openings that waited for the request of another caller.
         cached: openings answered from the cache of block indexes.
-        second_requests: openings that took a second request, as the size of the index was guessed too small.
+        second_requests: openings with a second request, as the guessed size of the index was too small.
         bytes_read: bytes of openings.
         kept_objects: block indexes in the cache now.
         kept_bytes, kept_bytes_max: their memory now, and its bound.
-        evicted_objects, evicted_bytes: block indexes that left the cache for want of room.
-        open_seconds: how long successful openings took.
+        evicted_objects, evicted_bytes: block indexes that were evicted from the full cache.
+        open_seconds: durations of successful openings.
     """
 
     opened: int
@@ -121,7 +121,7 @@ class LoaderStats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpenedTail:
-    """The index of an object with blocks of its own, the object with its true sizes, and what opening it took."""
+    """The index of an object with blocks of its own, the object with its true sizes, and the cost of opening it."""
 
     ref: ObjectRef
     index: BlockIndex
@@ -133,7 +133,7 @@ def fetch_tail(store: ObjectStore, key: str, ref: ObjectRef, size_bytes: int) ->
     """Read this many bytes from the end of an object; by a suffix range if its size is not known. One request.
 
     Raises:
-        CorruptObject: the object is not as long as its metadata says, or has no room for a footer.
+        CorruptObject: the object has another size than its metadata says, or is too short for a footer.
         KeyMissing, StoreUnavailable and the like: from the store.
     """
     known_size = ref.size_bytes
@@ -145,23 +145,23 @@ def fetch_tail(store: ObjectStore, key: str, ref: ObjectRef, size_bytes: int) ->
     try:
         return store.get_range(key, max(0, known_size - size_bytes), known_size)
     except RangeInvalid as error:
-        expected = f"the {known_size} bytes that its metadata says"
+        expected = f"{known_size} bytes, as in its metadata"
         found = "an object that ends before its tail"
         raise CorruptObject(key, known_size, expected=expected, found=found) from error
 
 
 def open_fetched(store: ObjectStore, key: str, ref: ObjectRef, tail: Fetched) -> OpenedTail | None:
-    """Open the index at the end of what was read of an object; None if the object is composite.
+    """Open the index at the end of the bytes read from an object; None if the object is composite.
 
-    Where the index is longer than that, one more request brings its other bytes.
+    If the index is longer than these bytes, one more request reads the rest.
 
     Raises:
-        CorruptObject: the object is not what the format or its metadata says.
+        CorruptObject: the object contradicts the format or its metadata.
         KeyMissing, StoreUnavailable and the like: from the store.
     """
     size_bytes = tail.object_size_bytes
     if ref.size_bytes not in (UNKNOWN, size_bytes):
-        expected = f"the {ref.size_bytes} bytes that its metadata says"
+        expected = f"{ref.size_bytes} bytes, as in its metadata"
         raise CorruptObject(key, size_bytes, expected=expected, found=f"{size_bytes}")
     if decode_footer(tail.body, object_size_bytes=size_bytes, key=key).composite:
         return None
@@ -184,7 +184,7 @@ def _complete(store: ObjectStore, key: str, tail: Fetched, missing: MissingBytes
     before = store.get_range(key, missing.start, missing.end)
     body = before.body + tail.body
     index = open_tail(body, object_size_bytes=size_bytes, key=key)
-    if isinstance(index, MissingBytes):  # the store gave less than was asked for, and said it was all
+    if isinstance(index, MissingBytes):  # the store returned fewer bytes than requested, as if they were complete
         found = f"bytes [{before.start}, {before.start + len(before.body)})"
         raise CorruptObject(key, size_bytes, expected=f"bytes [{missing.start}, {missing.end})", found=found)
     return index, body
@@ -194,12 +194,12 @@ class ObjectIndexLoader:
     """Opens object indexes over a store.
 
     Args:
-        store: where the objects lie.
-        layout: where in it.
-        executor: runs the loads; its size bounds how many run at once.
-        cache_bytes_max: bound on parsed indexes that are kept; 64 MiB by default. Least recently used ones go.
-        on_opened: called with (group, opened) in the loading thread before anybody gets the result.
-        timer: seconds from any start, to time openings; by default none is timed.
+        store: the store of the objects.
+        layout: the keys of the objects in the store.
+        executor: runs the loads; its size bounds the number of concurrent loads.
+        cache_bytes_max: bound on the memory of parsed indexes; 64 MiB by default. The least recently used are evicted.
+        on_opened: called with (group, opened) in the loading thread before any caller gets the result.
+        timer: seconds from any start, to time openings; None = no times.
 
     Threads: any. No lock is held over I/O.
     """
@@ -219,7 +219,7 @@ class ObjectIndexLoader:
         self._executor = executor
         self._on_opened = on_opened
         self._loads: SharedLoads[ObjectRef, OpenedObject] = SharedLoads(cache_bytes_max, lambda kept: kept.nbytes)
-        self._lock = threading.Lock()  # for what follows
+        self._lock = threading.Lock()  # guards the attributes below
         self._guess = TailGuess()
         self._second_requests = self._bytes_read = 0
         self._timer = timer
@@ -229,12 +229,12 @@ class ObjectIndexLoader:
         """Start to open an object, or join the call that is opening it.
 
         Args:
-            group: objects of one group (a node) are alike; what one teaches about index sizes helps the others.
+            group: objects of one group (a node) are alike; sizes of indexes are guessed from others of the group.
             ref: the object.
 
         The result raises:
             KeyMissing, AccessDenied, StoreUnavailable and the like: from the store.
-            CorruptObject: the object is not what the format or its metadata says.
+            CorruptObject: the object contradicts the format or its metadata.
         """
         result, started = self._loads.start(ref, self._executor, lambda: self._open(group, ref))
         return Load(ref, result, started)
@@ -311,25 +311,25 @@ class ObjectIndexLoader:
 REMEMBERED_SIZES = 64
 REMEMBERED_GROUPS_MAX = 1024
 TAIL_SIZE_BYTES_MAX = 8 << 20
-"""A guess never asks for more than this: the index of 233,000 rows."""
+"""Largest guess: the index of 233,000 rows."""
 
 
 class TailGuess:
-    """Learns index sizes by group (a node) and guesses the next one. Not thread-safe: its owner's lock guards it."""
+    """Records index sizes by group (a node) and guesses the next one. Not thread-safe: its owner's lock guards it."""
 
     def __init__(self) -> None:
         self._sizes: LRUCache[int, deque[int]] = LRUCache(REMEMBERED_GROUPS_MAX)
 
     def learn(self, group: int, index_size_bytes: int) -> None:
-        """An object of this group turned out to have an index of this size."""
+        """Record the size of the index of an object of this group."""
         sizes = self._sizes.setdefault(group, deque(maxlen=REMEMBERED_SIZES))
         sizes.append(index_size_bytes)
 
     def size_bytes(self, group: int, object_size_bytes: int | None) -> int:
-        """Bytes to read from the end, footer included; of an object of this size, or None where that is unknown.
+        """Bytes to read from the end of an object, footer included; the object's size is None if it is not known.
 
-        The largest of the last 64 indexes of the group and an eighth more, at least what the production reader would
-        take. Complexity: O(64).
+        The largest of the last 64 indexes of the group and an eighth more, at least the size that the production reader
+        reads. Complexity: O(64).
         """
         sizes = self._sizes.get(group)
         learnt = max(sizes) * 9 // 8 + FOOTER_SIZE_BYTES if sizes else 0

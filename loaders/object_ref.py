@@ -1,4 +1,4 @@
-"""What metadata says about one object before it is opened."""
+"""The metadata of one object, before the object is opened."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from loaders.store.base import ObjectStore
 
 UNKNOWN = -1
-"""As a size or as attributes: the metadata does not say."""
+"""As a size or as attributes: the metadata does not contain them."""
 
 _TYPE_MASK = 0b11
 _COMPOSITE = 1
@@ -15,10 +15,10 @@ _COMPOSITE = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Proof:
-    """That this process wrote an object, and where. It does not leave the process: a pickled one proves nothing.
+    """Proof that this process wrote an object. Valid only in this process: a pickled copy proves nothing.
 
     Args:
-        key: where it was written.
+        key: the key of the object.
         store: the store of the object; None = not known.
     """
 
@@ -31,16 +31,16 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """One object: its id, and what else the metadata knows.
+    """One object: its id, and other facts that the metadata contains.
 
     Args:
         object_id: never used twice.
         size_bytes: of the whole object, or -1; without it the tail is read by a suffix range.
         index_size_bytes: of its block index, or -1; with it an index is opened by exactly one request.
-        attributes: kind and placement bits of the object, or -1 where they are not set.
+        attributes: kind and placement bits of the object, or -1 if they are not set.
         tail_checksum: of its index, footer and size (`loaders.format.tail_checksum`), or -1; the opener of an object
             whose checksum is known refuses other bytes under its key.
-        proof: that this process has written it; no part of what the metadata says.
+        proof: proof that this process wrote it; not part of the metadata.
     """
 
     object_id: int
@@ -52,5 +52,5 @@ class ObjectRef:
 
     @property
     def is_composite(self) -> bool:
-        """Whether the object only links blocks of other ones; its size is then not the number of its bytes."""
+        """Whether the object only links blocks of other objects; its size is then not the number of its bytes."""
         return self.attributes != UNKNOWN and self.attributes & _TYPE_MASK == _COMPOSITE

@@ -24,7 +24,7 @@ with If-None-Match:*, and the store's answer decides:
     | 200                                 | written                                                               |
     | 412                                 | the key is read: the same bytes mean written (by an earlier copy of   |
     |                                     | this request), other bytes are `ObjectExists`                         |
-    | 409, 500, 503, none (a lost reply)  | likewise; if the key is missing, the same bytes are sent again        |
+    | 409, 500, 503, none (a lost reply)  | as for 412; if the key is missing, the same bytes are sent again      |
 
 A multipart upload cannot have this condition: servers in real use ignore conditions on its completion. Instead the key
 is read just before the completion. That shortens the time in which another object may appear, but proves nothing: such
@@ -144,7 +144,7 @@ class ObjectWriter:
             batches: of this stream, in order of offsets.
 
         Raises:
-            FormatError, FormatLimit: see `ObjectEncoder.write`; nothing was added and the writer goes on.
+            FormatError, FormatLimit: see `ObjectEncoder.write`; nothing was added and the writer can be used further.
             StoreError: a part could not be sent; the caller must leave the block.
             ValueError: the object is written or aborted already.
         """
@@ -231,17 +231,17 @@ class StreamedObject:
         self._lifetime.check_process()
         self._pending += data
         self.size_bytes += len(data)
-        # More than a part, not a part: an object of exactly one part stays one put.
+        # Only if more than one part is pending: an object of exactly one part is sent by one put.
         while len(self._pending) > self._part_size_bytes:
             with memoryview(self._pending) as pending, pending[: self._part_size_bytes] as part:
                 self._send_part(part)
             del self._pending[: self._part_size_bytes]
 
     def finish(self) -> None:
-        """Send the rest; the object appears.
+        """Send the rest; then the object exists.
 
         Raises:
-            ObjectExists: it is to be written once, and another object lies at its key.
+            ObjectExists: it is to be written once, and another object is at its key.
             StoreError: it could not be sent; abort it.
         """
         self._lifetime.check_process()
@@ -255,10 +255,10 @@ class StreamedObject:
         self._pending.clear()
 
     def abort(self, failure: BaseException) -> None:
-        """Drop the parts that were sent; if that fails too, the first failure gets a note."""
+        """Delete the parts that were sent; if that fails too, the first failure gets a note."""
         self._pending.clear()
         if self._upload is None or not self._lifetime.is_here:
-            return  # nothing was sent, or it goes on in the process that began it
+            return  # nothing was sent, or the process that began the upload continues it
         try:
             self._upload.abort()
         except Exception as error:  # noqa: BLE001 - the first failure is the one to report
@@ -276,7 +276,7 @@ class StreamedObject:
                 raise
 
     def _is_complete(self) -> bool:
-        # The key was missing a moment ago: an object of this size that ends with my last part is mine.
+        # The key was missing just before: an object of this size that ends with the last part is this one.
         try:
             return ends_with(self._store, self.key, self.size_bytes, self._pending)
         except StoreError:
@@ -325,7 +325,7 @@ def create_object(store: ObjectStore, key: str, body: Body, backoff: Backoff | N
 
 
 def refuse_existing(store: ObjectStore, key: str) -> None:
-    """Check that a key is free; the module describes how far that check helps. One request.
+    """Check that a key is free; the module docstring describes the limits of this check. One request.
 
     Raises:
         ObjectExists: it is not free.

@@ -1,28 +1,28 @@
-"""A few calls at a time, on an executor that others may use too.
+"""Runs a bounded number of calls at a time, on an executor that other callers may share.
 
-    | function      | returns                  | bound                | closed early                                  |
+    | function      | returns                  | bound                | if it is closed early                         |
     |---------------|--------------------------|----------------------|-----------------------------------------------|
-    | `map_bounded` | a list, in order         | calls under way      | after an error it waits for what runs         |
-    | `run_bounded` | futures, lazily, in      | calls that were      | cancels what did not begin, waits for nothing |
-    |               | order or as they end     | begun and not given  |                                               |
+    | `map_bounded` | a list, in order         | calls under way      | after an error it waits for running calls     |
+    | `run_bounded` | futures, lazily, in      | calls begun and not  | cancels calls that did not begin; never waits |
+    |               | order or as they end     | yet yielded          |                                               |
     | `read_ahead`  | records, lazily, in      | records and bytes    | the same                                      |
     |               | order                    |                      |                                               |
     | `Arrivals`    | names of calls, as these | none: its user's     | calls continue; no signal is sent             |
     |               | end                      |                      |                                               |
 
-A generator may be closed by the garbage collector, at any time and in any thread. A thread that waits there for a pool
-may be the one that the pool waits for, so the two generators never wait when they are left.
+The garbage collector may close a generator at any time and in any thread. If that thread waited for a pool, the pool
+might wait for the same thread, so closing one of the two generators never waits.
 
 **Reading ahead.** A window bounded by count and by bytes moves over many records:
 
-    taken         at hand              being read           not asked for
+    taken         read                 being read           not requested
     0 1 2 3       4 5                  6 7 8                9 10 11 ...
                   └────── the window: 8 records, 16 MiB ──┘
 
-The size of a record is known when it comes. Until the first one has, two are read; from then on, each that is not there
-yet is taken to be as large as the largest one so far. One record is read ahead however large it is. A read that did not
-begin is made by the thread that takes the record, so a walk within a pool's own thread, or beside others that fill the
-pool, goes on.
+The size of a record is known once it is read. Until the first record is read, two reads are begun; from then on, each
+record that is not read yet counts with the size of the largest one so far. One record is read ahead whatever its size.
+A read that did not begin is done by the thread that takes the record, so a walk in a thread of the pool, or beside
+other users that fill the pool, does not block.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 WAITING_MAX: Final = 256
-"""Calls that wait for an executor whose threads are the bound."""
+"""Bound on submitted calls where the threads of the executor bound the running ones."""
 
 FIRST_READS: Final = 2
-"""Records that are read at once before it is known how large they are."""
+"""Number of concurrent reads before the size of any record is known."""
 
 
 def run_bounded(
     begin: Callable[[K], Future[V]], items: Iterable[K], at_once_max: int, *, in_order: bool = True
 ) -> Generator[Future[V], None, None]:
-    """Begin a call for each item, a bounded number at a time, and give the futures.
+    """Begin a call for each item, a bounded number at a time, and yield the futures.
 
-    Items are taken from their iterable as calls end. Left early, it cancels what did not begin.
+    Items are taken from their iterable as calls end. Closed early, the generator cancels calls that did not begin.
 
     Args:
         begin: starts the call for an item, as ``lambda item: executor.submit(work, item)``.
-        items: what to call it with.
-        at_once_max: calls that were begun and not given, at least 1.
-        in_order: give the futures in the order of the items, done or not; otherwise give each once it is done.
+        items: the arguments of the calls.
+        at_once_max: bound on the calls that were begun and not yet yielded, at least 1.
+        in_order: yield the futures in the order of the items, done or not; otherwise yield each once it is done.
     """
     left = iter(items)
     running: deque[Future[V]] = deque()
@@ -83,16 +83,16 @@ def run_bounded(
 def map_bounded(
     executor: Executor, call: Callable[[K], V], items: Iterable[K], at_once_max: int = WAITING_MAX
 ) -> list[V]:
-    """Like `map`, with a bounded number of calls at once; results come in the order of the items.
+    """Like `map`, with a bounded number of calls at once; results are in the order of the items.
 
-    After the first error no call is begun; it is raised once those that run have ended.
+    After the first error no call is begun; the error is raised once the running calls have ended.
 
     Args:
         executor: makes the calls.
-        call: for each item.
-        items: what to call it with.
-        at_once_max: calls that are begun and have not ended, those that wait for a thread of the executor included. By
-            default 256: then the executor's threads bound those that run.
+        call: called with each item.
+        items: the arguments of the calls.
+        at_once_max: bound on the calls that were begun and have not ended, including calls that wait for a thread of
+            the executor. By default 256: then the number of threads bounds the running calls.
     """
     begun: list[Future[V]] = []
 
@@ -107,7 +107,7 @@ def map_bounded(
 
 
 def end_all(futures: Iterable[Future[V]]) -> None:
-    """Cancel what has not begun, and wait for the rest."""
+    """Cancel the calls that did not begin, and wait for the others."""
     pending = list(futures)
     for future in pending:
         future.cancel()
@@ -158,11 +158,11 @@ class Arrivals(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class ReadAhead:
-    """How far to read ahead.
+    """Bounds on reading ahead.
 
     Args:
-        count_max: records.
-        size_bytes_max: bytes of memory that they take.
+        count_max: number of records.
+        size_bytes_max: bytes of memory of these records.
     """
 
     count_max: int = 8
@@ -174,12 +174,12 @@ class ReadAhead:
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[K, V]):
-    """What is read.
+    """Functions that read records by key.
 
     Args:
-        read: reads one; called in the pool's threads or in that of the walk.
-        size_of: bytes of memory that it takes.
-        has: whether reading it costs nothing, so that it is not worth a pool's while.
+        read: reads a record; called in a thread of the pool or in the thread that takes the records.
+        size_of: bytes of memory of a record.
+        has: whether the record is read without a request; then it is not read in the pool.
     """
 
     read: Callable[[K], V]
@@ -193,16 +193,16 @@ def read_ahead(
     executor: Executor | None,
     window: ReadAhead = ReadAhead(),
 ) -> Generator[V, None, None]:
-    """Read records in order. Lazy: nothing is read before the first one is asked for.
+    """Read records in order. Lazy: nothing is read before the first record is taken.
 
     Args:
-        reader: reads one.
-        keys: which ones.
-        executor: reads ahead; None, or only one key: they are read one by one when they are asked for.
-        window: how far.
+        reader: reads a record.
+        keys: the keys of the records.
+        executor: reads ahead; without it, or with only one key, each record is read when it is taken.
+        window: bounds on reading ahead.
 
     Raises:
-        What `read` raises, in the place of that record.
+        The errors of `read`, in the place of that record.
     """
     if executor is None or len(keys) < 2:
         yield from map(reader.read, keys)
@@ -216,7 +216,7 @@ def read_ahead(
 
 
 class _Walk(Generic[K, V]):
-    """Threads: one, but for `leave`, which may come from another one once no more is taken."""
+    """The state of `read_ahead`. Threads: one, except that another thread may call `leave` after the last `take`."""
 
     def __init__(self, reader: Reader[K, V], keys: Sequence[K], executor: Executor, window: ReadAhead) -> None:
         self._reader = reader
@@ -233,11 +233,11 @@ class _Walk(Generic[K, V]):
         key, future = self._ahead.popleft()
         value = self._reader.read(key) if future is None or future.cancel() else future.result()
         self._largest_bytes = max(self._largest_bytes, self._reader.size_of(value))
-        self._fill()  # before the caller begins to work with this one
+        self._fill()  # before the caller processes this record
         return value
 
     def leave(self) -> None:
-        """Cancel what did not begin. Does not wait."""
+        """Cancel the reads that did not begin. Does not wait."""
         for _, future in self._ahead:
             if future is not None:
                 future.cancel()
@@ -263,6 +263,6 @@ class _Walk(Generic[K, V]):
         return self._reader.size_of(future.result())
 
     def _submit(self, key: K) -> Future[V] | None:
-        with suppress(RuntimeError):  # the pool is shut down: the one who takes it reads it
+        with suppress(RuntimeError):  # the pool is shut down: the thread that takes the record reads it
             return self._executor.submit(self._reader.read, key)
         return None

@@ -1,4 +1,4 @@
-"""Which objects to open next: policies over plain positions and brackets. Pure: no I/O, no ids, no clock.
+"""Which objects to open next: policies over positions and brackets. Pure: no I/O, no ids, no clock.
 
 A lookup searches one node's list for the object that holds an offset. Some objects of the list are known already. The
 known objects that hold the stream end before the offset or start after it, and so they bracket the answer. The unknown
@@ -9,20 +9,20 @@ objects in the bracket are the candidates:
     candidates       * * *   * *            >  holds the stream, starts after the offset        (high)
                                             -  known, or filtered out: does not hold the stream
 
-| policy         | opens in a round                                                       | why it is here       |
+| policy         | objects opened in a round                                              | purpose              |
 |----------------|------------------------------------------------------------------------|----------------------|
-| load all       | everything from the low end of the bracket to the end of the list      | what was done before |
+| load all       | all from the low end of the bracket to the end of the list             | the earlier method   |
 | window         | the next 5 in order                                                    | few GETs at a head   |
-| window+preload | the next 5 in order, and 5 spread over the rest, or the last at a tail | what this began as   |
-| spread         | up to 8, so placed that the bracket shrinks ninefold a round           | few GETs, few rounds |
+| window+preload | the next 5 in order, and 5 spread over the rest, or the last at a tail | the first design     |
+| spread         | up to 8, evenly placed, so that a round divides the bracket by nine    | few GETs, few rounds |
 
 `expected_place` returns the part of the bracket in which the offset is expected: next to a known holder that ends right
 before it, or at the head or tail of the node's ownership range. The end of that range is known if the range is closed,
 or, for a live range, from commits. If it is not known, both ends get a part of each round and the middle gets the rest.
 
-A policy sees only positions, never ids, bytes or times; so every policy can be tried on every list. All policies return
-the same answers. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/operations/benchmarks.md has the figures
-behind the default.
+A policy reads only positions, never ids, bytes or times; so every policy can be tried on every list. Lookups return the
+same answers with all policies. Source: AutoMQ issue 2731, sections 3.1 to 3.4; docs/operations/benchmarks.md has the
+measurements for the default.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ Positions = NDArray[np.int64]
 
 
 class Near(enum.Enum):
-    """Where in the bracket the offset is expected to lie."""
+    """The expected place of the offset in the bracket."""
 
     UNKNOWN = "unknown"
     LOW = "low"
-    """Right after the low end: it continues a known object, or lies at the head of what the node owns."""
+    """Right after the low end: the offset follows a known object, or is at the head of the node's ownership range."""
     HIGH = "high"
-    """Right before the high end: it lies at the tail of what the node owns."""
+    """Right before the high end: the offset is at the tail of the node's ownership range."""
     ENDS = "ends"
     """At either end."""
 
 
 class Trust(enum.Enum):
-    """How much speaks for a place."""
+    """How reliable an expected place is."""
 
     SURE = "sure"
-    """It is next to a known holder without a gap, or at an end of what the node owns."""
+    """It is next to a known holder without a gap, or at an end of the node's ownership range."""
     LIKELY = "likely"
-    """Few offsets lie between it and a known holder."""
+    """There are few offsets between it and a known holder."""
     OPEN = "open"
-    """Nothing is known against it."""
+    """No known object excludes it, and none supports it."""
 
 
 class Guess(NamedTuple):
-    """Where in the bracket an offset is expected, and how much speaks for it."""
+    """The expected place of an offset in the bracket, and how reliable it is."""
 
     near: Near
     trust: Trust
@@ -84,21 +84,21 @@ class Held(Protocol):
 NO_GUESS = Guess(Near.UNKNOWN, Trust.OPEN)
 
 NEAR_END_SHARE = 0.01
-"""An offset in the first or last hundredth of what a node owns of a stream counts as one at its head or tail."""
+"""An offset in the first or last hundredth of a node's ownership range counts as one at its head or tail."""
 
 NEIGHBOUR_LENGTHS = 4
-"""An offset is near a known holder if the offsets between are at most this multiple of what that holder has."""
+"""An offset is near a known holder if the offsets between are at most this multiple of the holder's."""
 
 
 def expected_place(offset: int, before: Held | None, after: Held | None, head: int, tail: int | None) -> Guess:
-    """Where between two known holders the object for an offset is expected. Complexity: O(1).
+    """The expected place, between two known holders, of the object with an offset. Complexity: O(1).
 
     Args:
-        offset: looked for; not in `before`, and not in `after`.
-        before: what the known holder before the candidates holds; None where there is none: they begin the list.
-        after: what the known holder after them holds; None where there is none: they end the list.
+        offset: the searched offset; neither in `before` nor in `after`.
+        before: the range of the known holder before the candidates; None if there is none: they begin the list.
+        after: the range of the known holder after the candidates; None if there is none: they end the list.
         head: the first offset that the node owns of the stream.
-        tail: where the stream ends in the node, or a lower bound of that; None where nobody tells.
+        tail: the end of the stream in the node, or a lower bound of it; None if it is not known.
     """
     if offset <= head if before is None else offset == before.end:
         return Guess(Near.LOW, Trust.SURE)
@@ -121,18 +121,18 @@ def expected_place(offset: int, before: Held | None, after: Held | None, head: i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bracket:
-    """The place in a node's list where the wanted object must lie.
+    """The part of a node's list that must contain the searched object.
 
     Args:
-        low: position of the nearest known holder before the offset; -1 where there is none.
-        high: position of the nearest known holder after the offset; the length of the list where there is none.
+        low: position of the nearest known holder before the offset; -1 if there is none.
+        high: position of the nearest known holder after the offset; the length of the list if there is none.
         candidates: ascending positions between the two that may hold the stream and are not known yet; never empty.
-        beyond: ascending positions above ``high`` that are not known yet; for policies that open
-            them in order: load-all, and spread in a proven run.
+        beyond: ascending positions above ``high`` that are not known yet; for policies that open them in order:
+            load-all, and spread in a proven run.
         round_number: rounds of loading made so far for this node, from 0.
-        stuck_rounds: how many of the last rounds left ``low`` and ``high`` where they were.
-        guess: where in the bracket the offset is expected.
-        run_objects: how many positions behind `low` a proven scan may ask for, as `in_run` says; 0 for others.
+        stuck_rounds: the number of the last rounds in a row that did not change ``low`` and ``high``.
+        guess: the expected place of the offset in the bracket.
+        run_objects: the number of positions after `low` that a proven scan may open, see `in_run`; 0 for others.
     """
 
     low: int
@@ -148,13 +148,13 @@ class Bracket:
 class Policy(Protocol):
     """Chooses which objects to open next.
 
-    The answer of a lookup never depends on the choice, only its cost does. Every policy must choose at least one
-    candidate, so that a lookup always ends: after at most as many rounds as the list is long.
+    Only the cost of a lookup depends on the choice, never its answer. Every policy must choose at least one candidate,
+    so that a lookup always ends: the length of the list bounds the number of rounds.
     """
 
     @property
     def name(self) -> str:
-        """How settings and reports call it."""
+        """The name in settings and reports."""
         ...
 
     def choose(self, bracket: Bracket) -> Positions:
@@ -163,18 +163,19 @@ class Policy(Protocol):
 
 
 GAPS_MAX = 6
-"""Objects of one round that look further ahead than the run."""
+"""Bound on the objects of one round that are opened with gaps, after those in a row."""
 
 
 GOLDEN = 0.6180339887498949
-"""The golden ratio less 1: its multiples, whole numbers taken off, fill an interval evenly, however many they are."""
+"""The golden ratio less 1: the fractional parts of any number of its multiples fill an interval evenly."""
 
 
 def evenly(candidates: Positions, count: int, turn: int = 0) -> Positions:
     """``count`` of the candidates with equal gaps before, between and after them; all of them if there are no more.
 
-    Each turn shifts them: what several turns chose from (nearly) the same candidates is evenly spread, too. Without the
-    shift, each would choose neighbours of what the last one chose, and holders that stand side by side be missed.
+    Each turn shifts the choice, so that the choices of several turns from (nearly) the same candidates are together
+    evenly spread, too. Without the shift, each turn would choose neighbours of the last choice, and adjacent holders
+    would be missed.
 
     Complexity: O(count).
     """
@@ -184,7 +185,7 @@ def evenly(candidates: Positions, count: int, turn: int = 0) -> Positions:
     if turn:
         shift = (turn * GOLDEN) % 1.0
         return candidates.take(((np.arange(count) + shift) * (size / count)).astype(np.int64))
-    # One of every (size / (count + 1)): the part that is left to search is the same wherever the answer lies.
+    # One of every (size / (count + 1)): the remaining part to search has the same size wherever the answer is.
     picks = (np.arange(1, count + 1) * size) // (count + 1)
     return candidates.take(picks)
 
@@ -192,8 +193,8 @@ def evenly(candidates: Positions, count: int, turn: int = 0) -> Positions:
 def from_low(candidates: Positions, count: int) -> Positions:
     """Most of ``count`` one by one from the low end, the last few with gaps that double.
 
-    The run finds a neighbour at once where the stream is in every object; the widening gaps bracket it within a few
-    more where it is in few. Complexity: O(count).
+    If the stream is in every object, the run finds it at once; if it is in few, the widening gaps bracket it with a few
+    more objects. Complexity: O(count).
     """
     size = len(candidates)
     if size <= count:
@@ -205,7 +206,7 @@ def from_low(candidates: Positions, count: int) -> Positions:
 
 
 def from_high(candidates: Positions, count: int) -> Positions:
-    """As :func:`from_low`, seen from the high end. Complexity: O(candidates)."""
+    """As :func:`from_low`, from the high end. Complexity: O(candidates)."""
     size = len(candidates)
     if size <= count:
         return candidates
@@ -215,19 +216,19 @@ def from_high(candidates: Positions, count: int) -> Positions:
 
 
 RUN_GROWTH = 4
-"""A scan asks for at most this multiple of the positions that it has proven to follow one another."""
+"""A scan opens at most this multiple of the positions that it has proven to be consecutive."""
 
 
 def in_run(objects: int, positions: int, wanted: int) -> int:
-    """How many positions of the list, behind what it has proven, a scan may ask for.
+    """The number of positions of the list, after the proven ones, that a scan may open.
 
     >>> in_run(10, 10, 1000), in_run(10, 10, 12), in_run(10, 100, 12), in_run(10, 100, 8)
     (40, 12, 120, 0)
 
     Args:
-        objects: that follow one another without a gap up to the offset, at least 1.
-        positions: of the list that these span.
-        wanted: objects that the request still wants; no scan if a first round may bring as many.
+        objects: the number of objects that hold the stream without a gap up to the offset, at least 1.
+        positions: the number of positions of the list that these objects span.
+        wanted: the number of objects that the request still needs; no scan if a first round may open that many.
     """
     if wanted <= SPREAD_SIZE_OBJECTS:
         return 0
@@ -243,12 +244,12 @@ POLICY_NAMES = ("spread", "window", "window+preload", "load-all")
 
 @dataclass(frozen=True, slots=True)
 class LoadAll:
-    """Opens everything that is not known from the start position to the end of the list, in one round."""
+    """Opens all unknown objects from the low end of the bracket to the end of the list, in one round."""
 
     name: str = "load-all"
 
     def choose(self, bracket: Bracket) -> Positions:
-        """All candidates and all beyond the bracket."""
+        """All candidates and all unknown positions beyond the bracket."""
         return np.concatenate([bracket.candidates, bracket.beyond])
 
 
@@ -257,7 +258,7 @@ class Window:
     """Opens the next few objects in list order.
 
     Args:
-        size_objects: how many in a round; at least 1, by default 5.
+        size_objects: the number of objects in a round; at least 1, by default 5.
     """
 
     size_objects: int = WINDOW_SIZE_OBJECTS
@@ -273,10 +274,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class WindowPreload:
-    """A window, and as many objects spread over the unknown rest; a read at the tail opens the last ones instead.
+    """A window, and the same number of objects spread over the rest; at the tail the last ones instead.
 
     Args:
-        size_objects: how many in order, and how many besides; at least 1, by default 5.
+        size_objects: the number of objects in order, and of the others; at least 1, by default 5.
     """
 
     size_objects: int = WINDOW_SIZE_OBJECTS
@@ -286,7 +287,7 @@ class WindowPreload:
         _at_least_one(self.size_objects)
 
     def choose(self, bracket: Bracket) -> Positions:
-        """The next candidates in order, and the preloaded ones out of the rest."""
+        """The next candidates in order, and the preloaded ones from the rest."""
         window = bracket.candidates[: self.size_objects]
         rest = bracket.candidates[self.size_objects :]
         near, trust = bracket.guess
@@ -296,23 +297,24 @@ class WindowPreload:
 
 
 SURE_ROUNDS = 3
-"""The number of rounds in a row that go as a whole to where the offset surely is, without a smaller bracket."""
+"""The number of rounds in a row that open only objects at a sure place without making the bracket smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
     """Opens up to 8 candidates, evenly spread, or gathered at the end of the bracket where the offset is expected.
 
-    An object that does not hold the stream gives no order, so a round can leave the bracket as it was: then the next
-    one opens twice as many, up to 64. Eight even probes of a dense list of n objects need about log9(n) rounds.
+    An object that does not hold the stream does not narrow the bracket, so a round may leave the bracket unchanged:
+    then the next round opens twice as many, up to 64. Eight even probes of a dense list of n objects need about log9(n)
+    rounds.
 
-    A guess gets a part of each round, and the rest is spread evenly, so that a wrong one costs at most twice as much:
-    a whole round where it is sure, for three rounds; else half of a round, or a quarter where nothing but a lack of
-    knowledge speaks for it and this is not the first round.
+    A part of each round is opened at the expected place, and the rest is spread evenly, so that a wrong guess at most
+    doubles the cost. The part is a whole round if the guess is sure, for three rounds; otherwise half of a round, or a
+    quarter if its trust is OPEN and this is not the first round.
 
     Args:
-        size_objects: how many in a first round; at least 1, by default 8.
-        size_objects_max: how many at most in one round; by default 64.
+        size_objects: the number of objects in a first round; at least 1, by default 8.
+        size_objects_max: the largest number of objects in one round; by default 64.
     """
 
     size_objects: int = SPREAD_SIZE_OBJECTS
@@ -327,7 +329,7 @@ class Spread:
             )
 
     def choose(self, bracket: Bracket) -> Positions:
-        """Those in order of a run; or few enough: all; or some where the offset is expected, and the rest evenly."""
+        """The next ones of a run in order; or all, if few; or some at the expected place and the rest evenly."""
         doublings = min(bracket.stuck_rounds, self.size_objects_max.bit_length())
         count = min(self.size_objects << doublings, self.size_objects_max)
         candidates = bracket.candidates
@@ -344,9 +346,9 @@ class Spread:
         return np.unique(np.concatenate([*gathered, evenly(candidates, rest, bracket.stuck_rounds)]))
 
     def ahead(self, bracket: Bracket, under_way: int) -> Positions:
-        """The next objects of a run, once no more than half of what it may have under way is; never more than a round.
+        """The next objects of a run; none while more than half of the bound is under way; never more than a round.
 
-        Twice as many as a round opens may be under way, so that as many connections stay busy.
+        The bound on objects under way is twice the size of a round, so that a full round of connections stays busy.
         """
         most = min(bracket.run_objects, 2 * self.size_objects_max)
         if bracket.run_objects <= self.size_objects or 2 * under_way > most:
@@ -355,7 +357,7 @@ class Spread:
 
 
 def _count_guessed(bracket: Bracket, count: int) -> int:
-    """How many of a round's objects a guess gets."""
+    """The number of objects of a round to open at the expected place."""
     near, trust = bracket.guess
     if near is Near.UNKNOWN:
         return 0
@@ -365,7 +367,7 @@ def _count_guessed(bracket: Bracket, count: int) -> int:
 
 
 def _gathered(candidates: Positions, near: Near, count: int) -> list[Positions]:
-    """This number of candidates at one end, or half of them at each."""
+    """This number of candidates at one end, or half of it at each end."""
     low = {Near.LOW: count, Near.ENDS: count // 2}.get(near, 0)
     high = {Near.HIGH: count, Near.ENDS: count // 2}.get(near, 0)
     return [*([from_low(candidates, low)] if low else []), *([from_high(candidates, high)] if high else [])]

@@ -1,4 +1,4 @@
-"""How settings are checked: numbers of a frozen dataclass against bounds, with the same words everywhere.
+"""Checks settings: numbers of a frozen dataclass against bounds, with the same error messages everywhere.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Settings:
@@ -9,10 +9,10 @@
         def __post_init__(self) -> None:
             check_settings(self, least={"pause_seconds": 0})
 
-The annotation says what a field takes. An ``int`` is an integer of 1 to 2^63 - 1, a ``float`` a finite number above 0;
-with ``| None``, None as well. Other bounds are named. Fields of other types are passed over: their owner checks them,
-as it does what two fields have to do with each other. The name of a number says its unit: ``_seconds``, ``_ms``,
-``_bytes``; without one it is a count. Pure; threads: any.
+The annotation determines the valid values. An ``int`` is an integer of 1 to 2^63 - 1, a ``float`` a finite number above
+0; with ``| None``, None is valid too. Other bounds are arguments. Fields of other types are not checked: the class of
+the settings checks them, and relations between fields. The name of a number ends with its unit: ``_seconds``, ``_ms``,
+``_bytes``; a number without a unit is a count. Pure; threads: any.
 
 Below are the defaults that several classes of settings, or a class and a function, share.
 """
@@ -30,13 +30,13 @@ from typing import Any, Final
 MIB: Final = 1 << 20
 
 CONNECTIONS: Final = 64
-"""Requests that are sent to a store side by side, and connections kept open for them."""
+"""Concurrent requests to a store, and connections kept open for them."""
 
 HINT_ROOTS_SIZE_BYTES_MAX: Final = 64 * MIB
 """Memory of roots of snapshots."""
 
 HINT_TTL_SECONDS: Final = 60.0
-"""How long a root of a snapshot is used before it is asked for again."""
+"""Time for which a root of a snapshot is used before it is read again."""
 
 BLOCK_INDEXES_SIZE_BYTES_MAX: Final = 64 * MIB
 """Memory of parsed indexes of objects."""
@@ -49,15 +49,15 @@ _NO_BOUNDS: Final[Mapping[str, float]] = MappingProxyType({})
 def check_settings(
     settings: object, *, least: Mapping[str, float] = _NO_BOUNDS, most: Mapping[str, float] = _NO_BOUNDS
 ) -> None:
-    """Refuse a number that is none, or is out of bounds. O(fields).
+    """Check all numbers of settings: their type and their bounds. O(fields).
 
     Args:
         settings: an instance of a dataclass whose module has ``from __future__ import annotations``.
-        least: the lowest number of a field, where it is not 1 for an integer and above 0 for another number.
-        most: the highest number of a field, where it is not 2^63 - 1 for an integer and finite for another number.
+        least: field name -> lowest number; by default 1 for an integer, above 0 for another number.
+        most: field name -> highest number; by default 2^63 - 1 for an integer, finite for another number.
 
     Raises:
-        ValueError: the first of them.
+        ValueError: a value is not a number, or is out of bounds; the first such field.
     """
     for setting in fields(settings):  # type: ignore[arg-type]  # an instance of a dataclass
         kind, _, other = str(setting.type).partition(" | ")
@@ -71,16 +71,16 @@ def check_settings(
 
 
 def check_number(name: str, value: Any, least: float | None = None, *, is_integer: bool = False) -> None:
-    """Refuse one number, as `check_settings` does: for what takes a setting as an argument.
+    """Check one number as `check_settings` does, for functions with a setting as an argument.
 
     Args:
-        name: what the error calls it.
+        name: the name in the error.
         value: the number.
         least: the lowest one; None = 1 for an integer, above 0 for another number.
-        is_integer: whether it has to be an integer.
+        is_integer: whether it must be an integer.
 
     Raises:
-        ValueError: it is none, or is out of bounds.
+        ValueError: it is not such a number, or is out of bounds.
     """
     expected = "an integer" if is_integer else "a finite number"
     if not (_is_integer(value) if is_integer else _is_finite(value)):
@@ -91,7 +91,7 @@ def check_number(name: str, value: Any, least: float | None = None, *, is_intege
 def _is_integer(value: Any) -> bool:
     try:
         return not isinstance(value, bool) and isinstance(operator.index(value), int)
-    except TypeError:  # arrays have the method, and refuse
+    except TypeError:  # arrays have the method, but it raises
         return False
 
 

@@ -1,14 +1,14 @@
 """Shared loads: many concurrent calls cause one load of a value, and values are kept within a bound of bytes.
 
-    the value is    a call gets                                         then
+    the value is    a call gets                                         the caller then calls
     kept            the value                                           nothing
     being loaded    the future of that load, and waits for it           nothing
     neither         a new future: the caller must load the value        `land` or `fail`, from any thread
 
 Least recently used values are dropped first. Failures are not kept; the next call loads again. A value may be forgotten
-while it is being loaded. Then the calls that wait already get it, but it is not kept, and a later call loads again: its
-value was not read before the call. A forked process begins with no values and no loads. No lock is held over a load:
-`get` loads in the calling thread, `start` in an executor.
+while it is being loaded. Then the calls that already wait get the value, but it is not kept, and later calls load it
+again: they never get a value that was read before. A forked process begins with no values and no loads. No lock is held
+over a load: `get` loads in the calling thread, `start` in an executor.
 
 **Chunks.** A reader of all segments of a stream needs most of each object, but reads it segment by segment:
 
@@ -20,11 +20,11 @@ Up to some MiB, the cost of a request hardly depends on its size. So `SharedChun
 and keeps the chunks by pages; each page is a shared load. If ranges are long (streams with some MiB in each object),
 neighbours do not need the rest of a chunk: only the pages of the range are fetched, and pages that were read to their
 end are dropped first. If little of an object is read, most bytes of its chunks are wasted. So `SharedChunks` counts the
-used share of the last objects' chunks; if that share is too small, it fetches exactly the requested ranges. Now and
-then it tries chunks again with one object.
+used share of the last objects' chunks; if that share is too small, it fetches exactly the requested ranges. For one
+object of 16 it tries chunks again.
 
 **Ahead.** A reader announces a range that it will soon read (`announce`), and the range's pages are fetched meanwhile.
-The pages that are announced and not yet read are bounded: a range beyond the bound is fetched when it is read.
+The number of pages that are announced and not yet read is bounded: a range beyond the bound is fetched when it is read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Flight(Generic[V]):
     Attributes:
         result: done when the load ends; cannot be cancelled.
         started: whether the caller must carry out the load.
-        kept: the value in memory, which does not suit; None = there is none.
+        kept: the value in memory that does not suffice; None = there is none.
     """
 
     result: Future[V]
@@ -64,7 +64,7 @@ class Flight(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class SharedCounts:
-    """Counts since the start, and what is kept now.
+    """Counts since the start, and sizes now.
 
     Args:
         landed: loads that succeeded.
@@ -90,24 +90,24 @@ class SharedCounts:
 
 
 def done_future(value: V) -> Future[V]:
-    """A future of a value that is there."""
+    """A future that has this value already."""
     future: Future[V] = Future()
     future.set_result(value)
     return future
 
 
 def any_will_do(_: object) -> bool:
-    """For calls that any kept value suits."""
+    """The predicate of calls that accept any kept value."""
     return True
 
 
 def nothing_will_do(_: object) -> bool:
-    """For calls that need a new load."""
+    """The predicate of calls that need a new load."""
     return False
 
 
 class _State(Generic[K, V]):
-    """What one process has. All of it is touched within the lock."""
+    """The values and loads of one process; `lock` guards all attributes."""
 
     def __init__(self, size_bytes_max: int) -> None:
         self.lock = Lock()
@@ -137,8 +137,8 @@ class SharedLoads(Generic[K, V]):
     Args:
         size_bytes_max: bound on the kept bytes; a larger value is never kept. 0 = nothing is kept.
         size_of: bytes of memory that a value takes.
-        told_first: calls join a load until all callbacks of its future have run. For owners whose callbacks keep the
-            value themselves: a call finds either the load or its value.
+        told_first: calls join a load until all callbacks of its future have run. For owners whose callbacks store the
+            value elsewhere: each call finds either the load or the value.
     """
 
     def __init__(self, size_bytes_max: int, size_of: Callable[[V], int], *, told_first: bool = False) -> None:
@@ -147,14 +147,14 @@ class SharedLoads(Generic[K, V]):
         self._size_bytes_max = size_bytes_max
         self._size_of = size_of
         self._told_first = told_first
-        self._state: PerProcess[_State[K, V]] = PerProcess("what is kept in memory", lambda: _State(size_bytes_max))
+        self._state: PerProcess[_State[K, V]] = PerProcess("a cache", lambda: _State(size_bytes_max))
 
     def ask(self, key: K, suits: Callable[[V], bool] = any_will_do) -> V | Flight[V]:
         """Return the kept value, join the load that is under way, or begin one that the caller carries out.
 
         Args:
             key: of the value.
-            suits: whether the kept value suffices; quick, since all other calls wait meanwhile.
+            suits: returns whether the kept value suffices; must be quick, since all other calls wait meanwhile.
         """
         with (state := self._state()).lock:
             sized = state.kept.get(key)
@@ -167,7 +167,7 @@ class SharedLoads(Generic[K, V]):
                 state.joined += 1
                 return Flight(result, started=False, kept=kept)
             result = state.flights[key] = Future()
-            result.set_running_or_notify_cancel()  # from here on no waiting thread can cancel it
+            result.set_running_or_notify_cancel()  # from now on no waiting thread can cancel it
             return Flight(result, started=True, kept=kept)
 
     def join(self, key: K) -> Flight[V]:
@@ -192,7 +192,7 @@ class SharedLoads(Generic[K, V]):
         """Return a future: of the kept value, of the load that is under way, or of one that begins in the executor.
 
         Returns:
-            The future, which cannot be cancelled, and whether this call began the load. It raises what the load raises.
+            The future, which cannot be cancelled, and whether this call began the load. Its error is that of the load.
         """
         asked = self.ask(key)
         if not isinstance(asked, Flight):
@@ -258,11 +258,11 @@ class SharedLoads(Generic[K, V]):
         return self._state().forgotten
 
     def keep(self, key: K, value: V, ticket: int | None = None) -> None:
-        """Keep a value that was not loaded through this object: for example one that may change.
+        """Keep a value that was not loaded through this object, for example a value that may change.
 
         Args:
             key: of the value.
-            value: to keep.
+            value: the value to keep.
             ticket: the value is not kept if any value was forgotten since this ticket was taken.
         """
         sized = _Sized(value, self._size_of(value))
@@ -278,7 +278,7 @@ class SharedLoads(Generic[K, V]):
             state.forgotten += 1
 
     def forget_all(self, chosen: Callable[[K], bool]) -> None:
-        """Likewise for all chosen keys. O(kept values)."""
+        """As `forget`, for all chosen keys. O(kept values)."""
         with (state := self._state()).lock:
             for key in [each for each in (*state.kept, *state.flights) if chosen(each)]:
                 state.kept.pop(key, None)
@@ -335,10 +335,13 @@ class _Sized(Generic[V]):
 
 
 OBJECTS_COUNTED_MAX: Final = 16
-"""What is counted of an object is judged when this many others were asked for since."""
+"""The counts of an object are evaluated once this number of other objects was read after it."""
 
 SHARE_OF_NEWEST: Final = 0.3
+"""Weight of the newest object in the average share of used bytes."""
+
 TRIED_EACH: Final = 16
+"""If chunks are not worth it, one object in this number is read by chunks to measure again."""
 
 CHUNK_PAGES: Final = 16
 """A chunk is fetched at once, but kept and released in this number of pieces."""
@@ -349,7 +352,7 @@ class ChunkStats(NamedTuple):
 
     Args:
         requests: number of requests to the store.
-        fetched_bytes: bytes that they returned.
+        fetched_bytes: bytes that these requests returned.
         used_bytes: bytes that callers read.
         is_exact: whether exactly the requested ranges are fetched at present.
     """
@@ -362,7 +365,7 @@ class ChunkStats(NamedTuple):
 
 @dataclass(slots=True)
 class _Counted:
-    """What was fetched and used of one object, and the longest range that was asked for."""
+    """The bytes of one object that were fetched and used, and the longest range that was requested."""
 
     is_exact: bool
     longest_bytes: int = 0
@@ -388,7 +391,7 @@ class SharedChunks:
         used_least: the share of fetched bytes that must be used for chunks to be worth it.
 
     Raises:
-        ValueError: a bound below 0, or a share that is none.
+        ValueError: a bound below 0, or a share outside 0 to 1.
     """
 
     def __init__(
@@ -410,7 +413,7 @@ class SharedChunks:
         self._ahead_max = min(ahead_bytes, most) // self._page_bytes if chunk_bytes else 0
         self._pages_max = size_bytes_max // self._page_bytes if chunk_bytes else 0
         self._used_least = used_least
-        # One that is empty, behind the end of its object, counts as well.
+        # An empty page, after the end of its object, counts as one byte.
         self._pages: SharedLoads[Page, bytes] = SharedLoads(size_bytes_max, lambda page: max(1, len(page)))
         self._lock = ProcessLock()
         self._announced: dict[Page, None] = {}
@@ -420,12 +423,12 @@ class SharedChunks:
         self._begun = self._requests = self._fetched = self._used = 0
 
     def get_range(self, key: str, start: int, end: int) -> bytes | memoryview:
-        """Bytes [start, end) of an object; an end past the object is clamped. As few requests as chunks are missing.
+        """Bytes [start, end) of an object; an end past the object is clamped. One request for each missing chunk.
 
-        A view of a page keeps the whole page in memory for as long as it is held.
+        A view of a page keeps the whole page in memory as long as the view exists.
 
         Raises:
-            StoreError: from the store; RangeInvalid also where the range begins past the end of the object.
+            StoreError: from the store; RangeInvalid also if the range begins past the end of the object.
         """
         counted = self._counted(key, end - start)
         begun: dict[int, Future[bytes]] = {}
@@ -450,21 +453,21 @@ class SharedChunks:
         return body
 
     def begin(self, key: str, start: int, end: int, executor: Executor) -> Future[bytes | memoryview]:
-        """As `get_range`, in an executor; what is missing of a range is fetched side by side. Does not block.
+        """As `get_range`, in an executor; the missing chunks are fetched concurrently. Does not block.
 
         Raises:
-            Closed: the executor takes no more.
+            Closed: the executor is shut down.
         """
         counted = self._counted(key, end - start)
         begun = {} if counted.is_exact else self._start(key, self._numbers(start, end), counted, executor)
-        # What this waits for was submitted before it: it runs, or is done, when this begins.
+        # The loads that this work waits for were submitted before it: they run, or are done, when it begins.
         return executor.submit(self._range, key, start, end, counted, begun)
 
     def announce(self, key: str, start: int, end: int, executor: Executor) -> None:
         """Announce a range that will be read soon: its pages are fetched, within the bound. Does not block.
 
-        An error of the store is raised in calls that wait by then; a later call sends a new request. While exactly the
-        requested ranges are fetched, nothing is fetched ahead.
+        An error of the store is raised in the calls that wait for the pages; a later call sends a new request. While
+        exactly the requested ranges are fetched, nothing is fetched ahead.
         """
         numbers = self._numbers(start, end)
         if len(numbers) > self._ahead_max:
@@ -474,7 +477,7 @@ class SharedChunks:
             return
         with self._lock:
             room = self._ahead_max - len(self._announced)
-            if room < len(numbers):  # those that were driven out, or could not be fetched, count no more
+            if room < len(numbers):  # evicted pages and pages that could not be fetched no longer count
                 self._announced = {page: None for page in self._announced if self._pages.is_here(page)}
                 room = self._ahead_max - len(self._announced)
             chosen = [number for number in numbers if (key, number) not in self._announced]
@@ -492,14 +495,14 @@ class SharedChunks:
             return ChunkStats(self._requests, self._fetched, self._used, is_exact)
 
     def _numbers(self, start: int, end: int) -> range:
-        """The pages of a range."""
+        """The numbers of the pages of a range."""
         size = self._page_bytes
         return range(start // size, max(start, end - 1) // size + 1) if size else range(0)
 
     def _asked_for(self, key: str, start: int, end: int) -> None:
-        """Pages count as announced up to their ends: what follows a range in its last one is wanted next, perhaps.
+        """Mark the pages that a range reads to their ends as read; its last page may be needed for the next range.
 
-        Those that nobody else has a part of are the first to go.
+        Pages that lie wholly in a long range are dropped first.
         """
         first, stop = start // self._page_bytes, end // self._page_bytes
         is_alone = self._are_ranges_long()
@@ -512,7 +515,7 @@ class SharedChunks:
                 del self._spent[next(iter(self._spent))]
 
     def _cut(self, start: int, end: int, pages: Iterable[bytes]) -> bytes | memoryview:
-        """A range out of the pages that it begins in, and so on."""
+        """A range, cut out of consecutive pages; the first one contains the start of the range."""
         at, size = start % self._page_bytes, self._page_bytes
         parts = [memoryview(page)[max(0, at - n * size) : at + end - start - n * size] for n, page in enumerate(pages)]
         return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -520,7 +523,7 @@ class SharedChunks:
     def _range(
         self, key: str, start: int, end: int, counted: _Counted, begun: Mapping[int, Future[bytes]]
     ) -> bytes | memoryview:
-        """A range whose missing pages were begun; blocks."""
+        """Return a range; the loads of its missing pages were begun. Blocks."""
         body: bytes | memoryview = b""
         if not counted.is_exact and self._page_bytes:
             body = self._cut(start, end, self._parts(key, start, end, counted, begun))
@@ -539,7 +542,7 @@ class SharedChunks:
             except RangeInvalid:
                 if number * self._page_bytes <= start:
                     raise
-                return  # the object ends where the last page did
+                return  # the object ends at the end of the last page
             yield page
             if len(page) < self._page_bytes:
                 return
@@ -548,12 +551,12 @@ class SharedChunks:
         asked = self._pages.ask((key, number))
         if not isinstance(asked, Flight):
             return asked
-        if asked.started:  # driven out since
+        if asked.started:  # evicted meanwhile
             self._load([((key, number), asked.result)], counted)
         return asked.result.result()
 
     def _begin(self, key: str, numbers: range) -> Iterator[Pages]:
-        """Take on the pages of a range that are missing, and those beside them in their chunks: request by request."""
+        """Begin loads of the missing pages of a range and of their chunks; yield the pages of each request."""
         wanted = numbers
         if not self._are_ranges_long():
             first = numbers.start - numbers.start % CHUNK_PAGES
@@ -568,7 +571,7 @@ class SharedChunks:
                 yield [((key, number), mine[number]) for number in run]
 
     def _are_ranges_long(self) -> bool:
-        """Whether streams have so much data in each object that neighbours have no use for a chunk."""
+        """Whether ranges are so long that other ranges hardly use the rest of a chunk."""
         with self._lock:
             longest = max((counted.longest_bytes for counted in self._objects.values()), default=0)
         return 2 * longest >= CHUNK_PAGES * self._page_bytes
@@ -586,12 +589,12 @@ class SharedChunks:
         return begun
 
     def _load(self, pages: Pages, counted: _Counted) -> None:
-        """Fetch consecutive pages by one request. An error is raised in the threads that wait for them."""
+        """Fetch consecutive pages by one request. An error is raised in the threads that wait for the pages."""
         key, first = pages[0][0]
         size = self._page_bytes
         try:
             body = self._fetch(key, first * size, (first + len(pages)) * size, counted)
-        except BaseException as error:  # noqa: BLE001 - likewise
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
             self._fail(pages, error)
             return
         self._make_room(len(body))
@@ -599,7 +602,7 @@ class SharedChunks:
             self._pages.land(page, result, body[number * size : (number + 1) * size])
 
     def _make_room(self, size_bytes: int) -> None:
-        """Drop pages that were read to their ends before pages that are awaited."""
+        """Drop pages that were read to their ends, before other pages are evicted."""
         counts = self._pages.counts()
         missing_bytes = counts.kept_bytes + size_bytes - counts.kept_bytes_max
         while missing_bytes > 0:
@@ -647,7 +650,7 @@ class SharedChunks:
 
 
 def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Ascending numbers as runs of neighbours, each no longer than a chunk."""
+    """Split ascending numbers into runs of consecutive numbers, each at most as long as a chunk."""
     run: list[int] = []
     for number in numbers:
         if run and (number != run[-1] + 1 or len(run) == CHUNK_PAGES):

@@ -29,15 +29,15 @@ _NOTHING: Final[AbstractContextManager[None]] = nullcontext()
 
 
 class Span:
-    """A span that is not the current one of its thread: scripts of several lookups take turns in one thread.
+    """A span that is not the current span of its thread: several lookups may alternate in one thread.
 
-    Threads: one at a time. Use `current` around work that is to be part of it, and `end` once.
+    Threads: one at a time. Use `current` around work that belongs to the span, and `end` once.
 
     Args:
         trace: the module `opentelemetry.trace`.
         name: of the span.
-        attributes: of it.
-        parent: the span that it is part of; None = that of the caller.
+        attributes: of the span.
+        parent: the parent span; None = the current span of the caller.
     """
 
     __slots__ = ("_trace", "span")
@@ -48,22 +48,22 @@ class Span:
         self.span: Any = trace.get_tracer(NAME).start_span(name, context=context, attributes=_named(attributes))
 
     def begin(self, name: str, **attributes: Attribute) -> Span:
-        """Begin a span that is part of this one."""
+        """Begin a child span of this span."""
         return Span(self._trace, name, attributes, self)
 
     def current(self) -> AbstractContextManager[Any]:
-        """Work within is part of the span, in other threads too."""
+        """A context manager: work within it belongs to the span, in other threads too."""
         context: AbstractContextManager[Any] = self._trace.use_span(
             self.span, end_on_exit=False, record_exception=False, set_status_on_exception=False
         )
         return context
 
     def end(self, error: BaseException | None = None, **attributes: Attribute) -> None:
-        """The span is over.
+        """End the span.
 
         Args:
-            error: what it ended with, if it failed.
-            attributes: what came of it.
+            error: the error of the work, if it failed.
+            attributes: the results of the work.
         """
         for name, value in _named(attributes).items():
             self.span.set_attribute(name, value)
@@ -74,18 +74,18 @@ class Span:
 
 
 def begin_span(name: str, **attributes: Attribute) -> Span | None:
-    """Begin a span that is part of the caller's; None where nothing records any."""
+    """Begin a child of the caller's current span; None if the application records no spans."""
     trace = _recording()
     return None if trace is None else Span(trace, name, attributes)
 
 
 def current(span: Span | None) -> AbstractContextManager[Any]:
-    """Work within is part of a span, if there is one."""
+    """A context manager: work within it belongs to a span, if there is one."""
     return _NOTHING if span is None else span.current()
 
 
 def traced(name: str, **attributes: Attribute) -> AbstractContextManager[None]:
-    """Work within is a span; an error ends it as failed, with the name of its class and nothing of its text."""
+    """A context manager: work in it is a span; an error marks it as failed, with the error's class, not its text."""
     trace = _recording()
     if trace is None:
         return _NOTHING

@@ -1,12 +1,12 @@
 """The interface to stores: S3 and its substitutes, behind one small protocol.
 
-`base` says what a store can do; `open_store` makes one from a URL. `MemoryStore`, `FileStore` (a folder), `S3Store`
-(boto3), `ObstoreStore` (S3 by obstore) and `CloudStore` (Google and Azure by obstore) hold objects; `PrefixedStore` and
-`CountingStore` go around another store, and so do the faulty, slow and crashing ones of `accel.testing`. One suite of
-tests holds all of them to the same promises.
+`base` defines the protocol; `open_store` returns the store of a URL. `MemoryStore`, `FileStore` (a folder), `S3Store`
+(boto3), `ObstoreStore` (S3 by obstore) and `CloudStore` (Google and Azure by obstore) contain objects; `PrefixedStore`
+and `CountingStore` wrap another store, as do the faulty, slow and crashing stores of `accel.testing`. One test suite
+checks that all of them keep the same promises.
 
-Some are imported when they are first asked for: boto3 takes a while to load, obstore is an extra, and a folder
-is locked by what not every platform has.
+Some are imported at their first use: boto3 takes a while to load, obstore is an extra, and the locks of a folder are
+not available on every platform.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
-"""The seam between Accel and an object store: what a store can do, and the values that cross.
+"""The interface between Accel and an object store: the operations of a store, and their values.
 
-Everything that reads or writes objects takes an `ObjectStore` and knows nothing of S3 clients. A store is a flat map
-from key to bytes with the few verbs that every S3 endpoint keeps its word on:
+All code that reads or writes objects takes an `ObjectStore` and does not depend on S3 clients. A store is a flat map
+from key to bytes with the few verbs that every S3 endpoint implements reliably:
 
-    | verb           | what S3 calls it                             | promise                                         |
+    | verb           | operation of S3                              | promise                                         |
     |----------------|----------------------------------------------|-------------------------------------------------|
     | get            | GetObject                                    | the whole object, or nothing if it is too long  |
     | get_range      | GetObject, Range: bytes=a-b                  | half open here; an end past it is clamped       |
-    | get_tail       | GetObject, Range: bytes=-n                   | a length past the object gives all of it        |
-    | get_if_changed | GetObject, If-None-Match                     | nothing changed costs no body                   |
+    | get_tail       | GetObject, Range: bytes=-n                   | a length past the object returns all of it      |
+    | get_if_changed | GetObject, If-None-Match                     | no body if the object is unchanged              |
     | put            | PutObject, also If-None-Match:* and If-Match | atomic; a condition holds or nothing is written |
     | delete         | DeleteObject, DeleteObjects                  | a missing key counts as deleted                 |
     | list           | ListObjectsV2, StartAfter                    | in the order of the keys' UTF-8 bytes, in pages |
-    | multipart      | Create/UploadPart(Copy)/Complete/Abort       | the object appears whole at the end, or not     |
+    | multipart      | Create/UploadPart(Copy)/Complete/Abort       | the object exists whole at the end, or not      |
 
-These two conditions are all there is on purpose: conditional deletes, copies and completions are ignored by servers
-in real use. A lost condition is `PreconditionFailed`; `WriteConflict` and `StoreUnavailable` on a conditional write
-mean that nobody knows who won: read again. No store repeats a conditional write by itself.
+Only these two conditions exist, on purpose: servers in real use ignore conditions of deletes, copies and completions.
+If a condition does not hold, a write raises `PreconditionFailed`; after `WriteConflict` and `StoreUnavailable` of a
+conditional write the outcome is not known: read again. No store repeats a conditional write by itself.
 
-ETags cross without quotes. Every method may raise the errors of `loaders.errors`; arguments that make no sense
-(a negative offset, an empty range) raise ValueError before anything is sent.
+ETags have no quotes. Every method may raise the errors of `loaders.errors`; invalid arguments (a negative offset, an
+empty range) raise ValueError before a request is sent.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
     from loaders.errors import StoreError
 
 Body: TypeAlias = bytes | bytearray | memoryview
-"""What may be written."""
+"""The types of a body to be written."""
 
 LIST_PAGE_KEYS_MAX = 1000
-"""Keys in one answer of ListObjectsV2."""
+"""Largest number of keys in one answer of ListObjectsV2."""
 
 DELETE_BATCH_KEYS_MAX = 1000
-"""Keys in one DeleteObjects request."""
+"""Largest number of keys in one DeleteObjects request."""
 
 PART_NUMBER_MAX = 10_000
-"""Parts of one multipart upload."""
+"""Largest number of parts of one multipart upload."""
 
 PART_SIZE_BYTES_MIN = 5 * 1024 * 1024
-"""Size that every part but the last must have on S3."""
+"""Smallest size of every part but the last on S3."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Bytes of an object, and which object they were.
+    """Bytes of an object, and the version and size of the object.
 
     Attributes:
-        body: the bytes asked for, complete.
+        body: the requested bytes, complete.
         etag: the object's version, without quotes.
         object_size_bytes: size of the whole object.
         start: position of the body's first byte within the object.
@@ -67,7 +67,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """An object as a listing shows it; `modified_seconds` counts since 1970, UTC."""
+    """An object in a listing; `modified_seconds` counts since 1970, UTC."""
 
     key: str
     size_bytes: int
@@ -77,7 +77,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One answer of a listing; `more` says whether keys follow its last one."""
+    """One page of a listing; `more` is true if keys follow its last one."""
 
     objects: Sequence[ObjectInfo]
     more: bool
@@ -85,7 +85,7 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """Write whatever is there."""
+    """Write in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class IfMatch:
 
     Attributes:
         etag: the version.
-        quotes: whether this endpoint wants quotes around it; None = what the store's settings say.
+        quotes: whether the request has quotes around the ETag; None = as in the settings of the store.
     """
 
     etag: str
@@ -107,14 +107,14 @@ class IfMatch:
 
 
 Condition: TypeAlias = Always | CreateOnly | IfMatch
-"""What must hold for a write to happen."""
+"""The condition of a write."""
 
 ALWAYS = Always()
 
 
 @dataclass(frozen=True, slots=True)
 class PartReceipt:
-    """A part that the store has; `complete` wants all of them."""
+    """A part that was uploaded; `complete` takes the receipts of all parts."""
 
     number: int
     etag: str
@@ -122,52 +122,52 @@ class PartReceipt:
 
 @dataclass(frozen=True, slots=True)
 class DeleteFailure:
-    """A key that was not deleted, or of which that is not known, and why."""
+    """A key that was not deleted, or whose deletion is not known, and the reason."""
 
     key: str
     error: StoreError
 
 
 DeleteFailures: TypeAlias = list[DeleteFailure]
-"""Named, because inside a store `list` is a method."""
+"""A separate name, because in the class of a store `list` is a method."""
 
 
 class MultipartUpload(Protocol):
-    """An object in the making. Parts may be sent by many threads at once; complete or abort by one, at the end."""
+    """An object that is being uploaded. Many threads may send parts at once; one thread completes or aborts it."""
 
     def upload_part(self, number: int, body: Body) -> PartReceipt:
         """Send part `number` (1 to 10,000); sent again, it replaces the earlier one."""
         ...
 
     def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
-        """Make part `number` of bytes `[start, end)` of another object of this store, without moving them here.
+        """Copy bytes `[start, end)` of another object of this store to part `number`, within the store.
 
-        The range must lie within the source. S3 itself copies ranges only from objects above 5 MB.
+        The range must be within the source. S3 itself copies ranges only from objects above 5 MB.
         """
         ...
 
     def complete(self, receipts: Iterable[PartReceipt]) -> str:
-        """Make the object out of these parts, by ascending number, and return its ETag.
+        """Create the object from these parts, by ascending number, and return its ETag.
 
-        A reply that is lost leaves the outcome open: `StoreUnavailable`, or an error that names an unknown upload,
-        although the object may lie there.
+        If the reply is lost, the outcome is not known: `StoreUnavailable`, or an error about an unknown upload,
+        although the object may exist.
         """
         ...
 
     def abort(self) -> None:
-        """Drop all parts; nothing remains. Aborting what is gone already is no error."""
+        """Delete all parts. Aborting an upload that does not exist any more is no error."""
         ...
 
 
 @runtime_checkable
 class DatedStore(Protocol):
-    """A store that can be asked for the time. Blocking; any thread."""
+    """A store that reports its time. Blocking; any thread."""
 
     def date_seconds(self) -> float | None:
-        """What the store's clock said as it answered, seconds since 1970, whole; None if it did not say. One request.
+        """The time of the store's clock, whole seconds since 1970; None if its answer has no time. One request.
 
         Raises:
-            StoreError: it did not answer at all.
+            StoreError: the store did not answer.
         """
         ...
 
@@ -177,7 +177,7 @@ class ObjectStore(Protocol):
 
     @property
     def can_copy_parts(self) -> bool:
-        """Whether `copy_part` works here."""
+        """Whether this store implements `copy_part`."""
         ...
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
@@ -185,10 +185,10 @@ class ObjectStore(Protocol):
 
         Args:
             key: its key.
-            size_bytes_max: what belongs at this key is no longer than this; None = of any length.
+            size_bytes_max: the largest size of a valid object at this key; None = no bound.
 
         Raises:
-            CorruptObject: it is longer. Of its body no more than the limit was read.
+            CorruptObject: it is longer; at most `size_bytes_max` bytes of its body were read.
         """
         ...
 
@@ -201,14 +201,14 @@ class ObjectStore(Protocol):
         ...
 
     def get_tail(self, key: str, length: int) -> Fetched:
-        """Read the last `length` bytes, or all when the object is shorter. One request (for an empty object, two)."""
+        """Read the last `length` bytes, or all if the object is shorter. One request (for an empty object, two)."""
         ...
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
-        """Read a whole object unless it still has this ETag: then None, and no body is sent. One request.
+        """Read a whole object; return None, without reading the body, if it still has this ETag. One request.
 
         Raises:
-            CorruptObject: as `get`.
+            CorruptObject: as for `get`.
         """
         ...
 
@@ -217,8 +217,8 @@ class ObjectStore(Protocol):
 
         Raises:
             PreconditionFailed: the condition does not hold; nothing was written.
-            WriteConflict: another write was under way, the store did not decide: read again.
-            StoreUnavailable: with a condition, the write may have happened or not: read again.
+            WriteConflict: another write was under way, and the outcome is not known: read again.
+            StoreUnavailable: with a condition, the outcome is not known: read again.
         """
         ...
 
@@ -227,23 +227,23 @@ class ObjectStore(Protocol):
         ...
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
-        """Delete objects, 1,000 a request, and return the keys that failed; it goes on after a failure.
+        """Delete objects, 1,000 a request, and return the keys that failed; continues after a failure.
 
-        A request that fails as a whole counts as a failure of each of its keys, so that the answer is always complete.
+        A request that fails as a whole counts as a failure of each of its keys, so that the result is always complete.
         """
         ...
 
     def list(self, prefix: str, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        """Go through the keys that start with `prefix` and come after `start_after`, in UTF-8 byte order.
+        """Iterate over the keys that begin with `prefix` and are after `start_after`, in UTF-8 byte order.
 
-        Lazy: a page of 1,000 is asked for when the one before is used up. At most `limit` keys.
+        Lazy: each page of 1,000 is requested after the page before was consumed. At most `limit` keys.
         """
         ...
 
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
-        """Read one page of what `list` goes through: at most `limit` (up to 1,000) keys. One request."""
+        """Read one page of a listing: at most `limit` (up to 1,000) keys. One request."""
         ...
 
     def start_multipart(self, key: str) -> MultipartUpload:
-        """Begin an object that is sent in parts; every part but the last has at least 5 MiB."""
+        """Begin to upload an object in parts; every part but the last has at least 5 MiB."""
         ...

@@ -1,28 +1,29 @@
 """Google Cloud Storage (`gs://`) and Azure Blob Storage (`az://`), through obstore.
 
-    | of the seam          | Google                                    | Azure                          |
+    | operation            | Google                                    | Azure                          |
     |----------------------|-------------------------------------------|--------------------------------|
     | create-only          | x-goog-if-generation-match: 0             | If-None-Match: *               |
     | replace if unchanged | x-goog-if-generation-match: generation    | If-Match: ETag                 |
     | get_tail             | Range: bytes=-n                           | two requests: HEAD and a range |
     | listing              | one request for 1,000 keys                | one for 5,000                  |
-    | delete_many          | one request a key, 10 side by side        | one for 256 keys               |
-    | multipart            | in a temporary file until it is completed | likewise                       |
+    | delete_many          | one request a key, 10 at a time           | one for 256 keys               |
+    | multipart            | in a temporary file until it is completed | the same                       |
 
-**Google's versions are generations**, and its ETags are hashes of the bytes. The seam's version is the ETag; obstore's
-condition takes the generation. So the generation of each key that was read or written is kept (of 10,000 keys); where
-it is not, a HEAD tells it, and if the ETag is another one by then, the condition is lost already. Either way the write
-is conditional on one generation whose ETag was the caller's.
+**Google's versions are generations**, and its ETags are hashes of the bytes. The version of an `ObjectStore` is the
+ETag; obstore's condition takes the generation. So the store keeps the generations of the keys that were read or written
+(up to 10,000 keys). If the generation of a key is not kept, a HEAD reads it; if the ETag has changed by then, the
+condition does not hold. In both cases the write is conditional on one generation with the caller's ETag.
 
-Keys are those that obstore takes as they are (`obstore_client.is_plain`): no empty part, no `.` and `..`, nothing that
-cannot be printed; on Azure, which makes slashes of them, no backslashes. Accel's own keys are such. Others are refused.
-Azurite lists in the order of UTF-16, which differs for characters above U+FFFF only; Accel's own keys are ASCII.
+Valid keys are those that obstore does not change (`obstore_client.is_plain`): no empty part, no `.` and `..`, no
+unprintable characters; on Azure, which converts backslashes to slashes, no backslashes. All keys of Accel are valid.
+Other keys are refused. Azurite lists in the order of UTF-16, which differs only for characters above U+FFFF; keys of
+Accel are ASCII.
 
-Credentials are found by obstore: application default credentials and `GOOGLE_...`; `AZURE_...` (the account in
-`AZURE_STORAGE_ACCOUNT_NAME`), managed identities, the Azure CLI. Of `S3Settings` it honours: endpoint, unsigned
-requests, connections, attempts, time-outs. A write with a condition is sent once, as everywhere.
+obstore finds the credentials: application default credentials and `GOOGLE_...`; `AZURE_...` (the account in
+`AZURE_STORAGE_ACCOUNT_NAME`), managed identities, the Azure CLI. These fields of `S3Settings` are used: endpoint,
+unsigned requests, connections, attempts, time-outs. A write with a condition is sent once, as in all stores.
 
-Google was tried on a stand-in of the tests, and Azure on Azurite; neither on the service itself.
+Google was tested with an emulation in the tests, and Azure with Azurite; neither with the service itself.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ from loaders.store.obstore_client import client_options, fetch, in_own_process, 
 from loaders.store.open import S3Settings
 from loaders.store.spooled import SpooledUpload
 
-# What is missing without obstore is told by `obstore_client`, which therefore comes first.
+# `obstore_client` reports a missing obstore, so it is imported first.
 # isort: split
 import obstore
 from obstore.exceptions import NotModifiedError
@@ -90,22 +91,22 @@ UPLOAD_CHUNK_BYTES = 8 << 20
 UPLOADS_AT_ONCE = 4
 
 NO_COMPARE_AND_SET = (
-    "this store cannot replace an object only if it is unchanged (compare-and-set): it can be read, but no tables can "
+    "this store cannot replace an object only if it is unchanged (compare-and-set): it can be read, but tables cannot "
     "be written to it"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """How one kind of store differs from the others. Immutable; picklable if its function is one of a module.
+    """The differences of one kind of store from the others. Immutable; picklable if `connect` is a module's function.
 
     Args:
         scheme: of its URLs.
-        connect: makes obstore's store: of a bucket, settings and how often a request is repeated.
+        connect: creates obstore's store: from a bucket, settings and the number of repetitions of a request.
         has_generations: whether a condition takes the generation instead of the ETag.
-        takes_suffixes: whether it answers a range that is counted from the end.
-        lists_in_order: whether keys come in the order of their UTF-8 bytes.
-        refused_characters: that no key may have.
+        takes_suffixes: whether the service answers a range that is counted from the end.
+        lists_in_order: whether keys are listed in the order of their UTF-8 bytes.
+        refused_characters: characters that no key may contain.
     """
 
     scheme: str
@@ -141,12 +142,12 @@ def _options(settings: S3Settings, retries: int) -> dict[str, Any]:
 GOOGLE = Cloud("gs", _connect_google, has_generations=True)
 AZURE = Cloud("az", _connect_azure, takes_suffixes=False, refused_characters="\\")
 CLOUDS = {cloud.scheme: cloud for cloud in (GOOGLE, AZURE)}
-"""By the scheme of their URLs."""
+"""The kinds of stores by the scheme of their URLs."""
 
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """What one process has of a store: obstore's stores, once they are made; and by key its ETag and generation."""
+    """The state of a store in one process: obstore's stores, once they exist, and key -> ETag and generation."""
 
     lock: ProcessLock = field(default_factory=ProcessLock)
     stores: tuple[RustStore, RustStore] | None = None
@@ -156,11 +157,11 @@ class _Connection:
 class CloudStore(PagedListing):
     """A bucket of Google, or a container of Azure. Threads: any.
 
-    A process that was forked from one which used obstore cannot use it: WrongProcess. Start it anew ("spawn").
+    A process that was forked after obstore was used cannot use it: WrongProcess. Start processes by "spawn" instead.
 
     Args:
         bucket: its name.
-        cloud: which kind.
+        cloud: the kind of the store.
         settings: how to reach it.
     """
 
@@ -197,7 +198,7 @@ class CloudStore(PagedListing):
                 with self._errors("get_tail", key):
                     return self._fetch(key, {"range": {"suffix": length}})
             except (RangeInvalid, RequestRefused):
-                pass  # an empty object has no tail to HTTP
+                pass  # in HTTP an empty object has no tail
         return self._tail_by_size(key, length)
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
@@ -209,10 +210,10 @@ class CloudStore(PagedListing):
                 return None
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
-        """See `ObjectStore.put`. On Google a condition on a version that is not remembered costs a HEAD besides.
+        """See `ObjectStore.put`. On Google a condition on a version whose generation is not kept costs a HEAD too.
 
         Raises:
-            RequestRefused: also where the store cannot replace an object only if it is unchanged.
+            RequestRefused: also if the store cannot replace an object only if it is unchanged.
         """
         is_conditional = isinstance(condition, CreateOnly | IfMatch)
         with self._errors("put", key, conditional=is_conditional):
@@ -233,37 +234,37 @@ class CloudStore(PagedListing):
             return
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
-        """See `ObjectStore.delete_many`. Where a request of many fails, its keys are deleted one by one."""
+        """See `ObjectStore.delete_many`. If a request for several keys fails, its keys are deleted one by one."""
         return delete_in_batches(keys, self._delete_batch)
 
     def list(self, prefix: str, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        """See `ObjectStore.list`. One request for each page of the service, however large the limit is."""
+        """See `ObjectStore.list`. One request for each page of the service, for any limit."""
         if limit is not None and limit < 0:
-            raise ValueError(f"a listing's limit is 0 or more, or None: {limit}")
+            raise ValueError(f"expected a limit of 0 or more, or None, found {limit}")
         return self._listed(prefix, start_after, limit)
 
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
-        """See `ObjectStore.list_page`. One request more where the page ends with the service's own."""
+        """See `ObjectStore.list_page`. One more request if the page ends with a page of the service."""
         check_page_limit(limit)
         found = [*self._listed(prefix, start_after, limit + 1)]
         return ListPage(found[:limit], len(found) > limit)
 
     def start_multipart(self, key: str) -> MultipartUpload:
-        """See `ObjectStore.start_multipart`. Parts lie in a temporary file of this machine until they are complete."""
+        """See `ObjectStore.start_multipart`. A temporary file of this machine contains the parts until completion."""
         with self._errors("start_multipart", key):
             self._stores(key)
         return SpooledUpload(key, partial(self._send, key), self.get_range)
 
-    # Inside
+    # Private methods
 
     def _errors(self, operation: str, key: str, *, conditional: bool = False) -> AbstractContextManager[None]:
         return obstore_errors(operation, key, self.bucket, conditional=conditional)
 
     def _stores(self, key: str) -> tuple[RustStore, RustStore]:
-        """The store that repeats requests, and the one that does not."""
+        """Obstore's store that repeats requests, and the one that does not."""
         if not self._takes(key):
             refused = f", without {self.cloud.refused_characters}" if self.cloud.refused_characters else ""
-            detail = f"expected a key of printed parts between single slashes{refused}, found {key!r}"
+            detail = f"expected a key of printable parts between single slashes{refused}, found {key!r}"
             raise store_error("connect", key, detail, status=400)
         return self._connected()
 
@@ -273,8 +274,8 @@ class CloudStore(PagedListing):
     def _connected(self) -> tuple[RustStore, RustStore]:
         if not in_own_process():
             raise WrongProcess(
-                f"{self.cloud.scheme}://{self.bucket}: obstore was used before this process was forked, and does not "
-                'work here: start processes anew (multiprocessing.get_context("spawn"))'
+                f"{self.cloud.scheme}://{self.bucket}: obstore was used before this process was forked, and cannot "
+                'work in it: start processes by multiprocessing.get_context("spawn")'
             )
         connection = self._connection()
         with connection.lock:
@@ -301,7 +302,7 @@ class CloudStore(PagedListing):
                 found = self._fetch(key, {"range": (max(0, size - length), size)})
             if found.object_size_bytes == size:
                 return found
-        raise StoreUnavailable("get_tail", key, "the object was replaced by one of another size each time")
+        raise StoreUnavailable("get_tail", key, "the size of the object changed before each read")
 
     def _mode(self, key: str, condition: Condition) -> PutMode:
         if isinstance(condition, CreateOnly):
@@ -313,7 +314,7 @@ class CloudStore(PagedListing):
         return {"e_tag": self.settings.condition_etag(condition.etag, condition.quotes)}
 
     def _generation(self, key: str, etag: str) -> str:
-        """The generation of a key whose ETag is this one."""
+        """The generation of the version of a key with this ETag."""
         connection = self._connection()
         with connection.lock:
             known = connection.generations.get(key)
@@ -322,7 +323,7 @@ class CloudStore(PagedListing):
         meta = obstore.head(self._stores(key)[0], key)
         found, version = bare_etag(meta["e_tag"] or ""), meta["version"]
         if found != etag or version is None:
-            raise PreconditionFailed("put", key, f"wanted ETag {etag}, found {found} in generation {version}")
+            raise PreconditionFailed("put", key, f"expected ETag {etag}, found {found} in generation {version}")
         self._noted(key, found, version)
         return version
 
@@ -339,7 +340,7 @@ class CloudStore(PagedListing):
             with self._errors("delete_many", wanted[0]):
                 obstore.delete(self._stores(wanted[0])[0], [key for key in wanted if self._takes(key)])
         except StoreError:
-            return self._delete_each(wanted)  # obstore does not say which failed; a missing key fails all of them
+            return self._delete_each(wanted)  # obstore does not report the failed keys; a missing key fails all
         return [failure for key in wanted if not self._takes(key) for failure in self._delete_each([key])]
 
     def _delete_each(self, keys: Sequence[str]) -> DeleteFailures:
@@ -360,7 +361,7 @@ class CloudStore(PagedListing):
         return iter(_sorted(found) if limit is None else nsmallest(limit, found, key=lambda info: info.key.encode()))
 
     def _walked(self, prefix: str, start_after: str, limit: int | None) -> Iterator[ObjectInfo]:
-        # obstore's prefixes are whole parts of a key, and not every server honours its offset: both are looked at here.
+        # obstore's prefixes are whole parts of a key, and not every server applies its offset: both are checked here.
         folder, after = prefix.rpartition("/")[0], start_after.encode()
         beginning = prefix[:-1] if len(prefix) > len(folder) + 1 else ""
         offset = _plain_part(max(start_after, beginning, key=str.encode))
@@ -402,7 +403,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _plain_part(offset: str) -> str:
-    """The longest beginning of a key that obstore takes as it is."""
+    """The longest beginning of a key that obstore does not change."""
     while offset and not is_plain(offset):
         offset = offset[:-1]
     return offset

@@ -1,6 +1,6 @@
-"""What every store does alike: checks of arguments, listings in pages, deletes in batches, byte ranges.
+"""Functions that all stores share: checks of arguments, listings in pages, deletes in batches, byte ranges.
 
-Ranges are `[start, end)` here and `first-last` on the wire.
+Ranges are `[start, end)` here and `first-last` in HTTP.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ KEY_SIZE_BYTES_MAX = 1024
 
 
 class PagedListing(ABC):
-    """Gives a store `list` from its `list_page`. Keeps no state."""
+    """Implements `list` of a store by its `list_page`. Keeps no state."""
 
     @abstractmethod
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
         """Read one page; see `ObjectStore.list_page`."""
 
     def list(self, prefix: str, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
-        """Go through the keys under `prefix` after `start_after`, page by page; see `ObjectStore.list`."""
+        """Iterate over the keys with `prefix` after `start_after`, page by page; see `ObjectStore.list`."""
         if limit is not None and limit < 0:
-            raise ValueError(f"a listing's limit is 0 or more, or None: {limit}")
+            raise ValueError(f"expected a limit of 0 or more, or None, found {limit}")
         return islice(self._all(prefix, start_after, limit), limit)
 
     def _all(self, prefix: str, start_after: str, limit: int | None) -> Iterator[ObjectInfo]:
-        # A page of fewer keys than wanted would cost one more request; a page of more would send keys for nothing.
+        # A page of fewer keys than the limit would cost one more request; a larger page would contain unused keys.
         page_limit = LIST_PAGE_KEYS_MAX if limit is None else min(max(limit, 1), LIST_PAGE_KEYS_MAX)
         while True:
             page = self.list_page(prefix, start_after, page_limit)
@@ -54,15 +54,15 @@ class PagedListing(ABC):
 
 
 def check_page_limit(limit: int) -> None:
-    """A page holds 1 to 1,000 keys; else ValueError."""
+    """Check that a page has 1 to 1,000 keys; otherwise ValueError."""
     if not 1 <= limit <= LIST_PAGE_KEYS_MAX:
-        raise ValueError(f"a page holds 1 to {LIST_PAGE_KEYS_MAX} keys: {limit}")
+        raise ValueError(f"expected a page of 1 to {LIST_PAGE_KEYS_MAX} keys, found {limit}")
 
 
 def delete_in_batches(
     keys: Iterable[str], delete_batch: Callable[[Sequence[str]], Iterable[DeleteFailure]]
 ) -> DeleteFailures:
-    """Delete keys, 1,000 at a time, and gather what failed; a batch that fails as a whole fails for all its keys."""
+    """Delete keys, 1,000 at a time, and return the failures; if a whole batch fails, each of its keys is a failure."""
     failures: DeleteFailures = []
     rest = iter(keys)
     while batch := list(islice(rest, DELETE_BATCH_KEYS_MAX)):
@@ -77,25 +77,25 @@ _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")
 
 
 def check_range(start: int, end: int) -> None:
-    """A range `[start, end)` is neither empty nor negative; else ValueError."""
+    """Check that a range `[start, end)` is neither empty nor negative; otherwise ValueError."""
     if not 0 <= start < end:
-        raise ValueError(f"a range is 0 <= start < end: [{start}, {end})")
+        raise ValueError(f"expected a range with 0 <= start < end, found [{start}, {end})")
 
 
 def check_tail(length: int) -> None:
-    """A tail has at least one byte; else ValueError. Some servers answer a tail of none with the whole object."""
+    """Check that a tail has at least one byte; otherwise ValueError. Some servers answer a tail of 0 with all bytes."""
     if length < 1:
-        raise ValueError(f"a tail has at least 1 byte: {length}")
+        raise ValueError(f"expected a tail of at least 1 byte, found {length}")
 
 
 def check_part_number(number: int) -> None:
-    """Parts are numbered 1 to 10,000; else ValueError."""
+    """Check that the number of a part is 1 to 10,000; otherwise ValueError."""
     if not 1 <= number <= PART_NUMBER_MAX:
-        raise ValueError(f"parts are numbered 1 to {PART_NUMBER_MAX}: {number}")
+        raise ValueError(f"expected a part number of 1 to {PART_NUMBER_MAX}, found {number}")
 
 
 def range_header(start: int, end: int) -> str:
-    """`[start, end)` as HTTP writes it.
+    """`[start, end)` as the value of the HTTP header Range.
 
     >>> range_header(0, 10)
     'bytes=0-9'
@@ -104,17 +104,17 @@ def range_header(start: int, end: int) -> str:
 
 
 def check_size(key: str, size_bytes: int, size_bytes_max: int | None) -> None:
-    """An object is no longer than what belongs at its key; called before its body is read.
+    """Check that an object is not longer than the limit of its key; called before its body is read.
 
     Raises:
-        CorruptObject: it is.
+        CorruptObject: it is longer.
     """
     if size_bytes_max is not None and size_bytes > size_bytes_max:
         raise CorruptObject(key, size_bytes, expected=f"at most {size_bytes_max} bytes", found=f"{size_bytes}")
 
 
 def parse_content_range(header: str) -> tuple[int, int, int]:
-    """Read what part of an object an answer holds: (start, end, size of the object); else ValueError.
+    """Parse the range that an answer contains: (start, end, size of the object); otherwise ValueError.
 
     >>> parse_content_range("bytes 0-9/100")
     (0, 10, 100)
@@ -127,41 +127,43 @@ def parse_content_range(header: str) -> tuple[int, int, int]:
 
 
 def cut(operation: str, key: str, found: Fetched, start: int, end: int) -> Fetched:
-    """Bytes `[start, end)` of an object, the end clamped, out of an answer that holds at least these.
+    """Bytes `[start, end)` of an object, the end clamped, from an answer that contains at least these.
 
-    HTTP lets a server answer a range with the whole object; then the range is cut out of it here.
+    HTTP allows a server to answer a range with the whole object; then the range is cut out of it here.
 
     Raises:
         RangeInvalid: the object ends at or before `start`.
-        RequestRefused: the answer holds other bytes than those asked for.
+        RequestRefused: the answer contains other bytes than the requested ones.
     """
     size = found.object_size_bytes
     end = min(end, size)
     if start >= size:
-        raise store_error(operation, key, f"asked for byte {start} of {size}", code="InvalidRange")
+        raise store_error(
+            operation, key, f"expected a start below the size of {size} bytes, found {start}", code="InvalidRange"
+        )
     first, last = start - found.start, end - found.start
     if first < 0 or last > len(found.body):
         got = f"[{found.start}, {found.start + len(found.body)})"
-        raise store_error(operation, key, f"asked for [{start}, {end}) of {size} bytes, got {got}")
+        raise store_error(operation, key, f"expected bytes [{start}, {end}) of {size}, found {got}")
     if last - first == len(found.body):
         return found
     return Fetched(found.body[first:last], found.etag, size, start)
 
 
 def check_key(operation: str, key: str) -> None:
-    """A key has 1 to 1,024 bytes, as on S3.
+    """Check that a key has 1 to 1,024 bytes, as on S3.
 
     Raises:
-        RequestRefused: it has not.
+        RequestRefused: it is empty or longer.
     """
     size_bytes = len(key.encode())
     if not 1 <= size_bytes <= KEY_SIZE_BYTES_MAX:
-        detail = f"a key has 1 to {KEY_SIZE_BYTES_MAX} bytes, this one {size_bytes}"
+        detail = f"expected a key of 1 to {KEY_SIZE_BYTES_MAX} bytes, found {size_bytes}"
         raise store_error(operation, key, detail, code="KeyTooLongError", status=400)
 
 
 def bare_etag(etag: str) -> str:
-    """An ETag as it crosses the seam: without quotes.
+    """An ETag without quotes, as in results of `ObjectStore`.
 
     >>> bare_etag('"9e107d9d372bb6826bd81d3542a419d6"')
     '9e107d9d372bb6826bd81d3542a419d6'

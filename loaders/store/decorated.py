@@ -1,8 +1,8 @@
-"""Stores around a store: the base of those that watch requests, the one that counts them, and the one with a prefix.
+"""Stores that wrap a store: the base class of decorators, a store that counts requests, and a store with a prefix.
 
-A decorator overrides one method, `_around(call, send)`: `call` says what is about to be asked, `send()` asks it and
-returns the answer. One `_around` is one request as the inner store would make it: a listing comes by page by page, a
-delete of many keys batch by batch, a multipart upload part by part. (Repetitions inside an S3 client are not seen.)
+A decorator overrides one method, `_around(call, send)`: `call` describes the request, `send()` sends it and returns the
+answer. Each request of the inner store is one call of `_around`: a listing page by page, a delete of many keys batch by
+batch, a multipart upload part by part. (Repetitions within an S3 client are not visible.)
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 GETS = frozenset({"get", "get_range", "get_tail", "get_if_changed"})
-"""Operations that answer with a body."""
+"""Operations whose answers have a body."""
 
 WRITES = frozenset(
     {"put", "delete", "delete_many", "start_multipart", "upload_part", "copy_part", "complete", "abort"},
 )
-"""Operations that change the store. The one that is left is `list`, a page of a listing."""
+"""Operations that change the store. Neither in `GETS` nor here: `list`, one page of a listing, and `date`."""
 
 OPERATIONS = GETS | WRITES | {"list", "date"}
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """One request, as a decorator sees it before it is sent.
+    """The description of one request, before it is sent.
 
     Attributes:
         operation: one of `OPERATIONS`.
-        key: the object's key; of a listing its prefix, of a batch its first key.
-        sent_bytes: length of the body that goes to the store.
-        conditional: a write that happens only under a condition.
+        key: the object's key, the prefix of a listing, or the first key of a batch.
+        sent_bytes: length of the body that is sent.
+        conditional: whether it is a write with a condition.
     """
 
     operation: str
@@ -65,17 +65,17 @@ class StoreCall:
 
 
 def received_bytes(answer: object) -> int:
-    """Length of the body that came from the store."""
+    """Length of the body of an answer."""
     return len(answer.body) if isinstance(answer, Fetched) else 0
 
 
 class DecoratedStore(PagedListing):
-    """Sends every request through `_around`. As safe for threads as the store inside and `_around` are."""
+    """Sends every request through `_around`. Threads: as for the inner store and `_around`."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:  # noqa: ARG002 - for those who override it
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:  # noqa: ARG002 - for subclasses
         return send()
 
     @property
@@ -121,7 +121,7 @@ class DecoratedStore(PagedListing):
         return self._around(StoreCall("list", prefix), lambda: self._store.list_page(prefix, start_after, limit))
 
     def date_seconds(self) -> float | None:
-        """See `DatedStore.date_seconds`; None if the store inside is none."""
+        """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
         inside = self._store
         return self._around(StoreCall("date", ""), inside.date_seconds) if isinstance(inside, DatedStore) else None
 
@@ -132,7 +132,7 @@ class DecoratedStore(PagedListing):
 
 
 class _DecoratedUpload:
-    """An upload whose requests go through the `_around` of the store that began it."""
+    """An upload that sends its requests through the `_around` of its store."""
 
     def __init__(self, store: DecoratedStore, upload: MultipartUpload, key: str) -> None:
         self._around = store._around  # noqa: SLF001 - the two classes are one mechanism
@@ -155,7 +155,7 @@ class _DecoratedUpload:
 
 
 class TracedStore(DecoratedStore):
-    """Makes each request a span (`loaders.tracing`). As safe for threads as the store inside."""
+    """Makes each request a span (`loaders.tracing`). Threads: as for the inner store."""
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         with traced(f"accel.store {call.operation}", key=call.key):
@@ -163,13 +163,13 @@ class TracedStore(DecoratedStore):
 
 
 class PrefixedStore(PagedListing):
-    """Puts a prefix before every key and takes it off in listings. As safe for threads as the store behind it.
+    """Adds a prefix to every key and removes it in listings. Threads: as for the inner store.
 
-    Errors name the full key, as the bucket's owner sees it.
+    Errors contain the full key, with the prefix.
 
     Args:
-        store: the store that holds the objects.
-        prefix: what goes before each key, as it is: end it with "/" where keys are paths.
+        store: the inner store.
+        prefix: the text before each key, unchanged: it ends with "/" if keys are paths.
     """
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:
@@ -217,7 +217,7 @@ class PrefixedStore(PagedListing):
         return ListPage([replace(info, key=self._short(info.key)) for info in page.objects], page.more)
 
     def date_seconds(self) -> float | None:
-        """See `DatedStore.date_seconds`; None if the store inside is none."""
+        """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
         return self._store.date_seconds() if isinstance(self._store, DatedStore) else None
 
     def start_multipart(self, key: str) -> MultipartUpload:
@@ -229,7 +229,7 @@ class PrefixedStore(PagedListing):
 
 
 class _PrefixedUpload:
-    """Forwards to another upload; only the source of a copy needs the prefix."""
+    """Forwards to another upload; adds the prefix to the source of a copy."""
 
     def __init__(self, upload: MultipartUpload, prefix: str) -> None:
         self._prefix = prefix
@@ -244,13 +244,13 @@ class _PrefixedUpload:
 
 @dataclass(frozen=True, slots=True)
 class OperationCount:
-    """What one operation cost.
+    """The counts of one operation.
 
     Attributes:
-        requests: how often it was asked for; failures included.
-        failures: how often it ended with an error of the store (a missing key and a lost condition are such).
-        sent_bytes: bodies that went to the store.
-        received_bytes: bodies that came from it.
+        requests: the number of requests, failures included.
+        failures: the number of requests that ended with an error of the store, such as a missing key.
+        sent_bytes: bytes of sent bodies.
+        received_bytes: bytes of received bodies.
     """
 
     requests: int = 0
@@ -267,10 +267,10 @@ class OperationCount:
 
 @dataclass(frozen=True)
 class StoreCounts:
-    """What a store was asked up to some moment; two of them subtract.
+    """The counts of all requests up to one moment; the difference of two is supported.
 
     Attributes:
-        by_operation: the operations that were asked for at all, by name; see `decorated.OPERATIONS`.
+        by_operation: operation -> its counts, if it was requested at all; see `decorated.OPERATIONS`.
     """
 
     by_operation: Mapping[str, OperationCount] = field(default_factory=dict)
@@ -286,7 +286,7 @@ class StoreCounts:
 
     @property
     def gets(self) -> int:
-        """Requests that read objects: whole, range, tail, and if changed."""
+        """The number of requests that read objects: whole, range, tail, and if changed."""
         return self.of(*GETS).requests
 
     def __sub__(self, earlier: StoreCounts) -> StoreCounts:
@@ -295,23 +295,23 @@ class StoreCounts:
 
 
 OK: Final = "ok"
-"""The outcome of a request that did what was asked; any other is the name of an error's class."""
+"""The outcome of a successful request; other outcomes are names of error classes."""
 
 OTHER_ERROR: Final = "other"
-"""The outcome of a request that ended with what is no error of a store."""
+"""The outcome of a request with an exception that is not a `StoreError`."""
 
 
 class CountingStore(DecoratedStore):
-    """Counts requests to the store inside, and bytes, by operation; and times them. Safe for many threads.
+    """Counts requests to the inner store, and bytes, by operation; and measures their durations. Threads: any.
 
-    Requests are what S3 bills, so most claims of this project are claims about these numbers.
+    S3 bills requests, so most claims of this project are claims about these numbers.
 
     Args:
-        store: the store inside.
-        timer: seconds from any start; by default nothing is timed.
+        store: the inner store.
+        timer: seconds from any start; None = no durations.
 
     Attributes:
-        is_failing: whether the request that ended last found the store unavailable.
+        is_failing: whether the last ended request failed with `StoreUnavailable`.
     """
 
     def __init__(self, store: ObjectStore, timer: Callable[[], float] | None = None) -> None:
@@ -320,12 +320,12 @@ class CountingStore(DecoratedStore):
         self._lock = ProcessLock()
         self._counts: dict[str, OperationCount] = {}
         self._seconds: dict[tuple[str, str], Histogram] = {}
-        self._began_seconds: dict[tuple[int, int], float] = {}  # by process, as a fork takes no request with it
+        self._began_seconds: dict[tuple[int, int], float] = {}  # by process: a forked process has no requests under way
         self._numbers = count()
         self.is_failing = False
 
     def request_seconds(self) -> dict[tuple[str, str], HistogramStats]:
-        """How long requests took since the start, by operation and outcome; empty if nothing is timed.
+        """The durations of requests since the start, by operation and outcome; empty without a timer.
 
         An outcome is `OK`, the name of an error's class (`StoreUnavailable`, `KeyMissing`), or `OTHER_ERROR`.
         """
@@ -333,9 +333,9 @@ class CountingStore(DecoratedStore):
             return {kind: histogram.stats() for kind, histogram in self._seconds.items()}
 
     def oldest_request_seconds(self) -> float:
-        """How long the oldest request that is under way in this process has taken; 0 if none is, or nothing is timed.
+        """The duration so far of the oldest request under way in this process; 0 if there is none, or no timer.
 
-        A store that answers nothing fails no request before its client gives up; this tells of it at once.
+        Requests to a store that does not answer fail only after the client's time-out; this value rises at once.
         """
         if self._timer is None:
             return 0.0
@@ -345,17 +345,17 @@ class CountingStore(DecoratedStore):
         return max(0.0, self._timer() - min(began)) if began else 0.0
 
     def snapshot(self) -> StoreCounts:
-        """The counts until now, all of one moment."""
+        """The counts until now, all at the same moment."""
         with self._lock:
             return StoreCounts(dict(self._counts))
 
     def moved_bytes(self) -> int:
-        """The bytes that were sent and received until now."""
+        """The number of bytes that were sent and received until now."""
         total = self.snapshot().total
         return total.sent_bytes + total.received_bytes
 
     def reset(self) -> StoreCounts:
-        """Begin again at zero, and return the counts until now."""
+        """Reset the counts to zero, and return the counts until now."""
         with self._lock:
             counts, self._counts = self._counts, {}
         return StoreCounts(counts)

@@ -1,4 +1,4 @@
-"""What a store's refusals are called here: one table for every client.
+"""The error classes for the errors of stores: one table for all clients.
 
 S3 names an error by a code (`NoSuchKey`) and an HTTP status (404); clients raise exceptions for errors before an answer
 arrives. This table is searched by the code first, then by the status, then by the name of the exception's class (so
@@ -8,10 +8,10 @@ For a conditional write some answers have another meaning:
 
     | answer           | plain request    | conditional write  | because                                               |
     |------------------|------------------|--------------------|-------------------------------------------------------|
-    | 404 NoSuchKey    | KeyMissing       | PreconditionFailed | If-Match on a missing key: S3 says 404, others 412    |
+    | 404 NoSuchKey    | KeyMissing       | PreconditionFailed | If-Match on a missing key: S3 answers 404, others 412 |
     | 409              | WriteConflict    | WriteConflict      | another conditional write was under way               |
     | 500              | StoreUnavailable | WriteConflict      | Ceph's answer to the loser of a race                  |
-    | no answer at all | StoreUnavailable | StoreUnavailable   | it may have been written: the cause says how it broke |
+    | no answer at all | StoreUnavailable | StoreUnavailable   | it may have been written: see the cause of the error  |
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BY_CODE: Table = MappingProxyType(
         "ExpiredToken": AccessDenied,
         "InvalidToken": AccessDenied,
         "TokenRefreshRequired": AccessDenied,
-        "InvalidObjectState": RequestRefused,  # 403: the object lies in an archive
+        "InvalidObjectState": RequestRefused,  # 403: the object is in an archive
         "PreconditionFailed": PreconditionFailed,
         "ConditionalRequestConflict": WriteConflict,
         "OperationAborted": WriteConflict,
@@ -59,7 +59,7 @@ BY_CODE: Table = MappingProxyType(
         "BucketNotEmpty": RequestRefused,
         "InvalidRange": RangeInvalid,
         "RequestTimeout": StoreUnavailable,  # 400: the body came too slowly
-        "RequestTimeTooSkewed": RequestRefused,  # 403, yet it is the clock that is wrong
+        "RequestTimeTooSkewed": RequestRefused,  # 403, but the cause is a wrong clock
         "SlowDown": StoreUnavailable,
         "Throttling": StoreUnavailable,
         "ThrottlingException": StoreUnavailable,
@@ -70,10 +70,10 @@ BY_CODE: Table = MappingProxyType(
         "BlobNotFound": KeyMissing,
         "ContainerNotFound": BucketMissing,
         "ContainerBeingDeleted": BucketMissing,
-        "BlobAlreadyExists": PreconditionFailed,  # 409, and yet decided
+        "BlobAlreadyExists": PreconditionFailed,  # 409, but the outcome is known
         "ConditionNotMet": PreconditionFailed,
-        "LeaseIdMissing": RequestRefused,  # 412, and yet no condition of ours
-        "BlobArchived": RequestRefused,  # 409: the object lies in an archive
+        "LeaseIdMissing": RequestRefused,  # 412, but not of a condition of the request
+        "BlobArchived": RequestRefused,  # 409: the object is in an archive
     }
 )
 
@@ -101,7 +101,7 @@ BY_EXCEPTION: Table = MappingProxyType(
         "IncompleteReadError": StoreUnavailable,
         "FlexibleChecksumError": StoreUnavailable,
         "OSError": StoreUnavailable,
-        # botocore: nobody to ask as
+        # botocore: no credentials
         "NoCredentialsError": CredentialsMissing,
         "PartialCredentialsError": CredentialsMissing,
         "CredentialRetrievalError": CredentialsMissing,
@@ -110,9 +110,9 @@ BY_EXCEPTION: Table = MappingProxyType(
         "TokenRetrievalError": CredentialsMissing,
         "SSOError": CredentialsMissing,
         "LoginError": CredentialsMissing,
-        # botocore: everything else is a setting or an argument
+        # botocore: all others concern a setting or an argument
         "BotoCoreError": RequestRefused,
-        # obstore, where it hides code and status
+        # obstore, where its errors have no code and status
         "FileNotFoundError": KeyMissing,
         "AlreadyExistsError": PreconditionFailed,
         "PreconditionError": PreconditionFailed,
@@ -134,16 +134,16 @@ def store_error(
     Args:
         operation: the store's method, such as ``get_range``.
         key: the object's key, or the prefix of a listing.
-        detail: the store's words, for people.
-        code: S3's name of the error; empty where the answer had none.
-        status: the HTTP status; 0 where it is not known.
-        conditional: whether it answers a write with a condition.
+        detail: the message of the store, for people.
+        code: S3's name of the error; empty if the answer had none.
+        status: the HTTP status; 0 if it is not known.
+        conditional: whether it is the answer to a write with a condition.
     """
     return _kind(code, status, conditional=conditional)(operation, key, detail)
 
 
 def named_bucket(detail: str, code: str, bucket: str) -> str:
-    """What the store said, and the bucket's name if that is what it does not have."""
+    """The message of the store; if the bucket is missing, with the bucket's name."""
     is_missing = BY_CODE.get(code) is BucketMissing
     return f"no bucket {bucket!r}: {detail}" if is_missing and bucket else detail
 
@@ -155,12 +155,12 @@ def store_error_of(operation: str, key: str, exception: BaseException) -> StoreE
 
 
 def redact(exception: BaseException) -> None:
-    """Take users and passwords of URLs out of the words of a client's exception, which logs print as a cause."""
+    """Remove users and passwords of URLs from a client's exception, which logs print as a cause."""
     exception.args = tuple(redacted(argument) if isinstance(argument, str) else argument for argument in exception.args)
 
 
 def kind_of_exception(exception: BaseException) -> type[StoreError]:
-    """Looks a client's exception up by its class, or the nearest base in the table; unknown ones are RequestRefused."""
+    """The error class for a client's exception, by its class or its nearest base; RequestRefused if unknown."""
     names = (base.__name__ for base in type(exception).__mro__)
     return next((BY_EXCEPTION[name] for name in names if name in BY_EXCEPTION), RequestRefused)
 

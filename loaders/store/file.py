@@ -1,21 +1,22 @@
-"""A store in a folder of this machine: for trying things, and for what has to survive the process without a server.
+"""A store in a folder of this machine: for experiments, and for data that is kept on disk without a server.
 
     open_store("file:///tmp/accel")
 
-It keeps S3's promises among all threads and processes of one machine. An object is one file (`file_names` says which),
+It keeps the promises of S3 for all threads and processes of one machine. An object is one file (named by `file_names`),
 with a header of 96 bytes before the body: ``accel-object 1 <ETag> <bytes of the body>``, padded with spaces and ended
-by a line feed. ETags are those of S3: the MD5 of the bytes, and of a multipart object that of its parts' MD5s.
+by a line feed. ETags are those of S3: the MD5 of the bytes, and for a multipart object the MD5 of its parts' MD5s.
 
-A write goes to a file in `%new` first. Then the folder that is to hold it is locked (`flock` of the folder itself), the
-condition is compared with the header that is there, and the new file is renamed over the old one. A reader opens the
-one or the other, whole. The lock is held for the comparison, the rename and, with `durable`, the folder's `fsync`; the
-kernel releases it when a process dies: a killed writer leaves at most a file in `%new`, which is deleted a day later.
-A folder that became empty is deleted; a writer that had locked it begins again, as nothing can be renamed into it.
+A write first creates a file in `%new`. Then it locks the folder of the object (`flock` of the folder itself), compares
+the condition with the header of the existing file, and renames the new file over the old one. A reader opens either the
+old or the new file, whole. The lock is held for the comparison, the rename and, with `durable`, the folder's `fsync`;
+the kernel releases it when a process dies: a killed writer leaves at most a file in `%new`, which is deleted a day
+later. A folder that became empty is deleted; a writer that had locked it starts again, as no file can be renamed into
+it.
 
-What is asked of the file system: `flock`, atomic renames and case-sensitive names. Those of Linux (ext4, xfs, btrfs,
-tmpfs, overlay) have them; names that differ only in case are refused where they are one. A network file system (NFS,
-SMB) may lock each machine for itself and show an old file for seconds: there conditional writes of two machines do
-not exclude each other. Use it from one machine, or use a server that speaks S3.
+The file system must have `flock`, atomic renames and case-sensitive names. Those of Linux (ext4, xfs, btrfs, tmpfs,
+overlay) have them; a file system that ignores case is refused. A network file system (NFS, SMB) may lock each machine
+separately and return an old file for seconds: then conditional writes of two machines do not exclude each other. Use it
+from one machine, or use an S3 server.
 """
 
 from __future__ import annotations
@@ -67,23 +68,23 @@ HEADER_BYTES = 96
 _MAGIC = b"accel-object 1 "
 LOCK_POLL_SECONDS = 0.002
 LOCK_POLLS_MAX = 15_000
-"""Half a minute: then the holder of a lock is taken to be stuck."""
+"""Half a minute: then the holder of a lock is assumed to be stuck."""
 
 COMMITS_MAX = 64
-"""So often a writer begins again because its folder was deleted meanwhile."""
+"""The number of times that a writer starts again because its folder was deleted meanwhile."""
 
 STALE_SECONDS = 86_400.0
-"""So old is what a killed writer left behind when it is deleted: no upload takes that long."""
+"""The age at which files of killed writers are deleted: no upload takes that long."""
 
 
 class FileStore(PagedListing):
     """Objects in a folder. Threads and processes of one machine: any, at once. May be pickled.
 
     Args:
-        folder: its absolute path; it is made by the first write.
-        sleep: waits while another writer holds a folder's lock, seconds.
-        durable: whether a write returns only when it would survive a loss of power (`fsync` of the file and its
-            folder). Without, it survives the end of the process only.
+        folder: its absolute path; the first write creates it.
+        sleep: waits for this number of seconds, while another writer holds a folder's lock.
+        durable: whether a write survives a loss of power once it returns (`fsync` of the file and its folder).
+            Otherwise it survives only the end of the process.
     """
 
     can_copy_parts = True
@@ -113,7 +114,7 @@ class FileStore(PagedListing):
         check_range(start, end)
         with self._opened("get_range", key) as found:
             if start >= found.size_bytes:
-                detail = f"asked for [{start}, {end}) of {found.size_bytes} bytes"
+                detail = f"expected a start below the size of {found.size_bytes} bytes, found {start}"
                 raise store_error("get_range", key, detail, code="InvalidRange", status=416)
             return found.read(start, min(end, found.size_bytes))
 
@@ -132,7 +133,7 @@ class FileStore(PagedListing):
             return found.read(0, found.size_bytes)
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
-        """See `ObjectStore.put`. WriteConflict only where others delete the key's folder over and over."""
+        """See `ObjectStore.put`. WriteConflict only if other processes delete the key's folder again and again."""
         check_key("put", key)
         etag = _md5(body).hexdigest()
         with _errors("put", key):
@@ -153,14 +154,14 @@ class FileStore(PagedListing):
         return delete_in_batches(keys, self._delete_batch)
 
     def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
-        """See `ObjectStore.list_page`. It reads the names of each folder on the way, and the headers of the page."""
+        """See `ObjectStore.list_page`. It reads the names of all folders on the path, and the headers of the page."""
         check_page_limit(limit)
         with _errors("list", prefix):
             page: list[ObjectInfo] = []
             for key, path in self._keys(prefix, start_after):
                 if len(page) == limit:
                     return ListPage(page, more=True)
-                # What was deleted since its folder was read is no part of the listing.
+                # A file that was deleted after its folder was read is not listed.
                 with suppress(KeyMissing), self._opened("list", key, path) as found:
                     page.append(ObjectInfo(key, found.size_bytes, found.etag, found.modified_seconds))
             return ListPage(page, more=False)
@@ -182,7 +183,7 @@ class FileStore(PagedListing):
                 os.close(descriptor)
 
     def _keys(self, prefix: str, start_after: str) -> Iterator[tuple[str, Path]]:
-        # What is complete of the prefix is a folder: its neighbours need not be looked at.
+        # The complete parts of the prefix are a folder: its neighbours need not be read.
         base, slash, _ = prefix.rpartition("/")
         names = place_of(base + slash)[0] if slash else []
         yield from _walk(self.folder.joinpath(*names), (base + slash).encode(), prefix.encode(), start_after.encode())
@@ -217,15 +218,15 @@ class FileStore(PagedListing):
             except FileNotFoundError:
                 if not new.exists():
                     raise
-                self._sleep(LOCK_POLL_SECONDS)  # a folder on the way was deleted meanwhile, as it was empty
+                self._sleep(LOCK_POLL_SECONDS)  # a folder of the path was deleted meanwhile, as it was empty
             else:
                 return
-        detail = f"its folder was deleted {COMMITS_MAX} times while it was to be written in"
+        detail = f"its folder was deleted {COMMITS_MAX} times before the object was written"
         raise store_error("put", key, detail, code="OperationAborted", status=409)
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[int]:
-        """The folder's descriptor, while nobody else writes in it. FileNotFoundError if there is none."""
+        """Lock a folder and yield its descriptor. FileNotFoundError if it does not exist."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for _ in range(LOCK_POLLS_MAX):
@@ -239,7 +240,7 @@ class FileStore(PagedListing):
             try:
                 yield descriptor
             finally:
-                # By name: a process that was forked meanwhile has the descriptor, too, and would keep the lock.
+                # Explicitly: a process that was forked meanwhile has the descriptor, too, and would keep the lock.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
         finally:
             os.close(descriptor)
@@ -264,10 +265,10 @@ class FileStore(PagedListing):
             try:
                 self.folder.joinpath(*names[:count]).rmdir()
             except OSError:
-                return  # something is in it, or somebody was faster
+                return  # it is not empty, or another process deleted it
 
     def _new(self) -> Path:
-        """The folder of what is being written; made by the first write of a process, which tidies it up as well."""
+        """The folder of files that are being written; the first write of a process creates it and deletes old files."""
         prepared = self._prepared()
         new = self.folder / NEW
         if not prepared or not new.is_dir():
@@ -288,10 +289,10 @@ def _restored(folder: Path, sleep: Callable[[float], object], durable: bool) -> 
 
 
 class _Opened:
-    """A file that is open for reading: one version of an object, whatever is renamed over it meanwhile. One thread.
+    """A file that is open for reading: one version of an object, also if it is replaced meanwhile. One thread.
 
     Raises:
-        CorruptObject: it is no object of a store in a folder, or not all of it.
+        CorruptObject: it is not an object of a `FileStore`, or is truncated.
     """
 
     def __init__(self, key: str, descriptor: int) -> None:
@@ -307,7 +308,7 @@ class _Opened:
             raise CorruptObject(key, facts.st_size, expected=expected, found=repr(header))
 
     def read(self, start: int, end: int) -> Fetched:
-        """Bytes `[start, end)`, which lie within it."""
+        """Read bytes `[start, end)`, which are within the object."""
         pieces = []
         at = start
         while at < end and (piece := os.pread(self._descriptor, end - at, HEADER_BYTES + at)):
@@ -319,7 +320,7 @@ class _Opened:
 
 
 class _FileUpload:
-    """An object in the making; see `MultipartUpload`. Threads: any. Process: the one that began it."""
+    """An object that is being uploaded; see `MultipartUpload`. Threads: any. Process: the one that began it."""
 
     __reduce__ = unpickled("an upload in parts")
 
@@ -348,7 +349,7 @@ class _FileUpload:
         check_part_number(number)
         source = self._store.get_range(source_key, start, end)
         if end > source.object_size_bytes:
-            detail = f"asked for [{start}, {end}) of {source.object_size_bytes} bytes"
+            detail = f"expected a range within {source.object_size_bytes} bytes, found [{start}, {end})"
             raise store_error("copy_part", source_key, detail, code="InvalidRange", status=416)
         return self.upload_part(number, source.body)
 
@@ -391,7 +392,7 @@ class _FileUpload:
 
 
 def _walk(folder: Path, base: bytes, prefix: bytes, after: bytes) -> Iterator[tuple[str, Path]]:
-    """Keys below a folder with their files, in the order of their bytes. A folder may vanish on the way."""
+    """Keys below a folder with their files, in the order of their bytes. Folders may be deleted meanwhile."""
     rest = [(base, folder, False)]
     while rest:
         text, path, is_object = rest.pop()
@@ -403,7 +404,7 @@ def _walk(folder: Path, base: bytes, prefix: bytes, after: bytes) -> Iterator[tu
 
 
 def _may_list(text: bytes, prefix: bytes, after: bytes, *, is_object: bool) -> bool:
-    """Whether a listing contains this key; or, of a folder, any key that begins so."""
+    """Whether a listing may contain this key of an object, or keys in the folder of this text."""
     if is_object:
         return text > after and text.startswith(prefix) and _is_utf8(text)
     return (text.startswith(prefix) or prefix.startswith(text)) and (text > after or after.startswith(text))
@@ -413,7 +414,7 @@ def _is_utf8(text: bytes) -> bool:
     try:
         text.decode()
     except UnicodeDecodeError:
-        return False  # somebody else's file: no key is written so
+        return False  # a file of another program: no key is converted to this name
     return True
 
 
@@ -427,7 +428,7 @@ def _entries(folder: Path) -> list[Entry]:
 
 
 def _check(condition: Condition, key: str, name: str, folder: int) -> None:
-    """That a write's condition holds; called while the folder is locked."""
+    """Check that a write's condition holds; called while the folder is locked."""
     if not isinstance(condition, CreateOnly | IfMatch):
         return
     etag = None
@@ -439,17 +440,17 @@ def _check(condition: Condition, key: str, name: str, folder: int) -> None:
             os.close(descriptor)
     lost = etag is not None if isinstance(condition, CreateOnly) else etag != condition.etag
     if lost:
-        detail = f"wanted {condition}, found {f'ETag {etag}' if etag else 'no object'}"
+        detail = f"expected {condition}, found {f'ETag {etag}' if etag else 'no object'}"
         raise store_error("put", key, detail, code="PreconditionFailed", status=412, conditional=True)
 
 
 def _check_case(new: Path) -> None:
     if (new.parent / NEW.upper()).exists():
-        raise PermissionError(errno.ENOTSUP, "expected a file system that tells A from a in names", str(new.parent))
+        raise PermissionError(errno.ENOTSUP, "expected a file system with case-sensitive names", str(new.parent))
 
 
 def _sweep(new: Path) -> None:
-    """Delete what killed writers left behind. The file system's clock is the one that counts."""
+    """Delete old files of killed writers. Ages are by the file system's clock."""
     with tempfile.TemporaryFile(dir=new) as file:
         now = os.fstat(file.fileno()).st_mtime
     for path in new.iterdir():
@@ -487,7 +488,7 @@ _CODES = {
 
 @contextmanager
 def _errors(operation: str, key: str, *, missing: str = "NoSuchKey") -> Iterator[None]:
-    """Turn what the file system raises in here into our errors, by the one table; the original stays as the cause."""
+    """Convert errors of the file system to errors of stores, by the error table; the original is the cause."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:

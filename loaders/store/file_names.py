@@ -1,15 +1,15 @@
-"""How keys are named as files: pure functions between the parts of a key and the names in a folder.
+"""Converts keys to names of files and back. Pure functions.
 
 A key is divided at its slashes; each part but the last is a folder, the last one is a file. So `accel/format` is the
 file `accel/format%object`. Bytes of a part's UTF-8 form other than ASCII letters, digits and `-_.~!@,=+:;` are written
-as `%XX`. What is no part of a key has a `%` that no two hexadecimal digits follow:
+as `%XX`. Names with another meaning have a `%` that is not followed by two hexadecimal digits:
 
-    | name            | is                                                                                          |
+    | name            | meaning                                                                                     |
     |-----------------|---------------------------------------------------------------------------------------------|
     | `...%object`    | an object; the key `a` and the folder of `a/b` therefore never have the same name           |
     | `%empty`        | the folder of an empty part, as in `a//b`                                                   |
-    | `...%more`      | a folder with what follows the first 64 bytes of a long part: a file name has at most 255   |
-    | `%new`          | at the top of a store: the folder of what is being written                                  |
+    | `...%more`      | a folder for the rest of a part after its first 64 bytes: a file name has at most 255 bytes |
+    | `%new`          | at the top of a store: the folder of files that are being written                           |
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _QUOTED = re.compile(r"(?:[A-Za-z0-9_.~!@,=+:;-]|%[0-9A-F]{2})*")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one name in a folder stands for.
+    """The meaning of one name in a folder.
 
     Attributes:
-        text: of an object, the end of its key; of a folder, what its keys go on with. In UTF-8.
-        name: in the file system.
+        text: the end of an object's key, or the next bytes of the keys in a folder. In UTF-8.
+        name: the name in the file system.
         is_object: whether it is an object.
     """
 
@@ -58,7 +58,7 @@ def place_of(key: str) -> tuple[list[str], str]:
 
 
 def entry_of(name: str, *, is_folder: bool) -> Entry | None:
-    """What a name stands for; None if it is none of a store's: each text has one name, which leads to it again.
+    """The meaning of a name; None if no key of a store has it. Each text has exactly one name.
 
     >>> entry_of("a%20b%object", is_folder=False)
     Entry(text=b'a b', name='a%20b%object', is_object=True)
@@ -78,7 +78,7 @@ def entry_of(name: str, *, is_folder: bool) -> Entry | None:
 
 
 def _text(name: str, suffix: str) -> bytes | None:
-    """What a name with this suffix says; None for one that is not made of any text, as there is another one for it."""
+    """The text of a name with this suffix; None if no text is converted to this name."""
     quoted = name.removesuffix(suffix)
     if not name.endswith(suffix) or not _QUOTED.fullmatch(quoted):
         return None
@@ -101,4 +101,4 @@ def _chunks(part: bytes) -> tuple[list[str], bytes]:
 
 def _quoted(part: bytes) -> str:
     text = quote(part, safe=_PLAIN)
-    return text if text.strip(".") else text.replace(".", "%2E")  # "." and ".." are no names of one's own
+    return text if text.strip(".") else text.replace(".", "%2E")  # "." and ".." are reserved names

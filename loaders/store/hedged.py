@@ -1,18 +1,18 @@
-"""Reads that are sent a second time when the first one is slower than nearly all.
+"""Sends slow reads a second time: reads that take longer than 95 of 100 others.
 
-Of many reads of a store a few take a hundred times as long as the others, without a reason that the reader could know.
-Asked again, the store mostly answers at once. So a read that has not come when 95 of 100 others would have is sent a
-second time, and the first answer counts:
+A few of many reads of a store take a hundred times as long as the others, without a reason that the reader can detect.
+A second request mostly returns at once. So a read is sent a second time if it is not answered within the time in which
+95 of 100 others are, and the first answer counts:
 
-    sent     ├─────────────────────────────── slow ─────────────────────────────── abandoned, ends by itself
+    sent     ├─────────────────────────────── slow ─────────────────────────────── abandoned: ends by itself
              │        p95
     again    │         ├──────── answer
-             └─────────┴────────┘  what the reader waits
+             └─────────┴────────┘  the reader waits
 
-What it may cost is bounded three ways: by a share of all requests (5 % by default, saved up for a burst of 8), by the
-number of abandoned requests that still run, and by size: a read of more than a mebibyte is slow because it is large.
-Only keys whose bytes never change are read twice, so it is all one which answer counts. Source: "The Tail at Scale"
-(Dean and Barroso, 2013), hedged requests.
+Three bounds limit the cost: a share of all requests (5 % by default, saved up for a burst of 8), the number of
+abandoned requests that still run, and the size: a read of more than a mebibyte is slow because it is large. Only keys
+whose bytes never change are read twice, so both answers are the same. Source: "The Tail at Scale" (Dean and Barroso,
+2013), hedged requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from loaders.store.decorated import DecoratedStore
 
 QUANTILE: Final = 0.95
 SAMPLES_MIN: Final = 64
-"""The number of reads that are timed before any is sent twice."""
+"""The number of reads that are timed before the first one is sent twice."""
 
 SAMPLES_MAX: Final = 512
 SAMPLES_EACH: Final = 16
@@ -47,10 +47,10 @@ class Hedging:
     """When a read is sent a second time.
 
     Args:
-        share: second requests, as a share of the first ones; 0 = none.
-        after_seconds_min: never sooner than this, however quick the store is.
-        threads_max: reads under way; what comes beyond is sent once, in the caller's thread.
-        abandoned_max: the number of losing requests under way at which no read is sent twice.
+        share: bound on second requests, as a share of the first ones; 0 = none.
+        after_seconds_min: the shortest time before the second request.
+        threads_max: bound on reads under way in threads; further reads are sent once, in the caller's thread.
+        abandoned_max: the number of abandoned requests under way at which no read is sent twice.
     """
 
     share: float = 0.05
@@ -64,14 +64,14 @@ class Hedging:
 
 @dataclass(frozen=True, slots=True)
 class HedgeStats:
-    """How second requests fared.
+    """Counts of second requests.
 
     Args:
-        reads: that might be sent twice.
-        hedged: that were.
-        won: of these, the second answer was the first to come.
-        abandoned: requests that lost and run still, now.
-        after_milliseconds: a read is sent a second time when it takes longer, now; 0 before enough were timed.
+        reads: the number of reads that could be sent twice.
+        hedged: the number of reads that were sent twice.
+        won: the number of these whose second answer arrived first.
+        abandoned: the number of abandoned requests that still run now.
+        after_milliseconds: the present time before a second request; 0 before enough reads were timed.
     """
 
     reads: int = 0
@@ -85,10 +85,10 @@ class HedgedStore(DecoratedStore):
     """Sends slow reads of immutable keys twice. Threads: any; no lock is held over a request.
 
     Args:
-        store: does the work; safe for many threads.
+        store: the inner store; safe for many threads.
         timer: seconds from any start.
-        is_immutable: whether the bytes at a key never change.
-        hedging: when.
+        is_immutable: returns whether the bytes at a key never change.
+        hedging: when a read is sent a second time.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class HedgedStore(DecoratedStore):
         self._timer = timer
         self._is_immutable = is_immutable
         self._hedging = hedging
-        self._lock = Lock()  # for what follows
+        self._lock = Lock()  # guards the attributes below
         self._times: deque[float] = deque(maxlen=SAMPLES_MAX)
         self._timed = self._running = self._reads = self._hedged = self._won = self._abandoned = 0
         self._credit = 0.0
@@ -124,7 +124,7 @@ class HedgedStore(DecoratedStore):
             return HedgeStats(self._reads, self._hedged, self._won, self._abandoned, after)
 
     def close(self) -> None:
-        """Wait until what is under way has ended, abandoned requests too. What is read from then on is sent once."""
+        """Wait until all requests under way have ended, abandoned ones too. Later reads are sent once."""
         with self._lock:
             self._running = self._hedging.threads_max
         self._threads.shutdown(wait=True)
@@ -172,7 +172,7 @@ class HedgedStore(DecoratedStore):
             self._after_seconds = max(times[int(len(times) * QUANTILE)], self._hedging.after_seconds_min)
 
     def _begin(self) -> float | None:
-        """When the read that begins now is to be sent a second time; None to send it once, without a thread."""
+        """The seconds after which the new read is sent a second time; None to send it once, without a thread."""
         with self._lock:
             self._reads += 1
             self._credit = min(self._credit + self._hedging.share, BURST)
@@ -204,6 +204,6 @@ class HedgedStore(DecoratedStore):
 
 
 def _may_be_better_luck(done: Future[Fetched]) -> bool:
-    """Whether the other request may succeed where this one failed."""
+    """Whether the other request may succeed although this one failed."""
     error = done.exception()
     return isinstance(error, StoreError) and error.retryable

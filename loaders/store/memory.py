@@ -1,9 +1,9 @@
 """A store in memory that behaves like S3: for tests, simulations and the demo's large node.
 
-It keeps S3's promises where ours rest on them: a write is seen whole and at once, a condition and its write are one
-step, ETags are the MD5 of the bytes (so that equal bytes have equal ETags, and a version that comes back looks
-unchanged), a multipart ETag is the MD5 of the parts' MD5s with their number, listings go by the UTF-8 bytes of the
-keys, a range past the end is refused and an end past the end is clamped.
+It keeps the promises of S3 on which Accel depends: a write is visible whole and at once, a condition and its write are
+one step, ETags are the MD5 of the bytes (so that equal bytes have equal ETags, and a version with the bytes of an
+earlier one looks unchanged), a multipart ETag is the MD5 of the parts' MD5s with their number, listings are in the
+order of the UTF-8 bytes of the keys, a range past the end is refused and an end past the end is clamped.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class _Stored:
 class MemoryStore(PagedListing):
     """Objects in a dict. Safe for many threads: one lock, held for the bookkeeping only.
 
-    A process that is forked has a copy from then on; what either writes the other does not see. It cannot be pickled.
+    A forked process has a copy; neither process sees later writes of the other. It cannot be pickled.
 
     Args:
-        clock: gives modification times in seconds since 1970; without one the store counts its writes, so that two
-            runs of a test are alike.
-        part_size_bytes_min: size that every part but the last must have; S3's is `PART_SIZE_BYTES_MIN`, and 0, the
+        clock: returns modification times in seconds since 1970; without a clock the times are the numbers of the
+            writes, so that two runs of a test are alike.
+        part_size_bytes_min: smallest size of every part but the last; S3's is `PART_SIZE_BYTES_MIN`, and 0, the
             default, lets tests upload small parts.
     """
 
@@ -72,7 +72,7 @@ class MemoryStore(PagedListing):
         self.part_size_bytes_min = part_size_bytes_min
         self._lock = ProcessLock()
         self._objects: dict[str, _Stored] = {}
-        self._keys: list[str] = []  # ascending; comparing code points is comparing UTF-8 bytes
+        self._keys: list[str] = []  # ascending: the order of code points is that of UTF-8 bytes
         self._uploads: set[_MemoryUpload] = set()
 
     __reduce__ = unpickled("a store in memory")
@@ -88,7 +88,7 @@ class MemoryStore(PagedListing):
         check_range(start, end)
         stored = self._stored("get_range", key)
         if start >= len(stored.body):
-            detail = f"asked for [{start}, {end}) of {len(stored.body)} bytes"
+            detail = f"expected a start below the size of {len(stored.body)} bytes, found {start}"
             raise store_error("get_range", key, detail, code="InvalidRange", status=416)
         return Fetched(stored.body[start:end], stored.etag, len(stored.body), start)
 
@@ -108,7 +108,7 @@ class MemoryStore(PagedListing):
         return Fetched(stored.body, stored.etag, len(stored.body))
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
-        """See `ObjectStore.put`. Never WriteConflict: every race is decided."""
+        """See `ObjectStore.put`. Never WriteConflict: the outcome of a race is always known."""
         check_key("put", key)
         content = bytes(body)
         etag = _md5(content).hexdigest()
@@ -148,12 +148,12 @@ class MemoryStore(PagedListing):
 
     @property
     def open_uploads(self) -> int:
-        """Multipart uploads that were neither completed nor aborted: what a bucket's owner would go on paying for."""
+        """The number of multipart uploads that were neither completed nor aborted, and whose storage S3 would bill."""
         with self._lock:
             return len(self._uploads)
 
     def __len__(self) -> int:
-        """How many objects there are."""
+        """The number of objects."""
         return len(self._objects)
 
     def _stored(self, operation: str, key: str) -> _Stored:
@@ -169,12 +169,12 @@ class MemoryStore(PagedListing):
         create_lost = isinstance(condition, CreateOnly) and etag is not None
         match_lost = isinstance(condition, IfMatch) and condition.etag != etag
         if create_lost or match_lost:
-            detail = f"wanted {condition}, found {f'ETag {etag}' if etag else 'no object'}"
+            detail = f"expected {condition}, found {f'ETag {etag}' if etag else 'no object'}"
             raise store_error("put", key, detail, code="PreconditionFailed", status=412, conditional=True)
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """The lock; and the keys once more if this process was forked while another thread was writing one."""
+        """Hold the lock; rebuild the keys if this process was forked while another thread was writing a key."""
         with self._lock:
             if len(self._keys) != len(self._objects):
                 self._keys = sorted(self._objects)
@@ -207,7 +207,7 @@ class MemoryStore(PagedListing):
 
 
 class _MemoryUpload:
-    """An object in the making; see `MultipartUpload`. Safe for many threads."""
+    """An object that is being uploaded; see `MultipartUpload`. Safe for many threads."""
 
     def __init__(self, store: MemoryStore, key: str) -> None:
         self.key = key
@@ -226,7 +226,7 @@ class _MemoryUpload:
         check_part_number(number)
         source = self._store.get_range(source_key, start, end)
         if end > source.object_size_bytes:
-            detail = f"asked for [{start}, {end}) of {source.object_size_bytes} bytes"
+            detail = f"expected a range within {source.object_size_bytes} bytes, found [{start}, {end})"
             raise store_error("copy_part", source_key, detail, code="InvalidRange", status=416)
         return self.upload_part(number, source.body)
 

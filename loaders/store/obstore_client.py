@@ -1,10 +1,10 @@
-"""What all stores behind obstore share: whether it is installed, its keys, its time-outs, its errors, an answer.
+"""Functions that all stores with obstore share: its import, keys, time-outs, errors and answers.
 
-obstore's threads stay with the process that first used it, and a forked one can have no others: `in_own_process` tells.
-Where a program uses obstore besides Accel before it forks, this cannot be known.
+obstore's threads belong to the process that first used it, and a forked process cannot start others:
+`in_own_process` checks that. If a program uses obstore apart from Accel before it forks, this cannot be detected.
 
-obstore has no fields for code and status, and its classes cannot tell 409 from 412, or a bucket from a key. So both are
-read out of its words, and looked up in the one table of `error_table`.
+Errors of obstore have no fields for code and status, and their classes do not distinguish 409 from 412, or a bucket
+from a key. So both are parsed from the message, and looked up in the table of `error_table`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from loaders.errors import StoreError
     from loaders.store.open import S3Settings
 
-# obstore has a limit on a whole request, which large bodies would run into; the read timeout guards against silence.
+# obstore bounds the time of a whole request, which large bodies would exceed; the read timeout detects silence.
 WHOLE_REQUEST_TIMEOUT = timedelta(hours=1)
 
 # The process that has obstore's threads: the first one to use it.
@@ -54,13 +54,13 @@ _NO_RANGE = re.compile(r"Wanted range starting at|Requested range was invalid")
 
 
 def in_own_process() -> bool:
-    """Whether obstore works here: no process that this one was forked from has used it."""
+    """Whether obstore works in this process: none of the processes that it was forked from has used obstore."""
     process_id = os.getpid()
     return _used_in.setdefault("process", process_id) == process_id
 
 
 def is_plain(key: str) -> bool:
-    """Whether obstore takes a key as it is; it tidies others up, or refuses them.
+    """Whether obstore takes a key unchanged; it normalizes other keys, or refuses them.
 
     >>> is_plain("a/b c+%"), is_plain("/a"), is_plain("a/../b")
     (True, False, False)
@@ -69,7 +69,7 @@ def is_plain(key: str) -> bool:
 
 
 def client_options(settings: S3Settings, *, allow_http: bool) -> dict[str, Any]:
-    """How obstore reaches an endpoint: time-outs, idle connections, and whether without encryption."""
+    """Options of obstore's client: time-outs, idle connections, and whether HTTP without encryption is allowed."""
     return {
         "allow_http": allow_http,
         "connect_timeout": timedelta(seconds=settings.connect_timeout_seconds),
@@ -82,12 +82,12 @@ def client_options(settings: S3Settings, *, allow_http: bool) -> dict[str, Any]:
 def fetch(
     store: RustStore, key: str, options: GetOptions, size_bytes_max: int | None = None
 ) -> tuple[Fetched, str | None]:
-    """What a GET answers, complete, and its version where the store has any. One request.
+    """The complete answer of a GET, and its version if the store has versions. One request.
 
     Raises:
         CorruptObject: the object is longer than the limit; its body is not read.
-        ConnectionResetError: the body is shorter than the answer says.
-        BaseError, FileNotFoundError: as obstore.
+        ConnectionResetError: the body is shorter than its header says.
+        BaseError, FileNotFoundError: from obstore.
     """
     answer: GetResult = obstore.get(store, key, options=options)
     meta = answer.meta
@@ -95,13 +95,13 @@ def fetch(
     body = bytes(answer.bytes())
     start, end = answer.range
     if len(body) != end - start:
-        raise ConnectionResetError(f"{end - start} bytes were promised, {len(body)} came")
+        raise ConnectionResetError(f"expected {end - start} bytes, found {len(body)}")
     return Fetched(body, bare_etag(meta["e_tag"] or ""), meta["size"], start), meta["version"]
 
 
 @contextmanager
 def obstore_errors(operation: str, key: str, bucket: str, *, conditional: bool = False) -> Iterator[None]:
-    """Turn what obstore raises in here into our errors, by the one table; the original stays as the cause."""
+    """Convert errors of obstore to errors of stores, by the error table; the original is the cause."""
     try:
         yield
     except (BaseError, FileNotFoundError) as error:
@@ -112,7 +112,7 @@ def _store_error(operation: str, key: str, error: Exception, bucket: str, *, con
     redact(error)
     words = str(error).partition("\n\nDebug source")[0]
     status, code = _STATUS.search(words), _CODE.search(words)
-    if status is None or _NO_TOKEN.search(words):  # who is not let in elsewhere was not refused by the store
+    if status is None or _NO_TOKEN.search(words):  # refused by a service of tokens, not by the store
         return _kind_by_words(words, str(error), error)(operation, key, words)
     name = code[1] if code else ""
     detail = named_bucket(f"{words.partition(': <')[0]} {name}".strip(), name, bucket)

@@ -1,18 +1,18 @@
-"""S3 through obstore, a client in Rust: the same store as `s3`, with a quarter of the CPU a GET.
+"""S3 through obstore, a client in Rust: the same store as `s3`, with a quarter of the CPU time of a GET.
 
-Reads and writes of objects go through obstore. What it has no words for goes through boto3, with the same settings:
-listings (obstore's prefixes are whole path segments), deletes (it does not say which key failed), multipart uploads
-(it numbers no parts and copies none), and keys that it would bend into another path (`/a`, `a/`, `a//b`, `a/./b`,
-control characters). obstore is what the extra `obstore` installs.
+Reads and writes of objects go through obstore. Other operations go through boto3, with the same settings: listings
+(obstore's prefixes are whole path segments), deletes (obstore does not report the failed key), multipart uploads
+(obstore does not number or copy parts), and keys that obstore would change (`/a`, `a/`, `a//b`, `a/./b`, control
+characters). The extra `obstore` installs obstore.
 
-Of the settings and of AWS's configuration chain it honours: endpoint, region, path style, profile, credentials (asked
-of boto3's session again every five minutes, so that roles and tokens refresh), unsigned requests, attempts,
-timeouts. Not honoured: the other S3 sections of the config files (dualstack, FIPS, acceleration, checksums, custom
-certificate bundles, proxies of the profile), and redirects to a bucket's true region: name the region. `connections`
-bounds the idle connections it keeps, not those it opens. An answer that breaks off is taken up again where it broke.
+These settings and parts of AWS's configuration chain are used: endpoint, region, path style, profile, credentials (read
+from boto3's session again every five minutes, so that roles and tokens are renewed), unsigned requests, attempts,
+timeouts. Not used: the other S3 sections of the config files (dualstack, FIPS, acceleration, checksums, custom
+certificate bundles, proxies of the profile), and redirects to a bucket's true region: set the region. `connections`
+bounds the idle connections, not the open ones. An interrupted answer is resumed where it was interrupted.
 
-In a process that was forked from one that used obstore everything goes through boto3 (`obstore_client`). Where a
-program uses obstore besides Accel before it forks, choose boto3.
+In a process that was forked after obstore was used, all requests go through boto3 (`obstore_client`). If a program uses
+obstore apart from Accel before it forks, choose boto3.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from loaders.store.obstore_client import client_options, fetch, in_own_process, 
 from loaders.store.open import S3Settings
 from loaders.store.s3 import S3Store, s3_errors
 
-# What is missing without obstore is told by `obstore_client`, which therefore comes first.
+# `obstore_client` reports a missing obstore, so it is imported first.
 # isort: split
 import obstore
 from obstore.auth.boto3 import Boto3CredentialProvider
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from loaders.store.base import Body, Condition, DeleteFailures, ListPage, MultipartUpload
     from loaders.store.s3 import S3Clients
 
-# botocore renews temporary credentials when 10 to 15 minutes are left; kept for less than 10, they cannot run out.
+# botocore renews temporary credentials 10 to 15 minutes before they expire; kept for less than 10, they stay valid.
 CREDENTIALS_TTL = timedelta(minutes=5)
 
 
@@ -59,7 +59,7 @@ class _RustStores:
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """The stores of one process, once they are made."""
+    """The stores of one process, once they exist."""
 
     lock: Lock = field(default_factory=Lock)
     stores: _RustStores | None = None
@@ -96,7 +96,7 @@ class ObstoreStore(PagedListing):
         return f"{type(self).__name__}({self.bucket!r}, {self.settings!r})"
 
     def create_bucket(self) -> None:
-        """Create the bucket unless it is ours already: for demos and tests."""
+        """Create the bucket unless this account has it already: for demos and tests."""
         self._plain.create_bucket()
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
@@ -123,7 +123,7 @@ class ObstoreStore(PagedListing):
             with self._errors("get_tail", key):
                 return self._fetch(key, {"range": {"suffix": length}})
         except (RangeInvalid, RequestRefused):
-            # An empty object has no tail to HTTP: a server refuses, or answers in a way that obstore refuses.
+            # In HTTP an empty object has no tail: a server refuses the range, or obstore refuses the answer.
             return self._plain.get_tail(key, length)
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
@@ -159,7 +159,7 @@ class ObstoreStore(PagedListing):
         return self._plain.list_page(prefix, start_after, limit)
 
     def date_seconds(self) -> float | None:
-        """See `DatedStore.date_seconds`; through boto3, as obstore shows no header of an answer."""
+        """See `DatedStore.date_seconds`; through boto3, as obstore does not return headers."""
         return self._plain.date_seconds()
 
     def start_multipart(self, key: str) -> MultipartUpload:
@@ -185,13 +185,13 @@ class ObstoreStore(PagedListing):
 
 
 def _takes(key: str) -> bool:
-    """Whether a request for a key goes through obstore: as it is, and in the process that has its threads."""
+    """Whether requests for a key go through obstore: it takes the key unchanged, and works in this process."""
     return is_plain(key) and in_own_process()
 
 
 def _connect(bucket: str, settings: S3Settings, clients: S3Clients) -> _RustStores:
-    # obstore reads the environment too, its own way; whatever boto3 has settled is therefore said in full, and the
-    # endpoint under the name that outranks all others.
+    # obstore reads the environment too, by other rules; so all that boto3 found is passed explicitly, and the endpoint
+    # under the name that takes precedence over all others.
     endpoint, path_style = _endpoint(bucket, clients)
     options: dict[str, Any] = {
         "config": {
@@ -210,7 +210,7 @@ def _connect(bucket: str, settings: S3Settings, clients: S3Clients) -> _RustStor
 
 def _endpoint(bucket: str, clients: S3Clients) -> tuple[str, bool]:
     url = clients.retrying.meta.endpoint_url.rstrip("/")
-    # No certificate covers a bucket with dots as a host name; boto3 falls back to the path as well.
+    # No certificate is valid for a host name of a bucket with dots; boto3 uses the path then as well.
     if clients.path_style or "." in bucket:
         return url, True
     parts = urlsplit(url)

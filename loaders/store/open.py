@@ -1,20 +1,20 @@
-"""From a URL to a store: the one place that chooses which client is used.
+"""Opens the store of a URL, and chooses its client.
 
 Kinds of URL:
 
     | URL                       | store                                                                      |
     |---------------------------|----------------------------------------------------------------------------|
     | `s3://bucket/some/prefix` | the keys below `some/prefix/` of a bucket; `s3a:` and `s3n:` mean the same |
-    | `file:///folder/of/it`    | a store in a folder of this machine: no server, and it survives the process |
-    | `gs://bucket/some/prefix` | the same of Google Cloud Storage; takes the extra `obstore`                |
-    | `az://container/prefix`   | the same of Azure Blob Storage; likewise                                   |
+    | `file:///folder/of/it`    | a store in a folder of this machine, without a server; kept on disk        |
+    | `gs://bucket/some/prefix` | the same for Google Cloud Storage; needs the extra `obstore`               |
+    | `az://container/prefix`   | the same for Azure Blob Storage; needs the extra `obstore`                 |
     | `memory://name`           | a store in this process's memory; the same name is the same store          |
 
-How to reach S3 is a value (`S3Settings`), which can be printed, compared and sent to another process. What is left at
-its default is left to AWS's own configuration chain, as every AWS tool reads it: environment, profile, config files,
-container and instance roles, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS`. There is
-no place for credentials here on purpose: settings are printed and travel to other machines, credentials are found where
-the client runs.
+The settings of S3 are a value (`S3Settings`), which can be printed, compared and sent to another process. Settings with
+their defaults are read from AWS's configuration chain, as by every AWS tool: environment, profile, config files,
+container and instance roles, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`, `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS`. Settings
+contain no credentials on purpose: settings are printed and sent to other machines, and each client finds its
+credentials on its own machine.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ _S3_SCHEMES = ("s3", "s3a", "s3n")
 _CLOUD_SCHEMES = ("gs", "az")
 
 SCHEMES = (*_S3_SCHEMES, *_CLOUD_SCHEMES, "file", "memory")
-"""Those of the URLs that `open_store` takes."""
+"""The schemes of URLs that `open_store` accepts."""
 
 STORE_URLS = "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder or memory://name"
-"""The URLs of stores, as errors name them."""
+"""The forms of URLs of stores, for error messages."""
 
 _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = ProcessLock()
 
 
 def open_store(url: str, settings: S3Settings | None = None) -> ObjectStore:
-    """Open the store that a URL names. Sends nothing: a wrong bucket shows at the first request.
+    """Open the store of a URL. Sends no request: the first request reports a wrong bucket.
 
     Args:
         url: see the table above. Keys are relative to the prefix.
-        settings: how to reach S3; by default as AWS's configuration chain says, through boto3.
+        settings: how to reach S3; by default from AWS's configuration chain, through boto3.
 
     Raises:
-        ValueError: not such a URL.
-        ModuleNotFoundError: the client that the settings name is not installed; the message says what to install.
+        ValueError: the URL has another form.
+        ModuleNotFoundError: the client of the settings is not installed; the message names the package to install.
     """
     scheme, separator, rest = url.partition("://")
     name, _, path = rest.partition("/")
@@ -91,19 +91,19 @@ def _file_store(url: str) -> FileStore:
         raise ValueError(f"expected file:///absolute/path/of/a/folder, found {redacted(url)!r}")
     if parts.query or parts.fragment:
         raise ValueError(f"expected file:///folder with ? and # written as %3F and %23, found {redacted(url)!r}")
-    from loaders.store.file import FileStore  # noqa: PLC0415 - it locks by fcntl, which not every platform has
+    from loaders.store.file import FileStore  # noqa: PLC0415 - needs fcntl, which not every platform has
 
     return FileStore(folder, sleep=time.sleep)  # noqa: TID251 - the edge of the program, as below
 
 
 def path_of(url: str) -> Path:
-    """The path that a URL with the scheme file names, byte by byte: what is no UTF-8 may stand there as %FF, too.
+    """The path in a URL with the scheme file; bytes that are not UTF-8 are written as %FF.
 
     >>> path_of("file:///folder/a%20b")
     PosixPath('/folder/a b')
 
     Raises:
-        ValueError: no URL, or a path with a zero byte, which no file has.
+        ValueError: not a URL, or a path with a zero byte, which no file has.
     """
     path = unquote_to_bytes(os.fsencode(urlsplit(url).path))
     if b"\0" in path:
@@ -113,7 +113,7 @@ def path_of(url: str) -> Path:
 
 def _memory_store(name: str) -> MemoryStore:
     with _memory_lock:
-        # A caller that opens a store by URL is a program at work, not a simulation: it gets the real clock.
+        # A caller that opens a store by URL is a program, not a simulation: it gets the real clock.
         return _memory_stores.setdefault(name, MemoryStore(clock=time.time))  # noqa: TID251 - the edge of the program
 
 
@@ -132,10 +132,10 @@ Client = Literal["boto3", "obstore"]
 
 
 def check_endpoint_url(url: str) -> None:
-    """Do nothing for the URL of an endpoint.
+    """Check the URL of an endpoint.
 
     Raises:
-        ValueError: it has no scheme, another one than http and https, or no host.
+        ValueError: it has no scheme, another scheme than http and https, or no host.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -145,27 +145,27 @@ def check_endpoint_url(url: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class S3Settings:
-    """How to reach S3. Printed, it shows no user and no password of the endpoint's URL.
+    """How to reach S3. The printed form contains no user and no password of the endpoint's URL.
 
-    Of it `gs://` and `az://` take: endpoint_url, no_sign_request, connections, attempts and the time-outs.
+    `gs://` and `az://` use: endpoint_url, no_sign_request, connections, attempts and the time-outs.
 
     Attributes:
-        client: "boto3", or "obstore" (needs the extra `obstore`): the same requests for a quarter of the CPU a GET.
-        endpoint_url: an endpoint other than AWS, or than Google's or Azure's own; None = what the configuration chain
-            says.
-        profile: a profile of the AWS config files; None = what the configuration chain says.
-        region: None = what the configuration chain says, else us-east-1.
-        path_style: whether the bucket goes into the path; None = yes for endpoints other than AWS, which often have
-            no DNS name per bucket, and for AWS what the configuration chain says (virtual-hosted by default).
+        client: "boto3", or "obstore" (needs the extra `obstore`): the same requests with a quarter of the CPU time of
+            a GET.
+        endpoint_url: an endpoint other than that of AWS, Google or Azure; None = from the configuration chain.
+        profile: a profile of the AWS config files; None = from the configuration chain.
+        region: None = from the configuration chain, otherwise us-east-1.
+        path_style: whether the bucket is part of the path; None = yes for endpoints other than AWS, which often have
+            no DNS name per bucket, and for AWS from the configuration chain (by default part of the host name).
         no_sign_request: send requests without credentials, for public buckets.
         connections: connections kept open to the endpoint; use no more threads than that.
-        attempts: requests in all before an operation fails, with jittered exponential backoff between them. It
-            replaces AWS_MAX_ATTEMPTS and AWS_RETRY_MODE, so that there is exactly one layer of retries of known size.
-            A write with a condition is sent once, whatever this says.
+        attempts: total number of requests before an operation fails, with jittered exponential backoff between them.
+            It replaces AWS_MAX_ATTEMPTS and AWS_RETRY_MODE, so that there is exactly one layer of retries of known
+            size. A write with a condition is always sent once.
         connect_timeout_seconds: time to open a connection.
         read_timeout_seconds: longest silence in the middle of an answer.
-        etag_quotes: whether the endpoint wants quotes around the ETag of If-Match. S3 and the standard do; Ceph
-            compares without, and there a quoted ETag never matches.
+        etag_quotes: whether the ETag of If-Match is sent with quotes, as S3 and the standard require. Ceph compares
+            without quotes, so that a quoted ETag never matches.
     """
 
     client: Client = "boto3"
@@ -192,5 +192,5 @@ class S3Settings:
         return f"{type(self).__name__}({', '.join(values)})"
 
     def condition_etag(self, etag: str, quotes: bool | None = None) -> str:
-        """An ETag as this endpoint wants it in If-Match; `quotes` wins over the setting."""
+        """An ETag in the form of this endpoint's If-Match; `quotes` takes precedence over the setting."""
         return f'"{etag}"' if (self.etag_quotes if quotes is None else quotes) else etag

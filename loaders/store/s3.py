@@ -1,12 +1,12 @@
 """S3 through boto3: the default client, and the only module that imports it.
 
-Retries: botocore's standard mode with jitter repeats what failed, `settings.attempts` requests in all. A write with a
-condition goes through a second client of the same session that sends once: a repetition would meet the first write's
-own traces and report a race lost that was won. botocore does not watch a body while it is read; a GET whose body
-breaks off is asked for once more, at once, and then given up as StoreUnavailable. A body shorter than promised is
-never returned.
+Retries: botocore's standard mode with jitter repeats failed requests, `settings.attempts` requests in all. A write with
+a condition goes through a second client of the same session that sends once: a repetition would find the object of the
+first request and report a failed condition although the write succeeded. botocore does not check a body while it is
+read; a GET whose body is interrupted is sent once more, at once, and then raises StoreUnavailable. A body that is
+shorter than its header says is never returned.
 
-Checksums, proxies, certificates, endpoints, credentials: as AWS's configuration chain says.
+Checksums, proxies, certificates, endpoints, credentials: from AWS's configuration chain.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ if TYPE_CHECKING:
 
 
 def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None = None) -> Fetched:
-    """Read the body of a GetObject, and what the answer says about the object.
+    """Read the body of a GetObject, and the version and size of the object.
 
     Args:
         answer: of the client.
-        key: the object's key, for the error's sake.
-        size_bytes_max: of a whole object; None = of any length.
+        key: the object's key, for errors.
+        size_bytes_max: bound on the size of the whole object; None = no bound.
 
     Raises:
         CorruptObject: the object is longer; its body is not read.
-        OSError: fewer bytes came than the answer promised.
-        ValueError: the answer says in no known way which bytes it holds.
+        OSError: the body is shorter than its header says.
+        ValueError: the answer has a Content-Range of an unknown form.
     """
-    # No body is longer than its header says; one that comes in chunks has no such header.
+    # No body is longer than its header says; a chunked body has no such header.
     length = answer.get("ContentLength", -1)
     with closing(answer["Body"]) as stream:
         check_size(key, length, size_bytes_max)
@@ -86,7 +86,7 @@ def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None
         return Fetched(body, bare_etag(answer["ETag"]), len(body))
     start, end, size = parse_content_range(content_range)
     if len(body) != end - start:
-        raise ConnectionResetError(f"{end - start} bytes were promised, {len(body)} came")
+        raise ConnectionResetError(f"expected {end - start} bytes, found {len(body)}")
     return Fetched(body, bare_etag(answer["ETag"]), size, start)
 
 
@@ -100,7 +100,7 @@ def listed(answer: ListObjectsV2OutputTypeDef) -> ListPage:
 
 
 def delete_failure(refused: ErrorTypeDef) -> DeleteFailure:
-    """A key that DeleteObjects did not delete; this answer has a code but no status."""
+    """The failure for a key that DeleteObjects did not delete; its answer has a code but no status."""
     key, code = refused.get("Key", ""), refused.get("Code", "")
     detail = f"{code} {refused.get('Message', '')}".strip()
     return DeleteFailure(key, store_error("delete_many", key, detail, code=code))
@@ -110,10 +110,10 @@ class S3Multipart:
     """One upload; see `MultipartUpload`. Safe for many threads, as the client is.
 
     Args:
-        client: a client that repeats what failed; sending a part again replaces it.
-        bucket: where the object will be.
-        key: its key.
-        upload_id: what S3 calls this upload.
+        client: a client that repeats failed requests; sending a part again replaces it.
+        bucket: the bucket of the object.
+        key: the key of the object.
+        upload_id: S3's id of this upload.
     """
 
     def __init__(self, client: S3Client, bucket: str, key: str, upload_id: str) -> None:
@@ -135,7 +135,7 @@ class S3Multipart:
     def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
         """See `MultipartUpload.copy_part`.
 
-        Ceph 16 decodes the source's key once too often: there a key with "%" in it names another object, or none.
+        Ceph 16 decodes the source's key twice: there a key with "%" denotes another object, or none.
         """
         check_part_number(number)
         check_range(start, end)
@@ -160,7 +160,7 @@ class S3Multipart:
                 UploadId=self._upload_id,
                 MultipartUpload={"Parts": [{"PartNumber": each.number, "ETag": f'"{each.etag}"'} for each in ordered]},
             )
-            # Ceph leaves the ETag of a completed upload empty; the object itself has it.
+            # Ceph returns an empty ETag for a completed upload; a HEAD of the object returns it.
             etag = answer.get("ETag") or self._client.head_object(Bucket=self._bucket, Key=self._key)["ETag"]
         return bare_etag(etag)
 
@@ -199,7 +199,7 @@ class S3Clients:
 
     Attributes:
         session: finds credentials by AWS's configuration chain.
-        retrying: repeats what failed, with jittered backoff.
+        retrying: repeats failed requests, with jittered backoff.
         once: sends each request once.
     """
 
@@ -209,21 +209,21 @@ class S3Clients:
 
     @property
     def path_style(self) -> bool:
-        """Whether the bucket goes into the path of the URL."""
-        config = self.retrying.meta.config.s3 or {}  # type: ignore[attr-defined] # the stubs leave it out
+        """Whether the bucket is part of the path of the URL."""
+        config = self.retrying.meta.config.s3 or {}  # type: ignore[attr-defined] # missing in the stubs
         return config.get("addressing_style") == "path"
 
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """The clients of one process, once they are made: a forked one would share the sockets of its parent."""
+    """The clients of one process, once they exist: a forked process would share the sockets of its parent."""
 
     lock: Lock = field(default_factory=Lock)
     clients: S3Clients | None = None
 
 
 def connect(settings: S3Settings) -> S3Clients:
-    """Make the clients for some settings; nothing is sent yet.
+    """Create the clients of settings; sends no request.
 
     Raises:
         BotoCoreError: the configuration chain contradicts itself, such as a profile that does not exist.
@@ -234,14 +234,14 @@ def connect(settings: S3Settings) -> S3Clients:
     style = {True: "path", False: "virtual", None: None}[settings.path_style]
     once = _client(session, settings, 1, style)
     if settings.path_style is None and not _is_aws(once.meta.endpoint_url):
-        # Only a client knows what the chain makes of the endpoint, so one has to be made to be asked.
+        # Only a client can report the endpoint of the configuration chain, so the first one is created for that.
         style = "path"
         once = _client(session, settings, 1, style)
     return S3Clients(session, _client(session, settings, settings.attempts, style), once)
 
 
 def _named_endpoint() -> str | None:
-    """What the environment says: botocore finds out only after it has looked for credentials."""
+    """The endpoint in the environment: botocore would check it only after its search for credentials."""
     if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
         return None
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -265,12 +265,12 @@ def _is_aws(endpoint_url: str) -> bool:
 
 @contextmanager
 def s3_errors(operation: str, key: str, *, bucket: str = "", conditional: bool = False) -> Iterator[None]:
-    """Turn what boto3 raises in here into our errors, by the one table; the original stays as the cause.
+    """Convert errors of boto3 to errors of stores, by the error table; the original is the cause.
 
     Args:
         operation: of the store.
         key: of the object.
-        bucket: named by the error if there is no such bucket.
+        bucket: for the error that the bucket does not exist.
         conditional: whether it is a write with a condition.
     """
     try:
@@ -291,10 +291,10 @@ def _refusal(error: ClientError) -> tuple[str, int, str]:
 
 
 class S3Store(PagedListing):
-    """A bucket. Safe for many threads; use no more of them than `settings.connections`.
+    """A bucket. Safe for many threads; use at most `settings.connections` of them.
 
-    The clients are made by the first request, so that a store may be pickled, sent to another process, and find its
-    credentials there. A process that is forked makes its own.
+    The first request creates the clients, so that a store may be pickled, sent to another process, and find its
+    credentials there. A forked process creates its own clients.
 
     Args:
         bucket: its name.
@@ -318,15 +318,15 @@ class S3Store(PagedListing):
         return f"{type(self).__name__}({self.bucket!r}, {self.settings!r})"
 
     def clients(self) -> S3Clients:
-        """The clients, made at the first call. Raises what `connect` raises."""
+        """The clients; the first call creates them. Raises the errors of `connect`."""
         connection = self._connection()
-        with connection.lock:  # boto3 sessions are not made for several threads; their clients are
+        with connection.lock:  # boto3's clients are safe for several threads; its sessions are not
             if connection.clients is None:
                 connection.clients = connect(self.settings)
             return connection.clients
 
     def create_bucket(self) -> None:
-        """Create the bucket unless it is ours already: for demos and tests."""
+        """Create the bucket unless this account has it already: for demos and tests."""
         with self._errors("create_bucket", self.bucket):
             client = self.clients().retrying
             region = client.meta.region_name
@@ -356,7 +356,7 @@ class S3Store(PagedListing):
             with self._errors("get_tail", key):
                 found = self._fetch(key, Range=f"bytes=-{length}")
         except RangeInvalid:
-            found = self.get(key)  # an empty object has no last byte to begin at
+            found = self.get(key)  # an empty object has no last byte
         size = found.object_size_bytes
         return cut("get_tail", key, found, max(0, size - length), size) if size else found
 
@@ -397,7 +397,7 @@ class S3Store(PagedListing):
             return listed(client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **after))
 
     def date_seconds(self) -> float | None:
-        """See `DatedStore.date_seconds`: the header Date of the answer to HeadBucket, also if it refuses."""
+        """See `DatedStore.date_seconds`: the header Date of the answer to HeadBucket, also of a refusal."""
         with self._errors("date", ""):
             try:
                 headers = self.clients().once.head_bucket(Bucket=self.bucket)["ResponseMetadata"]["HTTPHeaders"]

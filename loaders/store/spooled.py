@@ -1,7 +1,7 @@
-"""A multipart upload of which nothing is sent before it is complete: parts lie in a temporary file until then.
+"""A multipart upload that keeps its parts in a temporary file and sends them when it is completed.
 
-For stores whose client has no parts with numbers. Memory: that of the parts being written. Disk: the size of the
-object, where the platform keeps temporary files (`TMPDIR`); the file has no name, so it goes with the process.
+For stores whose client has no numbered parts. Memory: that of the parts being written. Disk: the size of the object, in
+the platform's folder of temporary files (`TMPDIR`); the file has no name, so it is deleted at the end of the process.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from loaders.store.base import Body, Fetched
 
 CHUNK_BYTES = 1 << 20
-"""Bytes that are read from the file at once when the object is sent."""
+"""Bytes of each read from the file when the object is sent."""
 
 
 class SpooledUpload:
-    """An object in the making; see `MultipartUpload`. Safe for many threads.
+    """An object that is being uploaded; see `MultipartUpload`. Safe for many threads.
 
     Args:
         key: of the object.
         send: writes the object from its bytes in order, whole or not at all, and returns its ETag.
-        read: bytes of another object of the store: key, start, end.
+        read: reads bytes of another object of the store: key, start, end.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SpooledUpload:
         self._parts: dict[int, tuple[int, int, str]] = {}
 
     def upload_part(self, number: int, body: Body) -> PartReceipt:
-        """Keep part `number`; sent again, it replaces the earlier one."""
+        """Store part `number`; sent again, it replaces the earlier one."""
         check_part_number(number)
         view = memoryview(body).cast("B")
         etag = hashlib.md5(view, usedforsecurity=False).hexdigest()
@@ -62,17 +62,17 @@ class SpooledUpload:
         return PartReceipt(number, etag)
 
     def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
-        """Make part `number` of bytes of another object, which are read for it."""
+        """Read bytes of another object and store them as part `number`."""
         check_part_number(number)
         check_range(start, end)
         source = self._read(source_key, start, end)
         if end > source.object_size_bytes:
-            detail = f"asked for [{start}, {end}) of {source.object_size_bytes} bytes"
+            detail = f"expected a range within {source.object_size_bytes} bytes, found [{start}, {end})"
             raise store_error("copy_part", source_key, detail, code="InvalidRange", status=416)
         return self.upload_part(number, source.body)
 
     def complete(self, receipts: Iterable[PartReceipt]) -> str:
-        """Send the object; after an error that leaves it open it may be called again."""
+        """Send the object; may be called again after an error of the store."""
         ordered = sorted(receipts, key=lambda receipt: receipt.number)
         with self._lock:
             self._refuse_ended()
@@ -83,7 +83,7 @@ class SpooledUpload:
         return etag
 
     def abort(self) -> None:
-        """Drop all parts; nothing was sent."""
+        """Delete all parts; nothing was sent."""
         with self._lock:
             self._file.close()
             self._parts.clear()

@@ -1,9 +1,9 @@
 """Versioned tables on an object store: values by key, written by compare-and-set.
 
-`tables` makes, finds and drops tables; `table` is the contract of one; `settle` brings a write whose reply is doubtful
-to a certain end; `envelope` has the bytes around a value, `records` those within;
-`cache` keeps what was read; `probe` finds out how an endpoint treats conditional writes, and `format_record` remembers
-that, and what else holds for a whole bucket.
+`tables` creates, finds and drops tables; `table` implements one table; `settle` finds the outcome of a write without a
+clear reply; `envelope` defines the bytes around a value, `records` the bytes of records, `columns` those of their rows;
+`cache` keeps values that were read; `typed_key` reads and writes records of one class at one key; `format_record`
+stores the settings of a whole bucket, and probes how its endpoint treats conditional writes.
 """
 
 from __future__ import annotations

@@ -1,28 +1,28 @@
 """Columns of numbers as compact bytes.
 
-A record that lists thousands of objects keeps them as rows of 64-bit integers with named fields. Row by row they would
-take 64 bytes and more each; but within one column neighbours are alike: ids ascend in small steps, sizes differ little,
-most flags are equal. So each column is written by itself, as small numbers above a base:
+A record of thousands of objects contains them as rows of 64-bit integers with named fields. Stored row by row, a row
+would take 64 bytes or more; but within a column neighbouring values are similar: ids ascend in small steps, sizes
+differ little, most flags are equal. So each column is stored separately, as small numbers above a base:
 
     plain:  stored[i] = value[i] - base                         base = the least value
-    delta:  stored[i] = (value[i] - value[i-1]) - base          base = the least step; stored[0] belongs to the first
+    delta:  stored[i] = (value[i] - value[i-1]) - base          base = the least step; stored[0] = 0
 
-in as few bytes as the largest of them needs (none at all where all are equal), all lowest bytes first, then all second
-ones and so on: alike bytes lie side by side, which is what a compressor wants.
+Each stored number has the number of bytes that the largest one needs (0 if all are equal). All lowest bytes are first,
+then all second bytes and so on: similar bytes are adjacent, so that they compress well.
 
     | bytes | outside        | meaning                                          |
     |-------|----------------|--------------------------------------------------|
     | 4     | magic          | "ACol"                                           |
     | u1    | version        | 1                                                |
-    | u4    | raw size       | bytes of all below, before compression           |
-    | rest  | frame          | one zstd frame; before it perhaps a skippable    |
-    |       |                | one of zeros, see below                          |
+    | u4    | raw size       | bytes of the table below, before compression     |
+    | rest  | frame          | one zstd frame; a skippable frame of zeros may   |
+    |       |                | precede it, see below                            |
 
     | bytes | in the frame   | meaning                                          |
     |-------|----------------|--------------------------------------------------|
-    | u4    | rows           | of every column                                  |
-    | u1    | columns        | how many follow                                  |
-    | u1 n  | name           | ASCII, its length before it                      |
+    | u4    | rows           | number of rows of every column                   |
+    | u1    | columns        | number of columns                                |
+    | u1 n  | name           | its length, then ASCII                           |
     | u1    | kind           | 0 plain, 1 delta                                 |
     | u1    | width          | bytes of a stored number, 0 to 8                 |
     | i8    | base           | see above                                        |
@@ -30,16 +30,16 @@ ones and so on: alike bytes lie side by side, which is what a compressor wants.
     | ...   | the other heads| name, kind, width, base, first of each column    |
     | ...   | the columns    | width * rows bytes each, in the order of the heads|
 
-**Rows cost bytes.** Regular columns compress to nothing: a million rows whose ids ascend one by one take 100 bytes, so
-that 100 hostile bytes could make every reader unpack a million rows. Therefore 4,096 rows are free, and each further
-one takes at least a bit of what is stored: rows <= 4,096 + 8 * bytes. Rows of real lists take several bytes each;
-where they do not, the writer puts a skippable frame (RFC 8878, 3.1.2) of zeros before the frame.
+**The number of rows is bounded by the bytes.** Regular columns compress to almost nothing: a million rows whose ids
+ascend one by one take 100 bytes, so that 100 hostile bytes could make every reader unpack a million rows. Therefore
+4,096 rows may take any number of bytes, and each further row needs at least one stored bit: rows <= 4,096 + 8 * bytes.
+Rows of real lists take several bytes each; if they take less than the bound, the writer puts a skippable frame
+(RFC 8878, 3.1.2) of zeros before the frame.
 
-All integers are big endian, and all sums wrap at 64 bits, so any column of any int64 values has a form. The names make
-the bytes speak for themselves: a reader finds its fields by name, in any order. **A field that the reader does not know
-is refused**: a newer release wrote it, and writing the rows back would lose it. A field that is missing is filled with
-a default, if the reader gives one for it; otherwise the bytes are corrupt. An example, byte by byte:
-docs/reference/catalog-records.md, "Example record".
+All integers are big endian, and all sums wrap at 64 bits, so columns of all int64 values can be stored. A reader finds
+its fields by name, in any order. **A field that the reader does not know is refused**: a newer release wrote it, and
+writing the rows back would lose it. A missing field is filled with the reader's default for it; without a default the
+bytes are corrupt. An example, byte by byte: docs/reference/catalog-records.md, "Example record".
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ from numpy.typing import NDArray
 from loaders.errors import CorruptObject, FormatLimit, FormatTooNew
 
 ROWS_MAX = 1 << 20
-"""No more rows are written, and none are read unless a reader asks for more."""
+"""Largest number of rows that are written, and that are read by default."""
 
 ROWS_FREE = 1 << 12
-"""Up to this many rows may take any number of bytes."""
+"""Up to this number of rows, the number of bytes is not bounded."""
 
 ROWS_A_BYTE = 8
-"""Each stored byte allows this many more rows."""
+"""Each stored byte allows this number of additional rows."""
 
 LEVEL = 6
-"""Of zstd: a list of 5,000 objects takes 2 ms; higher levels save next to nothing on numbers that look random."""
+"""The level of zstd: a list of 5,000 objects takes 2 ms; higher levels hardly reduce numbers that look random."""
 
 WINDOW_SIZE_BYTES_MAX = 8 << 20
-"""Of a zstd frame: the memory that its head may ask for, whatever it unpacks to. Source: RFC 8878, 3.1.1.1.2."""
+"""Bound on the window of a zstd frame, the memory that its head requests. Source: RFC 8878, 3.1.1.1.2."""
 
 COLUMNS_MAX = 32
 MAGIC = b"ACol"
@@ -81,7 +81,7 @@ _NAME_SIZE_BYTES_MAX = 63
 _FIELD = np.dtype("<i8")
 _HEADS_SIZE_BYTES_MAX = _SHAPE.size + COLUMNS_MAX * (1 + _NAME_SIZE_BYTES_MAX + _HEAD.size)
 _SIZE_FACTOR = 10
-"""More unpacked bytes for each stored one are not allocated before the heads have been read."""
+"""If more than this number of bytes is unpacked for each stored byte, the heads are checked first."""
 
 _WRAP = 1 << 64
 _SKIPPED = struct.Struct("<II")
@@ -89,7 +89,7 @@ _SKIPPED_MAGIC = 0x184D2A50
 
 
 class _Head(NamedTuple):
-    """What stands before the columns about one of them."""
+    """The description of one column, before the columns."""
 
     name: str
     kind: int
@@ -103,7 +103,7 @@ def pack_columns(rows: NDArray[np.void], *, level: int = LEVEL) -> bytes:
 
     Args:
         rows: a structured array, all of its fields ``<i8``.
-        level: of zstd, 6 by default; a reader need not know it.
+        level: of zstd, 6 by default; readers do not depend on it.
 
     Raises:
         FormatLimit: more than 1,048,576 rows.
@@ -120,13 +120,13 @@ def pack_columns(rows: NDArray[np.void], *, level: int = LEVEL) -> bytes:
         heads += [bytes([len(name)]), name.encode("ascii"), _HEAD.pack(head.kind, head.width, head.base, head.first)]
         columns.append(stored)
     raw = b"".join(heads + columns)
-    # A size in the frame would be believed by the decompressor before any bound of ours.
+    # The decompressor would allocate a size in the frame before the bounds of this module are checked.
     frame = zstandard.ZstdCompressor(level=level, write_content_size=False).compress(raw)
     return _OUTSIDE.pack(MAGIC, VERSION, len(raw)) + _padding(len(rows), _OUTSIDE.size + len(frame)) + frame
 
 
 def rows_allowed(size_bytes: int, rows_max: int = ROWS_MAX) -> int:
-    """How many rows packed columns of this many bytes may have.
+    """The largest number of rows in packed columns of this number of bytes.
 
     >>> rows_allowed(100), rows_allowed(1 << 20)
     (4896, 1048576)
@@ -144,13 +144,13 @@ def unpack_columns(
 ) -> NDArray[np.void]:
     """The rows in these bytes, with the fields of a given type.
 
-    Complexity: O(rows * fields), no loop over rows in Python. Nothing is allocated for more rows than ``rows_max``, or
-    than the bytes allow: 4,096, and 8 more for each of them.
+    Complexity: O(rows * fields), no loop over rows in Python. No memory is allocated for more rows than ``rows_max``,
+    or than the bytes allow: 4,096, and 8 more for each byte.
 
     Args:
-        data: what `pack_columns` made.
+        data: the result of `pack_columns`.
         dtype: the fields that the caller knows, all ``<i8``.
-        where: names the place in errors.
+        where: the place, for errors.
         rows_max: more rows than this are refused before they are unpacked.
         defaults: values of fields that bytes of older releases do not have.
 
@@ -176,13 +176,13 @@ def unpack_columns(
 
 
 def unpack_any(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_MAX) -> NDArray[np.void]:
-    """The rows in these bytes, with the fields that the bytes name; for people who look at them.
+    """The rows in these bytes, with the fields that the bytes name; for display.
 
     Complexity: as `unpack_columns`.
 
     Args:
-        data: what `pack_columns` made.
-        where: names the place in errors.
+        data: the result of `pack_columns`.
+        where: the place, for errors.
         rows_max: more rows than this are refused before they are unpacked.
 
     Raises:
@@ -196,13 +196,13 @@ def unpack_any(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_MAX
 
 
 def unpack_arrays(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_MAX) -> dict[str, NDArray[np.int64]]:
-    """The columns in these bytes by name, each an array of its own: for who works on columns, at half the time.
+    """The columns in these bytes by name, each a separate array: half the time of `unpack_any`.
 
     Complexity: as `unpack_columns`.
 
     Args:
-        data: what `pack_columns` made.
-        where: names the place in errors.
+        data: the result of `pack_columns`.
+        where: the place, for errors.
         rows_max: more rows than this are refused before they are unpacked.
 
     Raises:
@@ -223,7 +223,7 @@ def unpack_arrays(data: bytes | memoryview, where: str, *, rows_max: int = ROWS_
 
 
 def is_packed(data: bytes | memoryview) -> bool:
-    """Whether these bytes begin as packed columns do."""
+    """Whether these bytes begin with the magic of packed columns."""
     return bytes(data[: len(MAGIC)]) == MAGIC
 
 
@@ -231,7 +231,7 @@ def _narrowed(name: str, values: NDArray[np.int64]) -> tuple[_Head, bytes]:
     if not len(values):
         return _Head(name, _PLAIN, 0, 0, 0), b""
     low, high = int(values.min()), int(values.max())
-    # Steps of a column that spans more than 63 bits would wrap, and wrapped ones are not small.
+    # Steps of a column that spans more than 63 bits would wrap, and wrapped steps are not small.
     steps = np.diff(values) if high - low < 1 << 63 else None
     if steps is not None and len(steps):
         step_low, step_high = int(steps.min()), int(steps.max())
@@ -265,7 +265,7 @@ def _width(span: int) -> int:
 
 
 def _frame(data: bytes | memoryview, where: str, rows_max: int) -> tuple[int, bytes]:
-    """How many bytes are packed, and the frame that holds them."""
+    """The number of unpacked bytes, and the frame that contains them."""
     if len(data) < _OUTSIDE.size:
         raise _corrupt(where, data, f"packed columns of at least {_OUTSIDE.size} bytes", f"{len(data)}")
     magic, version, size = _OUTSIDE.unpack_from(data)
@@ -286,7 +286,7 @@ def _frame(data: bytes | memoryview, where: str, rows_max: int) -> tuple[int, by
 
 
 def _unpacked_heads(frame: bytes, size: int, where: str, data: bytes | memoryview) -> bytes:
-    """The beginning of what is packed: few bytes that become many have to say so in their heads, before it is done."""
+    """The beginning of the unpacked bytes, with all heads: its row count is checked before the rest is unpacked."""
     try:
         decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_SIZE_BYTES_MAX)
         return decompressor.stream_reader(frame).read(min(size, _HEADS_SIZE_BYTES_MAX))
@@ -305,10 +305,10 @@ def _unpacked(frame: bytes, size: int, where: str, data: bytes | memoryview) -> 
 
 
 def decompressed_frame(frame: bytes, size_bytes: int) -> bytes:
-    """What one zstd frame unpacks to; no more memory is taken than `size_bytes` and `WINDOW_SIZE_BYTES_MAX`.
+    """The unpacked bytes of one zstd frame; takes at most `size_bytes` and `WINDOW_SIZE_BYTES_MAX` of memory.
 
     Raises:
-        ZstdError: it is no frame, unpacks to more, asks for a larger window, or something follows it.
+        ZstdError: it is not a frame, unpacks to more, needs a larger window, or is followed by other bytes.
     """
     decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_SIZE_BYTES_MAX)
     return decompressor.decompress(frame, max_output_size=size_bytes, allow_extra_data=False)
@@ -334,7 +334,7 @@ def _without_padding(data: bytes | memoryview, where: str) -> bytes:
 def _read_shape(
     raw: bytes, size_bytes: int, where: str, data: bytes | memoryview, rows_max: int
 ) -> tuple[int, list[_Head], int]:
-    """Rows, columns, and where these begin: they fill as many bytes as the frame says. ``raw`` may end behind heads."""
+    """Rows, heads, and where the columns begin, checked against `size_bytes`. ``raw`` may end after the heads."""
     count, heads, at = _read_heads(raw, where, data)
     allowed = rows_allowed(len(data), rows_max)
     if count > allowed:

@@ -7,11 +7,11 @@
     | 5   | 1     | flags          | 1: a tombstone; 2: a final value                                  |
     | 6   | 2     | reserved       | zero                                                              |
     | 8   | 8     | sequence       | 1 for the first version of a key, +1 with every write             |
-    | 16  | 16    | nonce          | drawn for this write alone                                        |
-    | 32  | 128   | ancestors      | nonces of the 8 versions before, newest first; zero where none    |
+    | 16  | 16    | nonce          | random bytes of this write alone                                  |
+    | 32  | 128   | ancestors      | nonces of the 8 versions before, newest first; zeros if missing   |
     | 160 | 4     | CRC-32         | of the value's place, then of all bytes but these four            |
     | 164 | 4     | value's length | not in a tombstone                                                |
-    | 168 | n     | value          | likewise                                                          |
+    | 168 | n     | value          | not in a tombstone                                                |
 
 All integers are big endian.
 
@@ -37,14 +37,14 @@ from loaders.versions import Entry, Version, Versioned
 MAGIC = b"\xacVAL"
 ENVELOPE_VERSION = 2
 TOMBSTONE_SIZE_BYTES = 164
-"""Size of a stored tombstone, and of nothing else."""
+"""Size of a stored tombstone; no stored value has this size."""
 
 VALUE_START = 168
 VALUE_SIZE_BYTES_MAX = 64 << 20
-"""Longest value: one PUT, one GET, and memory for both. Keys whose purpose needs less have a lower limit."""
+"""Longest value, in one PUT and one GET, and in memory for both. Keys with smaller values have a lower limit."""
 
 SEQUENCE_JUMP = 1 << 32
-"""How far above the sequence number in damaged bytes a value goes on that replaces them: more writes than a key has."""
+"""A value that replaces damaged bytes adds this to their sequence number: more than the number of writes of any key."""
 
 _SEQUENCE_PLAUSIBLE_END = 1 << 62
 _HEAD = struct.Struct(">4sBB2xQ16s128s")
@@ -60,8 +60,8 @@ class Stored:
     """A stored value or tombstone.
 
     Args:
-        value: the value; of a tombstone None.
-        version: which version it is.
+        value: the value; None for a tombstone.
+        version: its version.
     """
 
     value: bytes | None
@@ -82,9 +82,9 @@ def encode_stored(stored: Stored, place: str, value_size_bytes_max: int = VALUE_
     """The bytes to put. O(size); the ETag is not part of them.
 
     Args:
-        stored: what to put.
-        place: where it will lie: the encoded names of table and key, with a slash between.
-        value_size_bytes_max: what its readers take.
+        stored: the value or tombstone.
+        place: its place: the encoded names of table and key, with a slash between.
+        value_size_bytes_max: the longest value that its readers accept.
 
     Raises:
         FormatLimit: the value is too long.
@@ -96,19 +96,21 @@ def encode_stored(stored: Stored, place: str, value_size_bytes_max: int = VALUE_
     body = b""
     if value is not None:
         if len(value) > value_size_bytes_max:
-            raise FormatLimit(f"the value at {place!r} has at most {value_size_bytes_max} bytes, this one {len(value)}")
+            raise FormatLimit(
+                f"expected at most {value_size_bytes_max} bytes as the value at {place!r}, found {len(value)}"
+            )
         body = _NUMBER.pack(len(value)) + value
     return b"".join((head, _NUMBER.pack(_checksum(place, head, body)), body))
 
 
 def decode_stored(data: bytes, place: str, *, etag: str, where: str) -> Stored:
-    """Read what a key holds. O(size).
+    """Decode the bytes at a key. O(size).
 
     Args:
         data: all bytes of the object.
-        place: where it lies, as for `encode_stored`.
+        place: its place, as for `encode_stored`.
         etag: its ETag, which becomes part of the version.
-        where: the object's key, for the error's sake.
+        where: the object's key, for errors.
 
     Raises:
         FormatTooNew: a newer release wrote it.
@@ -129,22 +131,22 @@ def decode_stored(data: bytes, place: str, *, etag: str, where: str) -> Stored:
 
 
 def sequence_beyond(data: bytes) -> int:
-    """A sequence number above all that versions of a key had whose bytes are damaged now.
+    """A sequence number above those of all versions of a key whose bytes are damaged now.
 
-    The number in the bytes may be damaged, or that of another key: the result lies above it, if it is plausible, and
-    above `SEQUENCE_JUMP`, which is more than the writes that any key has had.
+    The number in the bytes may be damaged, or that of another key: the result is above that number, if it is plausible,
+    and at least `SEQUENCE_JUMP`, which is more than the number of writes of any key.
     """
     known = int.from_bytes(data[8:16], "big") if data.startswith(MAGIC) and len(data) >= _HEAD.size else 0
     return SEQUENCE_JUMP + (known if known < _SEQUENCE_PLAUSIBLE_END else 0)
 
 
 def _check_head(data: bytes, place: str, where: str) -> None:
-    # The version before everything that a newer one may have changed, and nothing before the magic.
+    # The magic is checked first, then the version, then all that a newer version may have changed.
     known_start = len(data) > _VERSION_AT and data.startswith(MAGIC)
     _expect(known_start, data, where, f"a stored value, which begins with {MAGIC.hex()}", data[:8].hex() or "nothing")
     version = data[_VERSION_AT]
     if version > ENVELOPE_VERSION:
-        raise FormatTooNew(f"object {where!r} has an envelope of version {version}, known is {ENVELOPE_VERSION}")
+        raise FormatTooNew(f"object {where!r}: expected an envelope of version {ENVELOPE_VERSION}, found {version}")
     _expect(version == ENVELOPE_VERSION, data, where, f"an envelope of version {ENVELOPE_VERSION}", f"{version}")
     _expect(len(data) >= TOMBSTONE_SIZE_BYTES, data, where, f"at least {TOMBSTONE_SIZE_BYTES} bytes", f"{len(data)}")
     checksum = _NUMBER.unpack_from(data, _HEAD.size)[0]
@@ -158,7 +160,7 @@ def _check_head(data: bytes, place: str, where: str) -> None:
 
 
 def _checksum(place: str, head: bytes, body: bytes | memoryview) -> int:
-    # No place contains the magic's first byte, so place and head have one way of being told apart.
+    # No place contains the magic's first byte, so the end of the place is unambiguous.
     return zlib.crc32(body, zlib.crc32(head, zlib.crc32(place.encode("ascii"))))
 
 

@@ -1,22 +1,22 @@
 """The format record: settings of a whole bucket, and the releases that may use it.
 
 It is at ``accel/format``, in the envelope and the form of table values, but in no table: it is read first. Readers and
-writers find in it the largest age of an image, the time for which deleted objects stay, the number of buckets that the
-streams are spread over, and whether the endpoint wants quotes in If-Match, which only a writer could find out.
+writers find in it the largest age of an image, the time for which deleted objects are kept, the number of stream
+shards, and whether the endpoint requires quotes in If-Match, which only a writer could find out.
 
 **The probe** finds out how an endpoint treats conditional writes; it tries them on a separate key. All tables depend on
 two conditional verbs. An endpoint that accepts the header and ignores it would lose changes silently. So a catalog is
-opened for writing only after the probe has shown that the endpoint does not. The probe also shows whether the endpoint
-wants the ETag of If-Match in quotes: S3 and the standard do, Ceph compares without.
+opened for writing only after the probe has shown that the endpoint obeys the header. The probe also shows whether the
+endpoint requires quotes around the ETag of If-Match: S3 and the standard do, Ceph compares without quotes.
 
     | step | request                               | must be                            |
     |------|---------------------------------------|------------------------------------|
-    | 1    | PUT If-None-Match: *, nothing there   | written                            |
+    | 1    | PUT If-None-Match: *, a missing key   | written                            |
     | 2    | the same again                        | refused                            |
-    | 3    | PUT If-Match: "the ETag of 1", quotes | written: quotes are wanted         |
-    | 4    | if not: the same without quotes       | written: quotes are not wanted     |
+    | 3    | PUT If-Match: "the ETag of 1", quotes | written: quotes are required       |
+    | 4    | if not: the same without quotes       | written: quotes are not accepted   |
     | 5    | PUT If-Match: the ETag of 1, outdated | refused                            |
-    | 6    | DELETE                                | (tidies up)                        |
+    | 6    | DELETE                                | (cleanup)                          |
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from loaders.tables.records import RecordForm
 from loaders.tables.settle import ConditionalWriter, Outcome
 
 FORMAT_VERSION = 1
-"""The newest layout of a whole bucket that this release knows."""
+"""The newest version of the layout of a whole bucket that this release supports."""
 
 FORMAT_PLACE = place_of(FORMAT_KEY, ACCEL_PREFIX)
-"""What the checksum of the format record binds it to; no table's value has a place without a slash."""
+"""The place in the checksum of the format record; the places of all tables' values contain a slash."""
 
 FORMAT_SIZE_BYTES_MAX = 1 << 14
 """Longest format record; those of this release have less than 2,000 bytes."""
@@ -61,27 +61,26 @@ _GENERATION = re.compile(r"(?:[0-9]{14}-[0-9a-f]{32})?")
 
 
 class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for a bucket. Immutable.
+    """The settings of a bucket. Immutable.
 
     Attributes:
-        version: of the whole layout: keys, tables, and what they mean together.
+        version: of the whole layout: keys, tables, and their meaning.
         namespace: the cluster's name in the keys of objects: one path element, 1 to 255 bytes of UTF-8.
-        max_image_age_seconds: readers serve from no older image.
-        retention_seconds: how long a compacted object stays; at least twice `max_image_age_seconds`.
-        prepared_seconds: how long a writer may take from preparing an object to committing it, unless it says; at least
+        max_image_age_seconds: the largest age of an image that readers answer from.
+        retention_seconds: time for which a compacted object is kept; at least twice `max_image_age_seconds`.
+        prepared_seconds: default bound on the time from preparing an object to committing it; at least
             `max_image_age_seconds` and `clock_skew_seconds` together.
-        orphan_seconds: how old an object that nothing lists must be before it may be deleted; at least
-            `retired_seconds`.
-        clock_skew_seconds: how far the clocks of two machines may differ.
-        stream_buckets: over how many keys the streams are spread, 1 to 65,536; never changes.
-        if_match_quotes: whether the endpoint wants quotes around the ETag of If-Match; None = not found out.
-        generation: which life of the catalog this is: empty in the first, and a new one, above all before it, each
-            time that the bucket was put back from a copy and `accel catalog restored` was run: 14 digits of
-            milliseconds since 1970, `-`, and 32 hexadecimal digits.
+        orphan_seconds: age from which an unlisted object may be deleted; at least `retired_seconds`.
+        clock_skew_seconds: largest difference between the clocks of two machines.
+        stream_buckets: the number of stream shards, 1 to 65,536; never changes.
+        if_match_quotes: whether the endpoint requires quotes around the ETag of If-Match; None = not known.
+        generation: changes each time that the bucket was restored from a copy and `accel catalog restored` was run;
+            empty at first, and then above all earlier generations: 14 digits of milliseconds since 1970, `-`, and 32
+            hexadecimal digits.
 
     Raises:
         NameRefused: a namespace that cannot be part of keys; see `loaders.layout.check_namespace`.
-        ValueError: a number that makes no sense, or a generation that is none.
+        ValueError: an invalid number or generation.
     """
 
     version: int = FORMAT_VERSION
@@ -111,18 +110,18 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
         self._check_least()
 
     def _check_least(self) -> None:
-        """Refuse times after which an object would be deleted that a reader or a writer may still need."""
+        """Check that the times do not allow to delete objects that a reader or a writer may still need."""
         age, skew = self.max_image_age_seconds, self.clock_skew_seconds
         reason = "twice max_image_age_seconds, as readers may have an image of that age"
         _check_at_least("retention_seconds", self.retention_seconds, 2 * age, reason)
         reason = "max_image_age_seconds and clock_skew_seconds, as writers may have such an image, and clock"
         _check_at_least("prepared_seconds", self.prepared_seconds, age + skew, reason)
-        reason = "how long a retired object stays, as readers may have an image that lists it"
+        reason = "the time for which a retired object is kept, as readers may have an image that lists it"
         _check_at_least("orphan_seconds", self.orphan_seconds, self.retired_seconds, reason)
 
     @property
     def retired_seconds(self) -> float:
-        """How long an object that was compacted away stays: no reader may still have it in an image by then."""
+        """Time for which a compacted object is kept: afterwards no reader has an image that lists it."""
         return max(self.retention_seconds, 2 * self.max_image_age_seconds) + self.clock_skew_seconds
 
 
@@ -130,7 +129,7 @@ FORMAT_FORM = RecordForm("format", 1, FormatRecord)
 
 
 def check_generation(generation: str) -> None:
-    """Check the values that distinguish one life of a catalog from another.
+    """Check the form of a generation.
 
     Raises:
         ValueError: not empty, and not 14 digits of milliseconds since 1970, a hyphen, and 32 hexadecimal digits.
@@ -141,10 +140,10 @@ def check_generation(generation: str) -> None:
 
 
 def read_format(store: ObjectStore) -> FormatRecord | None:
-    """Read the format record; None where there is none. One request.
+    """Read the format record; None if there is none. One request.
 
     Raises:
-        FormatTooNew: a newer release made this bucket.
+        FormatTooNew: a newer release wrote this bucket.
         CorruptObject: damage.
     """
     try:
@@ -164,12 +163,12 @@ def renew_format(
     """Write a new generation into the format record, above the stored one. Two requests.
 
     Args:
-        store: where.
-        generation: the new one.
+        store: the store of the bucket.
+        generation: the new generation.
         nonce, sleep, jitter: as for `create_format`.
 
     Raises:
-        KeyMissing: there is none.
+        KeyMissing: there is no format record.
         ValueError: a generation that is not above the stored one.
         DataConflict: another writer changed it meanwhile.
         AmbiguousWrite: the reply was lost, and another writer changed it.
@@ -197,14 +196,14 @@ def create_format(
     sleep: Callable[[float], object] = lambda _: None,
     jitter: Callable[[], float] = lambda: 0.0,
 ) -> FormatRecord:
-    """Write the format record where there is none, and return the stored one: this one, or another writer's.
+    """Write the format record if it is missing, and return the stored record: this one, or another writer's.
 
     Args:
-        store: where.
-        record: what to write.
-        nonce: draws 16 random bytes.
-        sleep: waits between repetitions; by default it does not.
-        jitter: a number in [0, 1), each time another.
+        store: the store of the bucket.
+        record: the record to write.
+        nonce: returns 16 random bytes.
+        sleep: waits between repetitions; by default there is no pause.
+        jitter: returns a random number in [0, 1).
 
     Raises:
         AmbiguousWrite: the reply was lost, and the record cannot be read.
@@ -244,7 +243,8 @@ def _decoded(stored: Stored) -> FormatRecord:
         raise CorruptObject(FORMAT_KEY, -1, expected="a format record", found="a tombstone")
     record = FORMAT_FORM.decode(stored.value, FORMAT_KEY)
     if record.version > FORMAT_VERSION:
-        raise FormatTooNew(f"the bucket has format version {record.version}, known are 1 to {FORMAT_VERSION}")
+        expected = f"a bucket of format version 1 to {FORMAT_VERSION}"
+        raise FormatTooNew(f"expected {expected}, found format version {record.version}")
     return record
 
 
@@ -254,7 +254,7 @@ def _check_integer(name: str, value: object) -> None:
 
 
 def _check_seconds(name: str, seconds: Any, *, is_zero_allowed: bool) -> None:
-    # Not a number is neither, and no time without an end is one.
+    # NaN and infinity are refused, too.
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ValueError(f"expected a number as {name}, found {seconds!r}")  # noqa: TRY004 - likewise
     if not (0 <= seconds < float("inf")) or (seconds == 0 and not is_zero_allowed):
@@ -267,19 +267,19 @@ def _check_at_least(name: str, seconds: float, least: float, reason: str) -> Non
 
 
 PROBES_MAX = 3
-"""A probe that the network spoils is begun again on another key, this many times in all."""
+"""Total attempts of a probe; one that a network error interrupts starts again on another key."""
 
 
 def probe_conditions(store: ObjectStore, nonce: Callable[[], bytes]) -> bool:
-    """Whether If-Match wants quotes. Five or six requests.
+    """Probe the conditional writes of an endpoint; return whether If-Match requires quotes. Five or six requests.
 
     Args:
-        store: the store to try.
-        nonce: draws 16 random bytes.
+        store: the store to probe.
+        nonce: returns 16 random bytes.
 
     Raises:
-        RequestRefused: the endpoint ignores one of the verbs, or refuses it whatever is asked.
-        StoreError: it does not answer, or may not be written to.
+        RequestRefused: the endpoint ignores one of the conditions, or always refuses it.
+        StoreError: the endpoint does not answer, or does not permit writes.
     """
     attempt = 1
     while True:
@@ -298,12 +298,12 @@ def probe_conditions(store: ObjectStore, nonce: Callable[[], bytes]) -> bool:
 def _wants_quotes(store: ObjectStore, key: str) -> bool:
     etag = store.put(key, b"created", condition=CreateOnly())
     if _put(store, key, b"created twice", CreateOnly()):
-        raise _refused(key, "ignores If-None-Match: it let an object be created that was there")
+        raise _refused(key, "ignores If-None-Match: it created an object that existed")
     quotes = _put(store, key, b"with quotes", IfMatch(etag, quotes=True))
     if not quotes and not _put(store, key, b"without quotes", IfMatch(etag, quotes=False)):
         raise _refused(key, "refuses If-Match with and without quotes, although the ETag is the object's")
     if _put(store, key, b"outdated", IfMatch(etag, quotes=quotes)):
-        raise _refused(key, "ignores If-Match: it let an object be replaced that had changed")
+        raise _refused(key, "ignores If-Match: it replaced an object that had changed")
     return quotes
 
 
@@ -316,4 +316,4 @@ def _put(store: ObjectStore, key: str, body: bytes, condition: Condition) -> boo
 
 
 def _refused(key: str, what: str) -> RequestRefused:
-    return RequestRefused("put", key, f"this endpoint {what}; tables would lose writes on it")
+    return RequestRefused("put", key, f"this endpoint {what}; tables would lose writes")

@@ -1,4 +1,4 @@
-"""Records and their bytes: one description per record, from which its stored form follows.
+"""Records and their bytes: the class of a record determines its stored form.
 
     | bytes | field         | meaning                                             |
     |-------|---------------|-----------------------------------------------------|
@@ -7,11 +7,11 @@
     | 2     | version       | of the form, big endian, from 1 on                  |
     | rest  | record        | a MessagePack map from field names to values        |
 
-So a value says by itself what it is, and anything that reads MessagePack can look into it.
+So a value contains the name of its form, and any MessagePack reader can decode its record.
 
-**The class of a record says how it is stored.** It is a frozen dataclass or a `msgspec.Struct`. MessagePack holds most
-fields as they are annotated. Of others, the annotation names a `Packing`; enumerations, UUIDs and nested dataclasses
-have theirs by their type:
+**Classes.** The class of a record is a frozen dataclass or a `msgspec.Struct`. MessagePack stores most fields as they
+are annotated. For other fields the annotation names a `Packing`; enumerations, UUIDs and nested dataclasses have
+packings by their type:
 
     @dataclass(frozen=True)
     class Checkpoint:
@@ -21,15 +21,15 @@ have theirs by their type:
 
     CHECKPOINT = RecordForm("node-checkpoint", 1, Checkpoint)
 
-`RecordForm` derives the struct that is stored (``node_id: int, order_id: int, ends: bytes``) and both directions. Bytes
-that were read make the same checked records as the program's own: a ValueError of the class means damage.
+`RecordForm` derives the stored struct (``node_id: int, order_id: int, ends: bytes``) and both conversions. Records that
+are read pass the same checks of their class as new records: a ValueError of the class means damage.
 
     record  --Packing.pack-->  stored fields (a `msgspec.Struct`)  --msgspec-->  bytes          and back
 
-**Versions.** Fields have names, so adding one with a default needs no new version as long as older releases may ignore
-it. Anything else does: raise the form's version, and add an upgrade that turns the fields of the version before into
-the new ones. Older values are upgraded while they are read, and written in the new version when they are next changed.
-A version that is newer than known is refused.
+**Versions.** Fields have names, so a new field with a default needs no new version if older releases may ignore it. Any
+other change needs one: raise the form's version, and add an upgrade that converts the fields of the version before to
+the new ones. Older values are upgraded when they are read, and stored in the new version when they are next changed. A
+newer version than that of this release is refused.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Enum)
 
 Fields: TypeAlias = dict[str, Any]
-"""A record as it was read: values by field name."""
+"""The stored fields of a record: field name -> value."""
 
 VERSION_MAX = 0xFFFF
 UUID_SIZE_BYTES: Final = 16
@@ -80,19 +80,19 @@ _VERSION = struct.Struct(">H")
 
 
 class Codec(Protocol[T]):
-    """Records of one type to bytes and back."""
+    """Converts records of one type to bytes and back."""
 
     def encode(self, value: T) -> bytes:
         """The record as bytes."""
         ...
 
     def decode(self, data: bytes, where: str) -> T:
-        """The record in these bytes; `where` names the place in errors."""
+        """The record in these bytes; `where` is the place, for errors."""
         ...
 
 
 class Packing(ABC, Generic[T]):
-    """How a value is stored in a field of a record. Threads: immutable.
+    """Converts a value to a stored field of a record and back. Threads: immutable.
 
     Attributes:
         stored: the type of the stored field, which msgspec checks.
@@ -106,10 +106,10 @@ class Packing(ABC, Generic[T]):
 
     @abstractmethod
     def unpack(self, stored: Any, where: str) -> T:
-        """The value; `where` names the place in errors.
+        """The value; `where` is the place, for errors.
 
         Raises:
-            ValueError, CorruptObject: no such value.
+            ValueError, CorruptObject: the stored field is invalid.
         """
 
 
@@ -152,7 +152,7 @@ class Listed(Packing[NDArray[np.int64]]):
 
 
 class ByName(Packing[E]):
-    """A member of an enumeration by its name; values are for people and may change."""
+    """A member of an enumeration by its name; its value is for display and may change."""
 
     stored = str
 
@@ -171,7 +171,7 @@ class ByName(Packing[E]):
 
 
 class Bounded(Packing[int]):
-    """A number of 0 to `high`, checked before it is written and when it is read; `what` names it in errors."""
+    """A number of 0 to `high`, checked when it is written and when it is read; `what` is its name in errors."""
 
     stored = int
 
@@ -223,7 +223,7 @@ class OptionalUuidBytes(Packing[UUID | None]):
 
 
 Packings: TypeAlias = Mapping[Any, Packing[Any]]
-"""How values of certain types are stored, by the type as annotations name it."""
+"""Annotated type -> packing of its values."""
 
 
 class Nested(Packing[T]):
@@ -231,14 +231,14 @@ class Nested(Packing[T]):
 
     Args:
         record: its class, a dataclass or a `msgspec.Struct`.
-        by_type: packings of further types, of this record and of those within it.
-        by_field: packings of single fields; they go before what their annotations say.
-        order: the stored names in the order in which they are stored; by default, that of the class.
-        names: stored names of fields that are not stored under their own.
-        added: what is read of stored fields that older releases did not write; they stand behind all others.
+        by_type: packings of further types, in this record and in nested records.
+        by_field: packings of single fields; they take precedence over annotations.
+        order: the stored names in the stored order; by default, that of the class.
+        names: field name -> stored name, if it differs.
+        added: stored name -> default of a field that older releases did not write; these fields are the last ones.
 
     Raises:
-        ValueError: an order that has not each field once.
+        ValueError: an order that does not contain each field once.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class Nested(Packing[T]):
 
     @property
     def is_packed(self) -> bool:
-        """Whether any field is stored as something else than it is."""
+        """Whether any field is stored in another form or under another name."""
         return bool(self._changed)
 
     def pack(self, value: T) -> msgspec.Struct:
@@ -291,7 +291,7 @@ class Nested(Packing[T]):
 
 
 class OneField(Packing[T]):
-    """A value that is no record, as a struct with one field.
+    """A value that is not a record, as a struct with one field.
 
     Args:
         name: of the field.
@@ -316,12 +316,12 @@ class OneField(Packing[T]):
 
 
 class Converted(Packing[T]):
-    """A value that is stored as another one that says the same.
+    """A value that is stored as an equivalent value of another type.
 
     Args:
-        packing: of the other one: its class, if a record.
-        convert: makes the other one.
-        restore: makes the value from the other one, and from the place for errors.
+        packing: the packing of the other value; the class of a record.
+        convert: returns the other value.
+        restore: returns the value, from the other value and the place for errors.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class Converted(Packing[T]):
         self._convert, self._restore = convert, restore
 
     def pack(self, value: T) -> Any:
-        """The other one, stored."""
+        """The stored form of the other value."""
         other = self._convert(value)
         return other if self._packing is None else self._packing.pack(other)
 
@@ -342,7 +342,7 @@ class Converted(Packing[T]):
 
 
 def packing_of(annotation: Any, by_type: Packings | None = None) -> Packing[Any] | None:
-    """How a field with this annotation is stored; None = as it is."""
+    """The packing of a field with this annotation; None = it is stored unchanged."""
     if get_origin(annotation) is Annotated:
         named = [extra for extra in annotation.__metadata__ if isinstance(extra, Packing)]
         return named[0] if named else packing_of(get_args(annotation)[0], by_type)
@@ -372,14 +372,14 @@ class RecordForm(Generic[T]):
 
     Args:
         name: lower-case letters, digits and "-".
-        version: what is written; older ones are read as well.
-        record: the class of the records, or the `Packing` that makes a struct of them. A `msgspec.Struct` without
-            packed fields is stored as it is, its defaults included.
-        upgrades: for each older version that may still lie somewhere, a function that takes its fields and returns
-            those of the version after. A version without one is refused as corrupt.
+        version: the version that is written; older versions are read as well.
+        record: the class of the records, or the `Packing` that converts them to structs. A `msgspec.Struct` without
+            packed fields is stored unchanged, its defaults included.
+        upgrades: older version -> a function that converts its fields to those of the next version. A version without
+            an upgrade is refused as corrupt.
 
     Raises:
-        ValueError: a name or version that is none, or a struct whose fields have no names in the bytes.
+        ValueError: an invalid name or version, or a struct whose fields have no names in the bytes.
     """
 
     def __init__(
@@ -390,14 +390,14 @@ class RecordForm(Generic[T]):
         upgrades: Mapping[int, Callable[[Fields], Fields]] | None = None,
     ) -> None:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"a form's name has lower-case letters, digits and '-', found {name!r}")
+            raise ValueError(f"expected a form's name of lower-case letters, digits and '-', found {name!r}")
         if not 1 <= version <= VERSION_MAX:
-            raise ValueError(f"a form's version is 1 to {VERSION_MAX}: {version}")
+            raise ValueError(f"expected a form's version of 1 to {VERSION_MAX}, found {version}")
         self.name, self.version = name, version
         self._packing = _packing_of_record(record)
         self.struct: type[msgspec.Struct] = record if self._packing is None else self._packing.stored  # type: ignore[assignment]
         if self.struct.__struct_config__.array_like:
-            raise ValueError(f"a record has field names: {self.struct.__name__} is array_like")
+            raise ValueError(f"expected a record with field names, found {self.struct.__name__}, which is array_like")
         self._head = bytes([len(name)]) + name.encode() + _VERSION.pack(version)
         self._upgrades = dict(upgrades or {})
         self._encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -415,15 +415,15 @@ class RecordForm(Generic[T]):
         return self.encode_fields(value if self._packing is None else self._packing.pack(value))
 
     def decode(self, data: bytes, where: str) -> T:
-        """Read a record. O(size); nothing is allocated on the word of a length that was not checked.
+        """Decode a record. O(size); no memory is allocated by a length that was not checked.
 
         Args:
-            data: what `encode` made, in this release or another one.
-            where: what the bytes are, for the error's sake: a key, or a table and a key.
+            data: the result of `encode`, of this release or another one.
+            where: the place of the bytes, for errors: a key, or a table and a key.
 
         Raises:
-            FormatTooNew: a newer release wrote it: another version of the form or of its columns, or a column more.
-            CorruptObject: another form, or no record of this one.
+            FormatTooNew: a newer release wrote it: a newer version of the form or of its columns, or more columns.
+            CorruptObject: another form, or not a record of this form.
         """
         fields = self.decode_fields(data, where)
         try:
@@ -437,16 +437,16 @@ class RecordForm(Generic[T]):
         return self._head + self._enclose(self._encoder.encode(fields))
 
     def decode_fields(self, data: bytes, where: str) -> Any:
-        """Read the stored fields, an instance of `struct`; their rows stay packed.
+        """Decode the stored fields, an instance of `struct`; their rows stay packed.
 
         Raises:
-            FormatTooNew, CorruptObject: as `decode`.
+            FormatTooNew, CorruptObject: as for `decode`.
         """
         name, version, start = _read_head(data, where)
         if name != self.name:
             raise CorruptObject(where, len(data), expected=f"a record of form {self.name!r}", found=f"one of {name!r}")
         if version > self.version:
-            raise FormatTooNew(f"{where!r}: form {name!r} has version {version}, known are 1 to {self.version}")
+            raise FormatTooNew(f"{where!r}: expected form {name!r} of version 1 to {self.version}, found {version}")
         stored = self._disclose(data[start:], version, where)
         try:
             return self._decoder.decode(stored) if version == self.version else self._upgrade(stored, version)
@@ -458,26 +458,26 @@ class RecordForm(Generic[T]):
         """The record of stored fields.
 
         Raises:
-            ValueError, OverflowError, CorruptObject: there is none.
+            ValueError, OverflowError, CorruptObject: the fields are invalid.
         """
         record: T = fields if self._packing is None else self._packing.unpack(fields, where)
         return record
 
     def expand(self, fields: Any) -> object:
-        """Stored fields as dicts, lists, numbers and views of rows, for people: each row a dict."""
+        """Stored fields as dicts, lists, numbers and views of rows, for display: each row is a dict."""
         return _expanded(fields)
 
     def _enclose(self, stored: bytes) -> bytes:
-        """What follows the version: the fields, and what a kind of form puts before them."""
+        """The bytes after the version: the fields; subclasses may put other data before them."""
         return stored
 
     def _disclose(self, data: bytes, version: int, where: str) -> bytes:  # noqa: ARG002 - for other kinds of forms
-        """The fields among what follows the version."""
+        """The bytes of the fields, from the bytes after the version."""
         return data
 
     def _upgrade(self, stored: bytes, version: int) -> Any:
         if all(self._upgrades.get(older) is dict for older in range(version, self.version)):
-            return self._decoder.decode(stored)  # the same fields: what is none of them is not made into objects
+            return self._decoder.decode(stored)  # the same fields: unknown fields are not decoded
         fields = msgspec.msgpack.decode(stored, type=Fields)
         for older in range(version, self.version):
             if older not in self._upgrades:
@@ -494,11 +494,11 @@ def _packing_of_record(record: type[T] | Packing[T]) -> Packing[T] | None:
 
 
 class RowsView:
-    """Many rows of a record, made when somebody looks at them. Threads: immutable.
+    """Many rows of a record, which are built when they are shown. Threads: immutable.
 
     Args:
-        count: how many there are.
-        first: builds the first ones: a list, or a dict by name.
+        count: the number of rows.
+        first: builds this number of first rows: a list, or a dict by name.
     """
 
     def __init__(self, count: int, first: Callable[[int], object]) -> None:
@@ -525,12 +525,12 @@ def _first_rows(rows: NDArray[np.void], count: int) -> list[dict[str, int]]:
 
 
 def shown_rows(value: object, rows_max: int | None = None, left_out: dict[str, int] | None = None) -> Any:
-    """A record that a form has expanded, as plain data with no more rows of each kind than somebody wants to see.
+    """An expanded record as plain data, with a bounded number of rows of each list.
 
     Args:
         value: dicts, lists, text, numbers, `RowsView`s.
-        rows_max: of each list; None = all.
-        left_out: to be filled with how many rows of which list are not shown.
+        rows_max: bound on the rows of each list; None = all rows.
+        left_out: filled by the call: list -> the number of rows that are not shown.
     """
     return _shown(value, rows_max, "record", {} if left_out is None else left_out)
 
@@ -548,7 +548,7 @@ def _shown(value: object, rows_max: int | None, name: str, left_out: dict[str, i
 
 
 class FormRegistry:
-    """All forms that somebody may want to look at, by name. Threads: any, once all are registered."""
+    """All forms that can be shown, by name. Threads: any, once all forms are registered."""
 
     def __init__(self) -> None:
         self._forms: dict[str, RecordForm[Any]] = {}
@@ -557,34 +557,34 @@ class FormRegistry:
         """Add forms.
 
         Raises:
-            ValueError: there is one of that name.
+            ValueError: a form of that name is registered already.
         """
         for form in forms:
             if form.name in self._forms:
-                raise ValueError(f"there is a form {form.name!r} already")
+                raise ValueError(f"expected a new form, found that {form.name!r} is registered already")
             self._forms[form.name] = form
 
     def names(self) -> list[str]:
-        """The forms that are registered, sorted."""
+        """The names of the registered forms, sorted."""
         return sorted(self._forms)
 
     def decode_any(
         self, data: bytes, where: str, rows_max: int | None = None, left_out: dict[str, int] | None = None
     ) -> tuple[str, int, object]:
-        """Read a record of any form: its form's name, the version it was written in, and what JSON can say of it.
+        """Decode a record of any form: its form's name, its stored version, and its fields as plain data for JSON.
 
         Args:
             data: the record's bytes.
             where: as for `RecordForm.decode`.
-            rows_max, left_out: as for `shown_rows`; rows that are left out are not made.
+            rows_max, left_out: as for `shown_rows`; rows that are left out are not built.
 
         Raises:
             FormatTooNew: a form or a version that this release does not know.
-            CorruptObject: no record of that form.
+            CorruptObject: not a record of that form.
         """
         name, version, _ = _read_head(data, where)
         if name not in self._forms:
-            raise FormatTooNew(f"{where!r}: form {name!r} (version {version}) is not known; known are {self.names()}")
+            raise FormatTooNew(f"{where!r}: expected a form of {self.names()}, found {name!r} (version {version})")
         form = self._forms[name]
         fields = form.decode_fields(data, where)
         try:
@@ -595,10 +595,10 @@ class FormRegistry:
 
 
 def form_of(data: bytes, where: str = "") -> tuple[str, int]:
-    """Which form a record has: name and version, known or not.
+    """The name and version of a record's form, registered or not.
 
     Raises:
-        CorruptObject: no record at all.
+        CorruptObject: not a record.
     """
     name, version, _ = _read_head(data, where)
     return name, version

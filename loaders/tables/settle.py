@@ -6,9 +6,9 @@ A PUT with a condition has four kinds of answers, and only the first is certain:
     |-------------------------|-----------------------------------------------------------------------|
     | 200                     | written                                                               |
     | 412                     | the condition does not hold; perhaps because an earlier copy of this  |
-    |                         | very request, which something on the way sent again, was written      |
-    | 409, 500                | another write was under way; written or not (Ceph tells losers a 500) |
-    | none (a lost reply),    | written, or not, or still on its way                                  |
+    |                         | request was written, which a client or proxy had sent again           |
+    | 409, 500                | another write was under way; written or not (Ceph answers losers 500) |
+    | none (a lost reply),    | written, or not, or still under way                                   |
     | 503                     |                                                                       |
 
 So after each other answer the key is read again, and the stored version decides. Each write has its own nonce, and
@@ -42,7 +42,7 @@ from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Version
 
 
 class Outcome(Enum):
-    """How a write ended."""
+    """The outcome of a write."""
 
     WRITTEN = auto()
     LOST = auto()  # another version is stored; not written
@@ -51,14 +51,14 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The outcome of a write, and the stored version that was seen last.
+    """The outcome of a write, and the stored version that was read last.
 
     Args:
         outcome: written, lost or ambiguous.
-        current: the version that is stored now; None = none, or not known. After a successful write, that write.
+        current: the version that is stored now; None = none, or not known. After a successful write, its version.
         version: of the write; None unless it happened. It has no ETag if the write was overwritten before a read.
         cause: the error behind an ambiguous outcome.
-        is_current_known: whether the last look at the key succeeded.
+        is_current_known: whether the last read of the key succeeded.
     """
 
     outcome: Outcome
@@ -74,15 +74,15 @@ class Settled:
 
 
 class ConditionalWriter:
-    """Writes and settles. Threads: any.
+    """Writes values conditionally, and finds the outcomes. Threads: any.
 
     Args:
         store: must not repeat a conditional write by itself.
         nonce: returns 16 random bytes, different each time.
         backoff: number of attempts, and the pauses between them.
-        root: the beginning of every key; the rest of a key is the place that its value is bound to.
+        root: the beginning of every key; the rest of a key is the place in the checksum of its value.
         value_size_bytes_max: longer values are neither written nor read.
-        if_match_quotes: whether this endpoint wants quotes in If-Match; None = as the store's settings say.
+        if_match_quotes: whether this endpoint requires quotes in If-Match; None = as in the store's settings.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ConditionalWriter:
         return encode_stored(new, self._place(store_key), self.value_size_bytes_max)
 
     def read_surely(self, store_key: str) -> Stored | None:
-        """As `read`, with repetition: a write waits for the result."""
+        """As `read`, with repetition, since the outcome of a write depends on the result."""
         return self.backoff.ask(lambda: self.read(store_key))
 
     def send(self, store_key: str, body: bytes, base: Version | None) -> str:
@@ -171,13 +171,13 @@ class ConditionalWriter:
     def _new(self, value: bytes | None, base: Version | None, *, final: bool) -> Stored:
         nonce = self._nonce()
         if len(nonce) != NONCE_SIZE_BYTES:
-            raise ValueError(f"a nonce has {NONCE_SIZE_BYTES} bytes, this one {len(nonce)}")
+            raise ValueError(f"expected a nonce of {NONCE_SIZE_BYTES} bytes, found {len(nonce)}")
         sequence, ancestors = (1, b"") if base is None else (base.sequence + 1, base.lineage)
         return Stored(value, Version(UNKNOWN_ETAG, sequence, nonce, final, ancestors))
 
 
 class _Write:
-    """One write on its way. Threads: one."""
+    """One write under way. Threads: one."""
 
     def __init__(self, writer: ConditionalWriter, store_key: str, new: Stored, base: Version | None) -> None:
         self._writer = writer
@@ -185,13 +185,13 @@ class _Write:
         self._new = new
         self._base = base
         self._body = writer.encode(store_key, new)
-        self._reply_lost = False  # a copy may be on its way to this moment
-        self._undecided = False  # the last copy was answered, but not with yes or no
+        self._reply_lost = False  # a copy may still be under way
+        self._undecided = False  # the last copy was answered, but not with its outcome
         self._error: AccelError | None = None
 
     def settle(self) -> Settled:
         for attempt in range(self._writer.backoff.settings.settle_attempts):
-            if attempt:  # written out: a write that is decided at once, as nearly all are, knows no backoff
+            if attempt:  # not by `backoff.attempts`, so that the usual single attempt has no overhead
                 self._writer.backoff.pause(attempt)
             try:
                 settled = self._send() or self._look()
@@ -221,40 +221,40 @@ class _Write:
         return None
 
     def _look(self) -> Settled | None:
-        stands = self._writer.read_surely(self._store_key)
-        if self._is_unchanged(stands):
-            self._undecided = False  # an answered request is over: it did not write, and will not
+        stored = self._writer.read_surely(self._store_key)
+        if self._is_unchanged(stored):
+            self._undecided = False  # an answered request has ended: it did not write, and will not
             return None
-        if stands is None:
-            return self._unknown(stands)
-        at_mine = stands.version.nonce_at(self._new.version.sequence)
-        if stands.version.nonce == self._new.version.nonce:
-            return self._written(stands.version.etag)
-        if at_mine == self._new.version.nonce:
-            return Settled(Outcome.WRITTEN, stands, self._new.version)
-        return self._unknown(stands) if at_mine is None else Settled(Outcome.LOST, stands)
+        if stored is None:
+            return self._unknown(stored)
+        nonce = stored.version.nonce_at(self._new.version.sequence)
+        if stored.version.nonce == self._new.version.nonce:
+            return self._written(stored.version.etag)
+        if nonce == self._new.version.nonce:
+            return Settled(Outcome.WRITTEN, stored, self._new.version)
+        return self._unknown(stored) if nonce is None else Settled(Outcome.LOST, stored)
 
-    def _is_unchanged(self, stands: Stored | None) -> bool:
-        if stands is None or self._base is None:
-            return stands is None and self._base is None
-        return stands.version.nonce == self._base.nonce
+    def _is_unchanged(self, stored: Stored | None) -> bool:
+        if stored is None or self._base is None:
+            return stored is None and self._base is None
+        return stored.version.nonce == self._base.nonce
 
     def _written(self, etag: str) -> Settled:
         version = replace(self._new.version, etag=etag)
         return Settled(Outcome.WRITTEN, Stored(self._new.value, version), version)
 
-    def _unknown(self, stands: Stored | None) -> Settled:
+    def _unknown(self, stored: Stored | None) -> Settled:
         if self._may_be_written:
-            return Settled(Outcome.AMBIGUOUS, stands, cause=self._error)
-        return Settled(Outcome.LOST, stands)
+            return Settled(Outcome.AMBIGUOUS, stored, cause=self._error)
+        return Settled(Outcome.LOST, stored)
 
     def _give_up(self) -> Settled:
         if self._reply_lost or self._error is None:
             return _unsettled(self._error)
         if isinstance(self._error, PreconditionFailed):
             detail = (
-                "the store says that the condition does not hold, and nothing changed: "
-                f"does it want If-Match with or without quotes? ({self._error.detail})"
+                "the store reports that the condition does not hold, although the key is unchanged: "
+                f"check whether it requires If-Match with or without quotes ({self._error.detail})"
             )
             raise RequestRefused("put", self._store_key, detail) from self._error
         raise self._error

@@ -1,21 +1,21 @@
-"""One versioned table: values by key; a write succeeds only if its writer has seen the stored version.
+"""One versioned table: values by key; a write succeeds only if its writer has read the stored version.
 
 A table reads, creates, changes and deletes one key; `keys` lists many. The meaning of each outcome:
 
-    | error          | what it says                                 | written?  | what to do                       |
+    | error          | meaning                                      | written?  | what to do                       |
     |----------------|----------------------------------------------|-----------|----------------------------------|
     | DataExists     | there is a live value already                | no        | read it                          |
-    | DataNotFound   | there is none                                | no        | create it, if it should be there |
-    | TableMissing   | (a DataNotFound) not even the table          | no        | create the table                 |
-    | DataConflict   | another version than the caller's            | no        | read, decide, write again        |
-    | AmbiguousWrite | the reply was lost, and later writes hide it | not known | read, decide by meaning          |
+    | DataNotFound   | there is no live value                       | no        | create it, if it should exist    |
+    | TableMissing   | (a DataNotFound) the table does not exist    | no        | create the table                 |
+    | DataConflict   | another version than the caller's is stored  | no        | read, decide, write again        |
+    | AmbiguousWrite | the reply was lost, and later writes hide it | not known | read, decide by the value        |
     | StoreError     | the store does not answer, or refuses        | no        | see its advice                   |
 
 A read is one request (none for a final value in the cache). A write is one request if its reply is clear, and one more
 read for each unclear reply; `settle` has the rules.
 
 A table exists if its marker exists. The marker is read when a key is missing, before the first create and before the
-first listing. It is never read again once it was seen: a later drop by another process is not noticed.
+first listing. Once it was found, it is never read again: a later drop by another process is not detected.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TableState:
     """Whether a table exists, as far as this process knows. Threads: any; each attribute is replaced as a whole.
 
     Attributes:
-        marker: the nonce of its marker once that was seen.
+        marker: the nonce of its marker; None until the marker was read.
         unseen_id: a unique id that replaces the marker's nonce in the cache until then.
     """
 
@@ -71,7 +71,7 @@ class TableParts:
 
     Args:
         store: contains the tables.
-        writer: writes and settles.
+        writer: writes values, and finds the outcomes.
         cache: keeps values; None = none are kept.
     """
 
@@ -101,13 +101,13 @@ class TableFolder:
         return value_key(self._prefix, key)
 
     def check_exists(self) -> None:
-        """Raise TableMissing unless the marker is there, or was seen before. At most one request."""
+        """Raise TableMissing unless the marker exists, or was found before. At most one request."""
         if self.state.marker is not None:
             return
         began_with = self.state.unseen_id
         marker = self.parts.writer.with_limit(0).read(marker_key(self._prefix))
         if marker is None:
-            raise TableMissing(self.table, "", "expected a table, found no marker of one")
+            raise TableMissing(self.table, "", "expected a table, found no marker")
         if self.state.unseen_id is began_with:  # not dropped by this process meanwhile
             self.state.marker = marker.version.nonce
 
@@ -116,7 +116,7 @@ class TableFolder:
 
         Args:
             key: the key.
-            known: a version that the caller has: if it is still current, it is returned with an empty value.
+            known: the version of the caller: if it is still current, it is returned with an empty value.
         """
         store_key = self.store_key(key)
         kept = self.kept(key)
@@ -133,7 +133,7 @@ class TableFolder:
         if fetched is None and known is not None:
             return Stored(kept.value if kept is not None else b"", known)
         if fetched is None:
-            raise ValueError("the store answered 'not modified' to an unconditional request")
+            raise ValueError("expected a body for an unconditional request, found 'not modified'")
         stored = self.parts.writer.decode(store_key, fetched)
         self.keep(key, stored, ticket)
         return stored
@@ -175,11 +175,11 @@ def _key_of(segment: str) -> str | None:
     try:
         return decode_name(segment)
     except ValueError:
-        return None  # the marker, or an object that was not written through a table
+        return None  # the marker, or an object that no table wrote
 
 
 Change: TypeAlias = Callable[[bytes | None], bytes | None]
-"""Returns the new value for an old one. As argument, None is a missing value; as result, it changes nothing."""
+"""Returns the new value for an old one. As argument, None is a missing value; as result, no change."""
 
 
 class NewValue(NamedTuple):
@@ -193,16 +193,16 @@ Rule: TypeAlias = Callable[[Entry | None], NewValue | None]
 """A change of values with their versions."""
 
 FRESH_FROM_ATTEMPT = 6
-"""From this attempt on, a change is applied to a value that is read again after the pause."""
+"""From this attempt on, the value is read again after the pause, and the change is applied to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Bytes at a key that are no value of this key.
+    """Bytes at a key that are not a valid value of this key.
 
     Args:
         etag: of the object.
-        sequence: a number above the sequence numbers of all versions that the key had.
+        sequence: a number above the sequence numbers of all versions of the key.
         error: the error of a read: CorruptObject, or FormatTooNew if a newer release wrote the bytes.
     """
 
@@ -232,7 +232,7 @@ class Table:
         """Read a value. One request; none for a final value in the cache, no body for an unchanged one.
 
         Raises:
-            DataNotFound: it does not exist, or is deleted.
+            DataNotFound: it does not exist, or was deleted.
             TableMissing: the table does not exist.
         """
         entry = self.find(key)
@@ -241,7 +241,7 @@ class Table:
         return entry
 
     def find(self, key: str) -> Entry | None:
-        """Read a value; None where there is none. Otherwise as `get`."""
+        """Read a value; None if there is none. Otherwise as `get`."""
         stored = self._folder.look(key)
         if stored is None:
             self._folder.check_exists()
@@ -252,7 +252,7 @@ class Table:
         """Read a value; None, without a body, if it still has this version. At most one request.
 
         Raises:
-            DataNotFound, TableMissing: as `get`.
+            DataNotFound, TableMissing: as for `get`.
         """
         if version.final:
             return None
@@ -270,17 +270,17 @@ class Table:
     # Writing one key
 
     def create(self, key: str, value: bytes, *, final: bool = False) -> Version:
-        """Write a value where there is none. One request; three over a tombstone.
+        """Write a value if there is none. One request; three over a tombstone.
 
         Args:
             key: its key.
-            value: what to write.
-            final: it will never be written again, so that it may be cached for ever.
+            value: the value.
+            final: whether the key will never be written again, so that the value may be cached for ever.
 
         Raises:
-            DataExists: there is one.
+            DataExists: there is a value.
             TableMissing: the table does not exist.
-            AmbiguousWrite: see the table at the top.
+            AmbiguousWrite: see the module docstring.
         """
         settled = self._create(key, value, final=final)
         if settled.outcome is Outcome.LOST:
@@ -288,11 +288,11 @@ class Table:
         return self._version(key, settled)
 
     def create_if_absent(self, key: str, value: bytes, *, final: bool = False) -> Entry:
-        """Write a value where there is none, and return the stored entry: this one, or another writer's.
+        """Write a value if there is none, and return the stored entry: this one, or another writer's.
 
         Raises:
-            TableMissing: as `create`.
-            AmbiguousWrite: likewise, but only if the key is missing afterwards.
+            TableMissing: as for `create`.
+            AmbiguousWrite: as for `create`, but only if the key is missing afterwards.
         """
         kept = self._folder.kept(key)
         if kept is not None and kept.version.final:
@@ -303,12 +303,12 @@ class Table:
         return Versioned(value, self._version(key, settled))
 
     def update(self, key: str, value: bytes, version: Version, *, final: bool = False) -> Version:
-        """Write a value over this version of it. One request.
+        """Replace this version of a value. One request.
 
         Raises:
-            DataNotFound: it does not exist any more, or is deleted.
+            DataNotFound: it does not exist any more, or was deleted.
             DataConflict: another version is stored; the error's `entry` is that version.
-            TableMissing, AmbiguousWrite: as `create`.
+            TableMissing, AmbiguousWrite: as for `create`.
             ValueError: the version is final.
         """
         settled = self._write(key, value, version, final=final)
@@ -317,7 +317,7 @@ class Table:
         return self._version(key, settled)
 
     def delete(self, key: str, version: Version | None = None) -> None:
-        """Delete a value by writing a tombstone over it. One request with a version, two without.
+        """Replace a value by a tombstone. One request with a version, two without.
 
         Args:
             key: its key; a missing or deleted key is a success.
@@ -325,8 +325,8 @@ class Table:
 
         Raises:
             DataConflict: another version is stored.
-            TableMissing, AmbiguousWrite: as `create`.
-            ValueError: the value is final: `erase` it.
+            TableMissing, AmbiguousWrite: as for `create`.
+            ValueError: the value is final: use `erase`.
         """
         if version is not None:
             settled = self._delete(key, version)
@@ -348,7 +348,7 @@ class Table:
     def erase(self, key: str) -> None:
         """Delete a key without a tombstone: for keys that are never written again. One request.
 
-        If the key may be written later, `delete` it: real servers lose plain deletes that race with conditional
+        If the key may be written later, use `delete`: real servers lose plain deletes that race with conditional
         writes. A missing key is a success.
 
         Raises:
@@ -368,7 +368,7 @@ class Table:
         Args:
             key: its key.
             change: returns the new value for the old one (None: there is none); may be called many times. If it
-                returns None, nothing is written. Its errors are raised to the caller.
+                returns None, nothing is written. The call raises its errors.
             repeatable: the change returns None for a value that it has already changed. An ambiguous write is then
                 followed by another attempt instead of an error.
 
@@ -378,7 +378,7 @@ class Table:
         Raises:
             DataConflict: other writers were faster, `RetrySettings.attempts` times.
             DataNotFound: there is no value, and the change returned None.
-            TableMissing, AmbiguousWrite: as `create`.
+            TableMissing, AmbiguousWrite: as for `create`.
             ValueError: the value is final.
         """
 
@@ -388,7 +388,7 @@ class Table:
 
         return self.rewrite(key, rule, self.look(key), repeatable=repeatable)
 
-    # What typed keys use
+    # For typed keys
 
     def look(self, key: str) -> Stored | None:
         """Return the current version at a key, tombstones included; None if there is none. At most one request."""
@@ -402,16 +402,16 @@ class Table:
         Args:
             key: its key.
             rule: as the change of `update_with`, for values with their versions.
-            start: the last version that the caller knows; tried first. The rule gets it unchanged.
+            start: the last version that the caller read; tried first. The rule gets it unchanged.
             repeatable: as for `update_with`.
-            is_from_memory: whether `start` was read some time ago: if it is out of date, that is no race, and no pause
-                follows.
+            is_from_memory: whether `start` was read some time ago: if it is out of date, that is not a race, and no
+                pause follows.
 
         Returns:
             The written entry; or the stored one, if nothing was written.
 
         Raises:
-            AccelError: as `update_with`.
+            AccelError: as for `update_with`.
         """
         pauses_from = 2 if is_from_memory else 1
         return self._rewrite(key, rule, start, self._attempts, repeatable=repeatable, pauses_from=pauses_from)
@@ -419,7 +419,7 @@ class Table:
     # Damaged keys
 
     def inspect(self, key: str) -> Entry | Unreadable | None:
-        """Return the content of a key, past the cache: a value, unreadable bytes, or None. One request, rarely two.
+        """Return the content of a key without the cache: a value, unreadable bytes, or None. One request, rarely two.
 
         Raises:
             TableMissing: the table does not exist.
@@ -435,7 +435,7 @@ class Table:
             etag = next((info.etag for info in listed if info.key == store_key), None)
             return None if etag is None else Unreadable(etag, SEQUENCE_JUMP, error)
         if fetched is None:
-            raise ValueError("the store answered 'not modified' to an unconditional request")
+            raise ValueError("expected a body for an unconditional request, found 'not modified'")
         try:
             return self._writer.decode(store_key, fetched).entry
         except FormatError as error:
@@ -450,35 +450,35 @@ class Table:
         final: bool = False,
         is_sound: Callable[[bytes], bool] = lambda _: True,
     ) -> Version:
-        """Write a value, or with None a tombstone, over bytes that cannot be read. Two requests.
+        """Replace bytes that cannot be read by a value, or by a tombstone (None). Two requests.
 
         The write is conditional on the ETag of those bytes, since they have no version. Its sequence number is above
-        all sequence numbers that the key had (`Unreadable.sequence`), so that versions only ascend for readers.
+        all earlier sequence numbers of the key (`Unreadable.sequence`), so that readers see only ascending versions.
 
         Args:
             key: its key.
             value: the value to write.
-            etag: of the bytes that were found, as `inspect` returns it.
+            etag: the ETag of the unreadable bytes, from `inspect`.
             final: as for `create`.
-            is_sound: whether the bytes of a value are a record; a value that is not one is overwritten too, even if it
-                is final. By default every value is sound.
+            is_sound: returns whether the bytes of a value are a record; other values are overwritten too, even final
+                ones. By default every value is sound.
 
         Raises:
             DataConflict: the key holds a sound value, or has changed; the error's `entry` is the stored value.
             DataNotFound: the key is missing.
-            TableMissing, AmbiguousWrite: as `create`.
+            TableMissing, AmbiguousWrite: as for `create`.
         """
-        stands = self.inspect(key)
-        if stands is None:
+        content = self.inspect(key)
+        if content is None:
             raise self._not_found(key)
-        entry = None if isinstance(stands, Unreadable) else stands
-        now = stands.etag if isinstance(stands, Unreadable) else stands.version.etag
+        entry = None if isinstance(content, Unreadable) else content
+        now = content.etag if isinstance(content, Unreadable) else content.version.etag
         if now != etag or (entry is not None and is_sound(entry.value)):
             error = DataConflict(self.name, key, f"expected unreadable bytes with ETag {etag}, found {now}")
             error.entry = entry
             raise error
-        # No version of any key has a nonce of zeros: settling never takes another write for these bytes.
-        sequence = stands.sequence if isinstance(stands, Unreadable) else stands.version.sequence
+        # No version of any key has a nonce of zeros, so another write is never mistaken for these bytes.
+        sequence = content.sequence if isinstance(content, Unreadable) else content.version.sequence
         ancestors = b"" if entry is None else entry.version.lineage
         base = Version(etag, sequence, bytes(NONCE_SIZE_BYTES), final=False, ancestors=ancestors)
         settled = self._write(key, value, base, final=final)
@@ -489,7 +489,7 @@ class Table:
     # Many keys
 
     def keys(self, prefix: str = "", after: str = "") -> Iterator[str]:
-        """Iterate over the live keys that start with `prefix` and sort after `after`, in the order of encoded names.
+        """Iterate over the live keys that begin with `prefix` and are after `after`, in the order of encoded names.
 
         Lazy: one request for 1,000 keys, tombstones included.
 
@@ -498,7 +498,7 @@ class Table:
         """
         return self._folder.listed(prefix, after)
 
-    # Inside
+    # Private methods
 
     @property
     def _attempts(self) -> int:
@@ -513,7 +513,7 @@ class Table:
                 return settled
             if base is not None:
                 self._writer.backoff.pause(attempt)
-            # Creating over a tombstone is an update of it.
+            # A create over a tombstone is an update of the tombstone.
             base = None if settled.current is None else settled.current.version
         raise self._others_were_faster(key, None)
 
@@ -541,7 +541,7 @@ class Table:
                 return self._rewritten(key, new.value, settled, rule if repeatable else None, attempts - attempt)
             if attempt >= pauses_from:
                 self._writer.backoff.pause(attempt)
-            # A value read while settling saves a request, unless many writers make it out of date during the pause.
+            # The value that the write read saves a request, unless many writers replace it during the pause.
             stored = settled.current if attempt < FRESH_FROM_ATTEMPT else self._folder.look(key)
         raise self._others_were_faster(key, stored)
 
@@ -551,13 +551,13 @@ class Table:
         try:
             return self._rewrite(key, rule, self._folder.look(key), attempts, repeatable=True)
         except (StoreError, DataConflict, DataNotFound) as error:
-            # These say "not written", but the write in doubt may have happened.
+            # These mean "not written", but the ambiguous write may have happened.
             raise self._ambiguous(key, settled) from error
 
     def _write(self, key: str, value: bytes | None, base: Version | None, *, final: bool = False) -> Settled:
         store_key = self._folder.store_key(key)
         if base is not None and base.final:
-            raise ValueError(f"table {self.name!r}, key {key!r}: a final value is never written again, only erased")
+            raise ValueError(f"table {self.name!r}, key {key!r}: expected a value that is not final, found a final one")
         self._folder.forget(key)
         if base is not None and base.etag == UNKNOWN_ETAG:
             return Settled(Outcome.LOST, self._writer.read(store_key))
@@ -599,7 +599,7 @@ class Table:
         return AmbiguousWrite(self.name, key, f"{detail}: {_described(settled)}")
 
     def _others_were_faster(self, key: str, current: Stored | None) -> DataConflict:
-        return self._conflict(key, f"others wrote first, {self._attempts} times in a row", current)
+        return self._conflict(key, f"other writers wrote first, {self._attempts} times in a row", current)
 
     def _conflict(self, key: str, detail: str, current: Stored | None) -> DataConflict:
         error = DataConflict(self.name, key, detail)

@@ -1,4 +1,4 @@
-"""All tables under one prefix of a store: making, finding and dropping them.
+"""All tables under one prefix of a store: creates, finds and drops them.
 
     from accel.system import SYSTEM
     from loaders.store import open_store
@@ -11,7 +11,7 @@
     owners.update("stream-7", b"node 4", version)
 
 A table exists if and only if its marker does. A name that may be used again after a drop should have a unique part.
-Then no remainder of the old table, in the store or in a cache, can be mistaken for the new one.
+Then no data of the old table, in the store or in a cache, can be mistaken for data of the new one.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from loaders.tables.table import Table, TableFolder, TableParts, TableState
 from loaders.versions import NONCE_SIZE_BYTES, Version
 
 TABLE_STATES_MAX = 1024
-"""Tables whose existence is remembered."""
+"""The number of tables whose existence is kept in memory."""
 
-# "name" and this sorts after everything in the folder "name/", and before whatever follows that folder.
+# "name" and this character is after all keys in the folder "name/", and before all keys that follow the folder.
 _AFTER_FOLDER = chr(ord("/") + 1)
 
 
@@ -49,11 +49,11 @@ class Tables:
         store: contains the tables.
         nonce: returns 16 random bytes; `accel.system.SYSTEM.nonce` is the real one.
         sleep: waits for a number of seconds, between repetitions.
-        jitter: returns a number in [0, 1), different each time.
-        cache: keeps values that were read; may be shared. None = nothing is kept.
+        jitter: returns a random number in [0, 1).
+        cache: keeps values that were read; may be shared. None = no cache.
         prefix: the beginning of all keys; ends with a slash.
-        if_match_quotes: whether this endpoint wants quotes around the ETag of If-Match, as `probe_conditions` finds
-            out and the format record stores; None = as the store's settings say.
+        if_match_quotes: whether this endpoint requires quotes around the ETag of If-Match, as returned by
+            `probe_conditions` and stored in the format record; None = as in the store's settings.
         retry: bounds on repetition.
     """
 
@@ -96,7 +96,7 @@ class Tables:
         """Create a table; False if it exists already. One request, two if it exists already.
 
         Raises:
-            AmbiguousWrite: the reply was lost, and the table is gone again.
+            AmbiguousWrite: the reply was lost, and the table does not exist afterwards.
         """
         settled = self._writer.with_limit(0).write(marker_key(table_folder(self._prefix, name)), b"", None, final=True)
         self._state(name).forget()
@@ -116,16 +116,16 @@ class Tables:
         etag = next((info.etag for info in self._store.list_page(key, limit=1).objects if info.key == key), None)
         if etag is None:
             return self.create_table(name)
-        # No version of any key has a nonce of zeros: settling never takes another write for these bytes.
+        # No version of any key has a nonce of zeros, so another write is never mistaken for these bytes.
         base = Version(etag, SEQUENCE_JUMP, bytes(NONCE_SIZE_BYTES), final=False, ancestors=b"")
         settled = self._writer.with_limit(0).write(key, b"", base, final=True)
         self._state(name).forget()
         return settled.outcome is Outcome.WRITTEN
 
     def drop_table(self, name: str) -> None:
-        """Delete a table with all its keys, the marker first; a missing one is a success.
+        """Delete a table with all its keys, the marker first; a missing table is a success.
 
-        A second call deletes the keys that an interrupted one left. Requests: 2, and 2 more for every 1,000 keys.
+        A second call deletes the keys that an interrupted call left. Requests: 2, and 2 more for every 1,000 keys.
 
         Raises:
             StoreUnavailable: the table no longer exists, but some of its keys do. Drop it again.
@@ -145,7 +145,7 @@ class Tables:
         return self._writer.with_limit(0).read(marker_key(table_folder(self._prefix, name))) is not None
 
     def table_names(self, prefix: str = "") -> Iterator[str]:
-        """Iterate over the tables whose names start with `prefix`, in the order of their folders.
+        """Iterate over the tables whose names begin with `prefix`, in the order of their folders.
 
         That is the order of the encoded names with a slash appended: "a-b" is before "a". Lazy. At most one request a
         table, and fewer if tables are small: each request returns 1,000 keys.
@@ -164,14 +164,14 @@ class Tables:
             start_after = self._prefix + last.partition("/")[0] + _AFTER_FOLDER
 
     def etags(self, names: Sequence[str]) -> dict[tuple[str, str], str]:
-        """The ETag of each key of some tables, tombstones among them, as a listing shows it: (table, key) -> ETag.
+        """The ETag of each key of some tables, tombstones included, from a listing: (table, key) -> ETag.
 
-        One request for 1,000 keys between the first of these folders and the last one, so the tables should be
-        neighbours. Some servers show a write in their listings late, so an ETag may be out of date.
+        One request for 1,000 keys between the first and the last of the tables' folders, so the tables should be
+        neighbours. Some servers list a write late, so an ETag may be out of date.
         """
         folders = {table_folder(self._prefix, name): name for name in names}
         first, last = min(folders), max(folders)
-        common = commonprefix([first, last])  # noqa: RUF071 - of the characters, as a listing takes it
+        common = commonprefix([first, last])  # noqa: RUF071 - by characters, as in a listing
         found: dict[tuple[str, str], str] = {}
         for info in self._store.list(common, "" if first == last else first):
             folder, _, segment = info.key.rpartition("/")
@@ -198,7 +198,7 @@ class Tables:
 
 
 class _TableStates:
-    """Which tables exist, as far as one process knows."""
+    """The tables that exist, as far as one process has read."""
 
     def __init__(self) -> None:
         self.lock = Lock()

@@ -2,7 +2,7 @@
 
     number = TypedKey(tables.table("counters"), "object-ids", NUMBER)
     number.create_if_absent(0)
-    after = number.change(lambda now: now + 10).value      # again and again until no other writer came between
+    after = number.change(lambda now: now + 10).value      # repeated until no other writer interferes
 
 Tables store bytes; a typed key joins table, key and codec. It returns a *versioned value*: the record, and the version
 of the key that held it. There are three kinds of keys and two kinds of writes:
@@ -11,7 +11,7 @@ of the key that held it. There are three kinds of keys and two kinds of writes:
     |-----------|-----------------------------------------|----------------------------------------------------------|
     | immutable | `create_if_absent`                      | gets the stored record: it follows from other keys       |
     | versioned | `change`, `write`                       | decides again on the stored record, or is refused        |
-    | deletable | `create_if_absent` or `change`, `delete`| likewise                                                 |
+    | deletable | `create_if_absent` or `change`, `delete`| as above                                                 |
 
 A versioned record may become immutable when it is full (a chunk of history): `is_final` decides that.
 
@@ -19,7 +19,7 @@ A versioned record may become immutable when it is full (a chunk of history): `i
 again on the value that is stored by then, at most `RetrySettings.attempts` times. A value that was read while the write
 was settled saves a request. A lost reply is no failure. If the key shows the outcome of the write, that outcome is the
 result. If it does not, the loop calls the change again, and the change recognises its own work. If that attempt fails
-too, the error is AmbiguousWrite and says that the write may have happened.
+too, the error is AmbiguousWrite: the write may have happened.
 
 **Keeping.** With a `RecordCache`, records are decoded once for all readers, and kept within one bound of bytes:
 
@@ -73,16 +73,16 @@ WentBack: TypeAlias = Callable[[str, VersionId, VersionId | None], AccelError]
 """Returns an error for a key, the version that was seen there, and the version that is there now."""
 
 RECORD_OVERHEAD_BYTES: Final = 1_100
-"""Memory of a kept record besides itself: its version, its place, its rows in the maps. Measured, rounded up."""
+"""Memory of a kept record besides itself: version, place, entries of the maps. Measured, rounded up."""
 
 
 def always(_: object) -> bool:
-    """For records that are never written again."""
+    """The predicate of records that are never written again."""
     return True
 
 
 def never(_: object) -> bool:
-    """For records that may change, and for reads that need the newest version."""
+    """The predicate of records that may change, and of reads that need the newest version."""
     return False
 
 
@@ -93,7 +93,7 @@ class Inspected(Generic[T]):
     Args:
         etag: of the bytes; empty = the key is missing.
         seen: the record, if it can be read.
-        error: why it cannot.
+        error: why it cannot be read; None if it can.
     """
 
     etag: str = ""
@@ -121,12 +121,12 @@ class TypedKey(Generic[T]):
 
     Args:
         table: its table.
-        key: in that table.
-        codec: turns records into bytes and back.
-        is_final: whether a record is never written again, so that it may be kept for ever.
+        key: the key in that table.
+        codec: converts records to bytes and back.
+        is_final: returns whether a record is never written again, so that it may be kept for ever.
         cache: keeps records decoded; None = they are read and decoded each time.
-        went_back: returns the error for a key that holds no version, one of another history, or one that is earlier
-            than a version already seen; None = that is not checked.
+        went_back: returns the error for a key without a version, or with a version that does not follow the version
+            that was read before; None = that is not checked.
     """
 
     def __init__(
@@ -161,10 +161,10 @@ class TypedKey(Generic[T]):
         """Return the record; None if there is none. One request, none for a final record in the cache.
 
         Args:
-            enough: whether a record that may still grow is sufficient: then a kept record is returned without a read.
+            enough: returns whether a record that may still grow suffices: then a kept record is returned, not read.
 
         Raises:
-            TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
+            TableMissing, StoreError, CorruptObject, FormatTooNew: see their classes.
         """
         if self._cache is None:
             return self.fetch(None)
@@ -174,7 +174,7 @@ class TypedKey(Generic[T]):
         """Return the record, which must exist.
 
         Raises:
-            DataNotFound: it does not; and as `read`.
+            DataNotFound: it does not exist; and as for `read`.
         """
         seen = self.read()
         if seen is None:
@@ -182,11 +182,11 @@ class TypedKey(Generic[T]):
         return seen
 
     def read_newer(self, seen: Versioned[T]) -> Versioned[T]:
-        """Return the record of now; `seen` itself if it did not change, and then no body is sent. One request.
+        """Return the present record; `seen` itself, without reading the body, if it did not change. One request.
 
         Raises:
-            DataNotFound: there is none. `went_back`, if given, returns the error for this and for an earlier version.
-            And as `read`.
+            DataNotFound: there is no record. If `went_back` is given, its error for this and for an earlier version.
+            And as for `read`.
         """
         try:
             entry = self._table.get_if_newer(self.key, seen.version)
@@ -200,7 +200,7 @@ class TypedKey(Generic[T]):
         return self._cache is not None and self._cache.has(self, enough)
 
     def fetch(self, known: Versioned[T] | None) -> Versioned[T] | None:
-        """Read past the cache; None if the key is missing. At most one request; no body if `known` is still current."""
+        """Read without the cache; None if the key is missing. At most one request; no body if `known` is current."""
         if known is None:
             entry = self._table.find(self.key)
             return None if entry is None else self._decoded(entry)
@@ -215,10 +215,10 @@ class TypedKey(Generic[T]):
     # Writing
 
     def create_if_absent(self, value: T) -> Versioned[T]:
-        """Write a record where there is none; return the stored record, this one or another writer's. One request.
+        """Write a record if there is none; return the stored record, this one or another writer's. One request.
 
         Raises:
-            TableMissing, AmbiguousWrite, StoreError: as their classes say.
+            TableMissing, AmbiguousWrite, StoreError: see their classes.
         """
         kept = None if self._cache is None else self._cache.final(self)
         if kept is not None:
@@ -230,11 +230,11 @@ class TypedKey(Generic[T]):
         return self._keep(Versioned(value, entry.version), ticket)
 
     def write(self, value: T, seen: Versioned[T]) -> Versioned[T]:
-        """Write a record over the one that was seen. One request.
+        """Replace the record `seen`. One request.
 
         Raises:
-            DataConflict: another record is stored by now.
-            DataNotFound: it was deleted.
+            DataConflict: another record is stored.
+            DataNotFound: the record was deleted.
             AmbiguousWrite: the reply was lost, and the stored record does not show the outcome.
         """
         data, ticket = self._codec.encode(value), self._ticket()
@@ -245,17 +245,17 @@ class TypedKey(Generic[T]):
         """Replace the stored record by its successor; repeat until no other writer interferes. Two requests.
 
         Args:
-            change: returns the successor of a record (None: there is none), or None if nothing is to be done. It may
-                be called many times, so it must recognise its own work. Its errors are raised to the caller.
-            seen: the version that the caller saw last; tried first, so that nothing is read if it is still current.
+            change: returns the successor of a record (None: there is no record), or None for no change. It may be
+                called many times, so it must recognise its own work. The call raises its errors.
+            seen: the version that the caller read last; tried first, so that nothing is read if it is still current.
 
         Returns:
-            The stored record of now: `seen` itself if nothing was to be done.
+            The record that is stored now: `seen` itself if there was no change.
 
         Raises:
             DataNotFound: there is no record, and `change` returned None.
             DataConflict: too many lost races.
-            AmbiguousWrite: it may have been written; the module has the rule.
+            AmbiguousWrite: it may have been written; see the module docstring.
             The error of `went_back`: the stored version is earlier than `seen`; nothing was written.
         """
         now = seen if seen is not None or self._cache is None else self.read()
@@ -296,7 +296,7 @@ class TypedKey(Generic[T]):
             self._forget()
 
     def erase(self) -> None:
-        """Delete a record plainly: a final one, or one that is never written again. No tombstone stays."""
+        """Delete a record without a tombstone: a final record, or one that is never written again."""
         try:
             self._table.erase(self.key)
         finally:
@@ -305,31 +305,31 @@ class TypedKey(Generic[T]):
     # Damaged keys
 
     def inspect(self) -> Inspected[T]:
-        """Return the content of the key, past all caches, damaged or not. One request.
+        """Return the content of the key without caches, damaged or not. One request.
 
         Raises:
-            TableMissing, StoreError: as their classes say.
+            TableMissing, StoreError: see their classes.
         """
-        stands = self._table.inspect(self.key)
-        if stands is None:
+        content = self._table.inspect(self.key)
+        if content is None:
             return Inspected()
-        if isinstance(stands, Unreadable):
-            return Inspected(stands.etag, error=stands.error)
+        if isinstance(content, Unreadable):
+            return Inspected(content.etag, error=content.error)
         try:
-            return Inspected(stands.version.etag, self._decoded(stands))
+            return Inspected(content.version.etag, self._decoded(content))
         except FormatError as error:
-            return Inspected(stands.version.etag, error=error)
+            return Inspected(content.version.etag, error=error)
 
     def restore(self, value: T | None, found: Inspected[T]) -> None:
-        """Write a record in the place of what `inspect` found: nothing, bytes that are none, or another record.
+        """Replace the content that `inspect` found: a missing key, unreadable bytes, or another record.
 
         Args:
             value: the record; None = a tombstone.
             found: the content that may be replaced.
 
         Raises:
-            DataExists, DataConflict, DataNotFound: the key holds something else by now.
-            AmbiguousWrite, StoreError: as their classes say.
+            DataExists, DataConflict, DataNotFound: the key has another content now.
+            AmbiguousWrite, StoreError: see their classes.
         """
         data = None if value is None else self._codec.encode(value)
         is_final = value is not None and self._is_final(value)
@@ -337,21 +337,21 @@ class TypedKey(Generic[T]):
             if found.is_missing:
                 self._table.create(self.key, data or b"", final=is_final)
             else:
-                is_sound = self._is_readable if found.seen is None else lambda stands: stands == data
+                is_sound = self._is_readable if found.seen is None else lambda content: content == data
                 self._table.replace_unreadable(self.key, data, found.etag, final=is_final, is_sound=is_sound)
         finally:
             self._forget()
 
-    # Inside
+    # Private methods
 
     def _decoded(self, entry: Versioned[bytes], seen: Versioned[T] | None = None) -> Versioned[T]:
         self._refuse_earlier(seen, entry.version)
         return Versioned(self._codec.decode(entry.value, self.where), entry.version)
 
-    def _refuse_earlier(self, seen: Versioned[T] | None, stands: Version | None) -> None:
-        if seen is None or self._went_back is None or (stands is not None and stands.follows(seen.version)):
+    def _refuse_earlier(self, seen: Versioned[T] | None, current: Version | None) -> None:
+        if seen is None or self._went_back is None or (current is not None and current.follows(seen.version)):
             return
-        found = None if stands is None else (stands.sequence, stands.nonce)
+        found = None if current is None else (current.sequence, current.nonce)
         raise self._went_back(self.where, (seen.version.sequence, seen.version.nonce), found)
 
     def _is_readable(self, data: bytes) -> bool:
@@ -376,7 +376,7 @@ class TypedKey(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class RecordStats:
-    """Counts since the start, and what is kept now.
+    """Counts since the start, and sizes now.
 
     Args:
         loads: reads of tables by this process, failed reads included.
@@ -398,7 +398,7 @@ class RecordStats:
 
 
 class RecordCache:
-    """Records of typed keys, decoded. Threads: any. No lock is held over a request.
+    """A cache of decoded records of typed keys. Threads: any. No lock is held over a request.
 
     Args:
         size_bytes_max: bound on the kept bytes; least recently used records are dropped. 0 = nothing is kept.
@@ -413,25 +413,24 @@ class RecordCache:
     def read(self, source: TypedKey[T], enough: Callable[[T], bool] = never) -> Versioned[T] | None:
         """Return a record that is final, or grows until it is; None if there is none.
 
-        At most one request, and one wait for a request of another thread; none if the record is kept and is final or
-        enough.
+        At most one request, and one wait for a request of another thread; none if the kept record is final or suffices.
 
         Args:
             source: its key.
-            enough: whether a record that may grow further is sufficient. Quick.
+            enough: returns whether a record that may grow further suffices; must be quick.
 
         Raises:
-            TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
+            TableMissing, StoreError, CorruptObject, FormatTooNew: see their classes.
         """
         suits = _suiting(enough)
-        is_late = False  # a read that began before this question may be too old for it
+        is_late = False  # a read that began before this call may be too old for it
         while True:
             asked = self._loads.ask(_place(source), suits)
             if not isinstance(asked, Flight):
                 return cast("Versioned[T] | None", asked)
             if asked.started:
                 return self._lead(source, asked)
-            error = asked.result.exception()  # waits; what is raised here concerns only the one who waits
+            error = asked.result.exception()  # waits; an error raised here concerns only this thread
             if error is None and (is_late or suits(asked.result.result())):
                 return cast("Versioned[T] | None", asked.result.result())
             if error is not None and _concerns_all(error, is_late=is_late):
@@ -446,7 +445,7 @@ class RecordCache:
         """Return a record that may be overwritten; None if there is none. One request, no body if it is unchanged.
 
         Raises:
-            TableMissing, StoreError, CorruptObject, FormatTooNew: as their classes say.
+            TableMissing, StoreError, CorruptObject, FormatTooNew: see their classes.
         """
         known = cast("Versioned[T] | None", self._loads.peek(_place(source)))
         fetched = source.fetch(known)
@@ -477,7 +476,7 @@ class RecordCache:
         self._loads.forget((table, key))
 
     def forget_table(self, table: str) -> None:
-        """Drop all records of a table, likewise. O(all kept records)."""
+        """Drop all records of a table, as `forget`. O(all kept records)."""
         self._loads.forget_all(lambda place: place[0] == table)
 
     def stats(self) -> RecordStats:
@@ -510,7 +509,7 @@ def _suiting(enough: Callable[[T], bool]) -> Callable[[Versioned[object] | None]
 
 
 def _concerns_all(error: BaseException, *, is_late: bool) -> bool:
-    """Whether the error of a read is raised in the waiting threads too; otherwise they read for themselves.
+    """Whether the error of a read is raised in the waiting threads too; otherwise they read again themselves.
 
     It is not if only the reading thread was killed or cancelled, nor if the key was missing before they called.
     """
@@ -525,7 +524,7 @@ IDS_AT_ONCE_MAX: Final = 1 << 20
 
 
 def check_counter(now: int | None, highest_id: int, where: str, damaged: Callable[[str], AccelError]) -> int:
-    """The next free id, by a counter that was read after the ids in use.
+    """The next free id of a counter that was read after the ids in use.
 
     Args:
         now: the counter's number; None = the counter is missing.
@@ -577,7 +576,7 @@ class IdBlocks:
         """Check that the counter exists and is above the ids in use that were seen. One request.
 
         Raises:
-            The error of `damaged`: it is not.
+            The error of `damaged`: the counter is missing, or not above these ids.
             StoreError, TableError, CorruptObject, FormatTooNew: it cannot be read.
         """
         highest_id = self._highest_id()
@@ -585,7 +584,7 @@ class IdBlocks:
         check_counter(None if seen is None else seen.value, highest_id, self._counter.where, self._damaged)
 
     def take(self, count: int = 1) -> list[int]:
-        """Return `count` new ids, ascending. No request while the block lasts, else two.
+        """Return `count` new ids, ascending. No request while the block lasts, otherwise two.
 
         Raises:
             ValueError: a count below 1, or above 1,048,576.
@@ -622,7 +621,7 @@ class IdBlocks:
     def _allocate(self, count: int) -> range:
         highest_id = self._highest_id()
 
-        # Called again after a lost reply, it takes another block: the first block is lost, which costs nothing.
+        # Called again after a lost reply, it takes another block; the first block is lost, which costs nothing.
         def raised(now: int | None) -> int:
             return check_counter(now, highest_id, self._counter.where, self._damaged) + count
 

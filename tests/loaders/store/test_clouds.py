@@ -159,7 +159,7 @@ def test_a_store_without_compare_and_set_is_read_and_no_tables_are_written_to_it
         store.put(info.key, made.get(info.key).body)
     assert [info.key for info in store.list("")] == [info.key for info in made.list("")]
     assert tables.blocks(store).read_all().equals(tables.blocks(made).read_all())
-    with pytest.raises(RequestRefused, match=r"compare-and-set.*can be read, but no tables can be written"):
+    with pytest.raises(RequestRefused, match=r"compare-and-set.*can be read, but tables cannot be written"):
         fill(store, 4, [[(1, 12, 13)]])
 
     empty = tmp_path / "empty"

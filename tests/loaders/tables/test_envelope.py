@@ -97,7 +97,7 @@ def test_a_newer_envelope_is_refused_whatever_follows_it(version: int) -> None:
     data = bytearray(golden("envelope-value"))
     data[4] = version
     for newer in (bytes(data), bytes(data[:20])):
-        with pytest.raises(FormatTooNew, match=f"'k' has an envelope of version {version}, known is 2"):
+        with pytest.raises(FormatTooNew, match=f"'k': expected an envelope of version 2, found {version}"):
             decode_stored(newer, PLACE, etag="e", where="k")
 
 
@@ -126,7 +126,7 @@ def test_a_value_too_long_for_its_table_is_neither_written_nor_read() -> None:
     world.table()
     table = world.tables().table("t", value_size_bytes_max=10)
     table.create("k", b"x" * 10)
-    with pytest.raises(FormatLimit, match="'t/k2' has at most 10 bytes, this one 11"):
+    with pytest.raises(FormatLimit, match="at most 10 bytes as the value at 't/k2', found 11"):
         table.create("k2", b"x" * 11)
     assert list(table.keys()) == ["k"]
     version = world.tables().table("t").create("k2", b"x" * 11)

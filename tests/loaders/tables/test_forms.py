@@ -72,7 +72,7 @@ def test_a_version_that_nobody_knows_how_to_upgrade_is_corrupt() -> None:
 
 @pytest.mark.parametrize("version", [4, 65535])
 def test_a_newer_version_is_refused_with_both_numbers(version: int) -> None:
-    with pytest.raises(FormatTooNew, match=f"'k': form 'owner' has version {version}, known are 1 to 3"):
+    with pytest.raises(FormatTooNew, match=f"'k': expected form 'owner' of version 1 to 3, found {version}"):
         OWNER.decode(of_version(version, {"anything": 1}), "k")
 
 
@@ -180,7 +180,7 @@ def test_a_registry_shows_any_record_as_plain_json() -> None:
 
 def test_a_registry_refuses_what_it_does_not_know() -> None:
     registry = FormRegistry()
-    with pytest.raises(FormatTooNew, match="form 'owner'"):
+    with pytest.raises(FormatTooNew, match="found 'owner'"):
         registry.decode_any(golden("form-example"), "k")
     registry.register(OWNER)
     with pytest.raises(ValueError, match="already"):

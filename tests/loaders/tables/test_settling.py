@@ -190,7 +190,7 @@ def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
 
 def test_a_nonce_of_another_length_is_a_mistake() -> None:
     tables = Tables(MemoryStore(), nonce=lambda: b"short", sleep=no_sleep, jitter=lambda: 0.0)
-    with pytest.raises(ValueError, match="16 bytes, this one 5"):
+    with pytest.raises(ValueError, match="16 bytes, found 5"):
         tables.create_table("t")
 
 
