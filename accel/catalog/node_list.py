@@ -285,7 +285,7 @@ def refuse_clones(now: NodeList, session_number: int, known_commits: int, own: S
         if len(foreign):
             raise SessionFenced(
                 f"{now.where}: expected uploads of this process alone in session {now.epoch}, found {some(foreign)} of "
-                "another one: a clone of it continues the session"
+                "another process: a clone of this process continues the session"
             )
 
 
@@ -448,8 +448,7 @@ def _are_retired(now: NodeList, sources: NDArray[np.int64]) -> bool:
 def _refuse_fenced(now: NodeList, session_number: int | None) -> None:
     if session_number is not None and session_number != now.epoch:
         raise SessionFenced(
-            f"{now.where}: expected epoch {session_number} of this session, found {now.epoch}: "
-            "another session was opened"
+            f"{now.where}: expected session number {session_number}, found {now.epoch}: another session was opened"
         )
 
 
@@ -624,12 +623,12 @@ def _commits_to_undo(now: NodeList, earlier: NodeList, where: str) -> set[int]:
     missing = np.setdiff1d(earlier.live["object_id"], now.live["object_id"])
     lost = np.setdiff1d(missing, now.retired["object_id"])
     if len(lost):
-        raise CommitRefused(f"{where}: expected the objects that are to come back, found {some(lost)} collected")
+        raise CommitRefused(f"{where}: expected the objects that must be restored, found {some(lost)} collected")
     is_gone = np.isin(now.retired["object_id"], missing)
     withdrawn = now.retired["object_id"][is_gone & (now.retired["retired_by"] == NO_COMMIT)]
     if len(withdrawn):
         raise CommitRefused(
-            f"{where}: expected commits to take back, found {some(withdrawn)} withdrawn by an earlier undo"
+            f"{where}: expected commits to undo, found {some(withdrawn)} withdrawn by an earlier undo"
         )
     commits: set[int] = set()
     while fresh := set(now.retired["retired_by"][is_gone].tolist()) - commits:
@@ -643,7 +642,9 @@ def _revivable(now: NodeList, commits: NDArray[np.int64], where: str) -> Rows:
     sources = now.retired[np.isin(now.retired["retired_by"], commits)]
     pending = sources["object_id"][sources["doomed"] != 0]
     if len(pending):
-        raise CommitRefused(f"{where}: expected objects that nobody deletes yet, found {some(pending)} being deleted")
+        raise CommitRefused(
+            f"{where}: expected objects that are not delete pending, found {some(pending)} being deleted"
+        )
     return sources[~np.isin(sources["added_by"], commits)]
 
 
@@ -659,14 +660,14 @@ def _refuse_differences(live: Rows, earlier: NodeList, where: str) -> None:
     if len(overlaps):
         pair = live["object_id"][overlaps[0] : overlaps[0] + 2]
         raise CommitRefused(
-            f"{where}: expected objects of disjoint order ids, found {some(pair)}: an earlier undo lies between"
+            f"{where}: expected objects of disjoint order ids, found {some(pair)}: an undo was made in between"
         )
     old = live["object_id"][live["order_id"] < earlier.next_order_id]
     differing = np.setxor1d(old, earlier.live["object_id"])
     if len(differing):
         raise CommitRefused(
-            f"{where}: expected to come to the objects of the earlier version, found {some(differing)} to differ: "
-            "an earlier undo lies between"
+            f"{where}: expected the objects of the earlier version as the result, found {some(differing)} to differ: "
+            "an undo was made in between"
         )
 
 

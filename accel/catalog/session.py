@@ -263,8 +263,8 @@ class KnownTimes:
     def of(self, stream_id: int) -> Rows:
         """The TIME_RECORD rows of a stream with consecutive records, up to the first gap.
 
-        The first row is record 0, or the last record that has moved to a part of the time index. Rows after a gap follow
-        appends whose times are missing in the list, and are ignored. O(rows).
+        The first row is record 0, or the last record that has moved to a part of the time index. Rows after a gap are
+        ignored: they follow appends whose times are missing in the list. O(rows).
         """
         first, after = np.searchsorted(self.checkpoint["stream_id"], [stream_id, stream_id + 1])
         rows = join_rows(self.checkpoint[first:after], self.since[self.since["stream_id"] == stream_id])
@@ -607,7 +607,7 @@ def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness
         seen = "no list" if now is None else f"{now.value.next_order_id}"
         where = f"list of node {node_list.node_id}"
         raise CatalogDamaged(
-            f"{where}: expected the {commit + 1} commits that {witness} knows, found {seen}: put back?"
+            f"{where}: expected the {commit + 1} commits that {witness} contains, found {seen}: put back?"
         )
 
 
@@ -624,7 +624,7 @@ def _refuse_strangers(
     now = [must_read(parts.keys.shard(number)).value.streams["stream_id"] for number in numbers]
     strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
     if len(strangers):
-        expected = f"streams {some(strangers)}, which {witness} knows"
+        expected = f"streams {some(strangers)}, which {witness} contains"
         raise CatalogDamaged(f"stream shards: expected {expected}, found none of them: put back?")
 
 

@@ -171,8 +171,8 @@ def _refuse_fenced(shard: StreamShard, ids: Ids, node_id: int, session_number: i
     if taken.any():
         first = ranges[int(taken.argmax())]
         raise SessionFenced(
-            f"stream {first['stream_id']}: expected to be open for epoch {session_number} of node {node_id}, "
-            f"found epoch {first['epoch']}: another session was opened"
+            f"stream {first['stream_id']}: expected to be open for session {session_number} of node {node_id}, "
+            f"found session {first['epoch']}: another session was opened"
         )
 
 
@@ -269,7 +269,7 @@ def refuse_undoable(parts: CatalogParts, rows: Rows) -> None:
         wrong = mine[np.isin(mine["added_by"], np.concatenate((undoable_commits(now), undone)))]
         if len(wrong):
             raise CommitRefused(
-                f"stream {wrong['stream_id'][0]}: expected objects to merge that no undo takes away, found "
+                f"stream {wrong['stream_id'][0]}: expected objects to merge that no undo removes, found "
                 f"{some(wrong['object_id'])} of node {node_id}, made by a compaction whose sources are still there"
             )
 
