@@ -146,7 +146,7 @@ def test_offsets_that_go_back_through_a_list_are_a_problem() -> None:
     found = world.verify()
     assert kinds(found) == {ProblemKind.ORDER, ProblemKind.HOLE}
     assert kinds(found, Severity.ADVICE) == {ProblemKind.HOLE}
-    assert {each.expected for each in found.problems} >= {"stream 1 to go on at 5 or above"}
+    assert {each.expected for each in found.problems} >= {"stream 1 to continue at 5 or above"}
 
 
 def test_an_object_that_is_live_and_retired_is_a_problem() -> None:
