@@ -627,9 +627,7 @@ def _commits_to_undo(now: NodeList, earlier: NodeList, where: str) -> set[int]:
     is_gone = np.isin(now.retired["object_id"], missing)
     withdrawn = now.retired["object_id"][is_gone & (now.retired["retired_by"] == NO_COMMIT)]
     if len(withdrawn):
-        raise CommitRefused(
-            f"{where}: expected commits to undo, found {some(withdrawn)} withdrawn by an earlier undo"
-        )
+        raise CommitRefused(f"{where}: expected commits to undo, found {some(withdrawn)} withdrawn by an earlier undo")
     commits: set[int] = set()
     while fresh := set(now.retired["retired_by"][is_gone].tolist()) - commits:
         commits |= fresh

@@ -303,9 +303,7 @@ def _check_beside(parts: CatalogParts, report: Verification) -> None:
         try:
             key.read()
         except FormatError as error:
-            report.problems.append(
-                Problem(ProblemKind.VERSION, key.where, "a version that undo can use", str(error))
-            )
+            report.problems.append(Problem(ProblemKind.VERSION, key.where, "a version that undo can use", str(error)))
         except AccelError as error:
             report.unchecked.append(Unchecked(key.where, str(error)))
 

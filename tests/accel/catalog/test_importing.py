@@ -537,9 +537,9 @@ def test_a_collection_that_was_planned_before_stops() -> None:
     with world.open() as catalog:
         plan = plan_collection(catalog)
         planned(catalog, keep=True)
-        with pytest.raises(MaintenanceRefused, match="an import that is under way"):
+        with pytest.raises(MaintenanceRefused, match="an import that is running"):
             plan_collection(catalog)
-        with pytest.raises(MaintenanceRefused, match="an import that is under way"):
+        with pytest.raises(MaintenanceRefused, match="an import that is running"):
             collect(catalog, plan)
 
 
