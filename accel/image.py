@@ -330,7 +330,7 @@ class NodeImage:
         Raises:
             ImageRefused: an order id that is not above the last one, or an object that is listed already.
 
-        Complexity: O(n), a copy of the columns; O(objects * log n) besides.
+        Complexity: O(n), a copy of the columns, plus O(objects * log n).
         """
         added = make_node(self.node_id, objects)
         if not len(added):

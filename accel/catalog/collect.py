@@ -216,7 +216,7 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
     survey = _safe_survey(parts, plan.allow_empty_nodes)
     round_ = _Round(parts, plan)
     try:
-        _let_go(parts, survey, plan)
+        _exclude_from_commits(parts, survey, plan)
         for number, start in enumerate(range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX)):
             round_.do_batch(number, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
             if progress is not None:
@@ -351,7 +351,7 @@ def _as_collectable(parts: CatalogParts, orphans: StoredObjects) -> Iterator[Col
         yield Collectable(object_id, parts.layout.object_key(object_id), size_bytes, Reason.ORPHAN, modified_ms)
 
 
-def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
+def _exclude_from_commits(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
     """Mark retired rows as delete pending and remove expired ids: no undo and no commit can list the objects again."""
 
     def from_list(node_list: NodeList | None) -> NodeList | None:

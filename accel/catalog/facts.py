@@ -18,11 +18,11 @@ is at the head, in the middle or at the tail of a list of thousands of objects. 
     the checkpoint of a node     the ends as of one of its last commits (`session`, "Recovering the ends")
 
 The checkpoint is one more key a node. Followers read it (`ObjectCatalog.images`), `refresh` does not: one GET a node
-that has at least 64 objects when the follower starts, and again after as many commits of the node as there are between
-two checkpoints, 64 by default. So an idle follower sends no such request, and a follower of a node with one commit a
-second sends one a minute. A checkpoint takes 7 bytes a stream of the node, and 16 in memory, which an accelerator
-counts with its own memory (`stats().memory_bytes`) and which has a bound. If a checkpoint cannot be read, the next try
-is after the same number of commits.
+that has at least 64 objects when the follower starts, and again each time after the number of commits between two
+checkpoints, 64 by default. So an idle follower sends no such request, and a follower of a node with one commit a second
+sends one a minute. A checkpoint takes 7 bytes a stream of the node, and 16 in memory, which an accelerator counts with
+its own memory (`stats().memory_bytes`) and which has a bound. If a checkpoint cannot be read, the next try is after the
+same number of commits.
 
 A known end is a lower bound: no commit and no undo lowers an end. A lookup uses the end only to choose the objects that
 it opens first, so an outdated end costs requests and changes no answer.

@@ -7,7 +7,7 @@
     stream-buckets      <shard>                        StreamShard
     node-checkpoints    <node>                         Checkpoint
     counters            object-ids                     the next id
-    import-progress     run                            ImportRun       only while an import is under way
+    import-progress     run                            ImportRun       only while an import is running
     import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
 
 Numbers are padded with zeros, because listings are in the order of their characters. The contents of each record:

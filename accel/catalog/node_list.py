@@ -349,7 +349,7 @@ def _with_commit(
     named["node_id"], named["added_by"] = now.node_id, commit
     waiting = by_stream(join_rows(now.stream_objects, named), "start")
     refuse_overlaps(waiting, now.where)
-    times, numbers = _told_after(now, added)
+    times, numbers = _times_and_numbers(now, added)
     new = [] if added is None else [sketch_rows([(added.object_id, added.sketch)])]
     return replace(
         now,
@@ -363,7 +363,7 @@ def _with_commit(
     )
 
 
-def _told_after(now: NodeList, added: ObjectFacts | None) -> tuple[Rows, Rows]:
+def _times_and_numbers(now: NodeList, added: ObjectFacts | None) -> tuple[Rows, Rows]:
     """Times and numbers after a commit. Above the maximum the commit's rows are left out; a NO_STREAM row marks it."""
     if added is None or added.times is None:
         return now.times, now.numbers
@@ -696,10 +696,12 @@ def is_led_back(lists: Mapping[int, NodeList], shard: StreamShard) -> bool:
     if not len(rows):
         return False
     rows = rows[(rows["added_by"] != NO_COMMIT) & (rows["end"] > starts_of(shard.streams, rows["stream_id"]))]
-    return any(_stands(lists[node_id], rows) for node_id in np.unique(rows["node_id"]).tolist() if node_id in lists)
+    return any(
+        _is_undoable(lists[node_id], rows) for node_id in np.unique(rows["node_id"]).tolist() if node_id in lists
+    )
 
 
-def _stands(now: NodeList, rows: Rows) -> bool:
+def _is_undoable(now: NodeList, rows: Rows) -> bool:
     commits = rows["added_by"][rows["node_id"] == now.node_id]
     return bool(np.isin(commits, undoable_commits(now)).any())
 

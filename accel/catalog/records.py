@@ -568,7 +568,7 @@ class Checkpoint:
         ends: STREAM_END rows, ascending by stream id.
         times: TIME_RECORD rows, ascending by (stream id, record): the appends to a stream that have not moved to a part
             of its time index, and the last append that has; no rows of streams without times.
-        numbers: WRITER_NUMBER rows of all writers that have numbers, each stream's together.
+        numbers: WRITER_NUMBER rows of the writers that have numbers, each stream's together.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or an order id below -1.

@@ -246,7 +246,7 @@ class Watch:
         directory = directory_flight.result()
         missing = [node_id for node_id in directory.value.node_ids.tolist() if node_id not in lists]
         lists.update(zip(missing, self._all(_there, map(self._keys.node_list, missing)), strict=True))
-        is_listing = listed is not None and not _have_let_go(known, lists)
+        is_listing = listed is not None and not _has_lost_objects(known, lists)
         shards = tuple(self._read_shards(before, self._listed(STREAM_SHARDS) if is_listing else None))
         confirmed_seconds = started_seconds if before is None or listed is None else before.confirmed_seconds
         version = _version(directory, lists, shards)
@@ -263,7 +263,7 @@ class Watch:
         return CatalogState(directory, lists, shards, version, built, confirmed_seconds)
 
     def _listed(self, *tables: str) -> ETags | None:
-        """The ETags of these tables' keys from a listing; None if listings failed or saved nothing a short time ago."""
+        """The ETags of these tables' keys from a listing; None if it fails, or if listings are paused."""
         if self._timer() < self._lists_from_seconds:
             return None
         try:
@@ -320,7 +320,7 @@ def _may_differ(key: TypedKey[T], seen: Versioned[T], listed: ETags | None) -> b
     return listed is None or listed.get((key.table_name, key.key)) != seen.version.etag
 
 
-def _have_let_go(before: Mapping[int, Versioned[NodeList]], after: Mapping[int, Versioned[NodeList]]) -> bool:
+def _has_lost_objects(before: Mapping[int, Versioned[NodeList]], after: Mapping[int, Versioned[NodeList]]) -> bool:
     """Whether an object has left a list: a shard may have its data now. O(n log n) for changed lists."""
     for node_id, seen in before.items():
         now = after[node_id]

@@ -39,7 +39,7 @@ class Depth(StrEnum):
     MISSING = "missing"
     """All stored hints: only the filters that are missing for an object's id and size are built."""
     BAD = "bad"
-    """Good stored hints: filters are read, and unreadable ones and those that pass too many absent streams rebuilt."""
+    """The good stored hints: unreadable filters, and filters that pass too many absent streams, are rebuilt."""
     ALL = "all"
     """No stored hints: every object is opened."""
 

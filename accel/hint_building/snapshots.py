@@ -184,7 +184,7 @@ class SnapshotBuild:
 
         Args:
             kept: LIVE rows of the objects whose entries are copied.
-            opened: LIVE rows of the objects whose entries are in the sorter.
+            opened: the objects whose entries are in the sorter.
 
         Raises:
             HintProblem: the older snapshot is damaged: nothing was written.
