@@ -309,7 +309,7 @@ class PolledImages:
             fetched, confirmed_seconds = _confirmed((fetch or self._fetch)(), started_seconds)
         except Exception as error:
             self._went_back = error if isinstance(error, CatalogWentBack) else self._went_back
-            self._failure = f"; fetching a younger one failed with {type(error).__name__}: {error}"
+            self._failure = f"; fetching a younger image failed with {type(error).__name__}: {error}"
             if self._is_too_old() and not isinstance(error, CatalogWentBack):
                 raise self._refusal() from error
             raise

@@ -396,7 +396,7 @@ class ObjectCatalog:
                 extend = partial(_extended, node_id=node_id, object_id=object_id, deadline_ms=deadline_ms)
                 self._parts.keys.node_list(node_id).change(extend, seen=seen)
                 return
-        raise CommitRefused(f"object {object_id}: expected an id that is prepared, found that it is not (any more)")
+        raise CommitRefused(f"object {object_id}: expected a prepared id, found that it is not prepared (any more)")
 
     def _ends(self, stream_ids: Iterable[int]) -> dict[int, int]:
         state = self.refresh_state()

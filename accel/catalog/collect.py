@@ -276,7 +276,7 @@ def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Surv
         survey = read_survey(parts)
         wrong = find_contradictions(parts, survey, allow_empty_nodes)
     except MaintenanceRefused:
-        raise  # an import is under way
+        raise  # an import is running or was interrupted
     except AccelError as error:
         raise _unreadable(error) from error
     for node_id, seen in survey.lists.items():

@@ -331,7 +331,7 @@ def _lost(kept: _Spans, is_holed: NDArray[np.bool_], claimed: _Spans) -> Iterato
     for wanted in (kept.where(~is_holed), *edges):
         lost = np.flatnonzero(~_lie_within(wanted, runs))
         for at in lost[:PROBLEMS_OF_A_KIND_MAX]:
-            found = f"{wanted.text(at)} of source {wanted.objects[at]} claimed by none or in part"
+            found = f"{wanted.text(at)} of source {wanted.objects[at]} not claimed, or only in part"
             yield f"expected all kept offsets in the outputs, found {found}{_more(lost)}"
 
 
@@ -345,8 +345,8 @@ def _invented(held: _Spans, claimed: _Spans) -> Iterator[str]:
 def _bridged(holed: _Spans, claimed: _Spans) -> Iterator[str]:
     bridged = np.flatnonzero(_lie_within(holed, claimed))
     for at in bridged[:PROBLEMS_OF_A_KIND_MAX]:
-        found = f"{holed.text(at)} of source {holed.objects[at]} in one piece"
-        yield f"expected outputs without the hole of a source, found {found}{_more(bridged)}"
+        found = f"{holed.text(at)} of source {holed.objects[at]} claimed as a whole"
+        yield f"expected no claim across the hole of a source, found {found}{_more(bridged)}"
 
 
 def _runs(spans: _Spans) -> _Spans:
@@ -377,7 +377,7 @@ def _lie_within(inner: _Spans, outer: _Spans) -> NDArray[np.bool_]:
 
 
 def _more(positions: NDArray[np.int64]) -> str:
-    return f" ({len(positions)} alike)" if len(positions) > 1 else ""
+    return f" ({len(positions)} in all)" if len(positions) > 1 else ""
 
 
 _NOTHING = _Spans(*(np.empty(0, dtype=np.int64) for _ in range(4)))

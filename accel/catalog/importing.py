@@ -218,7 +218,7 @@ def read_objects(
         StoreError, TableError: a request failed; repeat the call later.
     """
     if len(stored.ids) and stored.ids[-1] == INT64_MAX:
-        raise MaintenanceRefused(f"expected object ids with room above them, found {INT64_MAX}")
+        raise MaintenanceRefused(f"expected object ids below 2^63 - 1, found {INT64_MAX}")
     nodes = nodes_of(stored.ids, choice)
     is_left_out = np.isin(stored.ids, np.fromiter(choice.leave_out, dtype=np.int64))
     table = ImportProgress(parts)
@@ -604,7 +604,7 @@ def _check_shard(shard: StreamShard | None, *, wanted: StreamShard, is_new: bool
     if len(now.streams) and (by_sessions or not is_new):
         raise MaintenanceRefused(
             f"{now.where}: expected no streams, or the {len(wanted.streams)} that this import writes, found "
-            f"{len(now.streams)} in {len(now.ranges)} ranges that are not the same"
+            f"{len(now.streams)} in {len(now.ranges)} ranges that differ"
         )
     return wanted
 

@@ -482,7 +482,7 @@ def _run_of(now: NodeList, sources: NDArray[np.int64], sizes_bytes: NDArray[np.i
     first, last = int(positions.min()), int(positions.max())
     if last - first + 1 != len(sources):
         between = np.setdiff1d(now.live["object_id"][first : last + 1], sources)
-        raise CommitRefused(f"{where}: expected sources side by side, found {some(between)} between them")
+        raise CommitRefused(f"{where}: expected neighbouring sources, found {some(between)} between them")
     return first, last
 
 
@@ -612,10 +612,10 @@ def after_undo(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
 def _checked_place(now: NodeList, earlier: NodeList) -> str:
     where = now.where
     if earlier.node_id != now.node_id:
-        raise CommitRefused(f"{where}: expected an earlier version of it, found one of node {earlier.node_id}")
+        raise CommitRefused(f"{where}: expected an earlier version of this list, found one of node {earlier.node_id}")
     if earlier.next_order_id > now.next_order_id:
         found = f"{earlier.next_order_id} as its next order id, now {now.next_order_id}"
-        raise CommitRefused(f"{where}: expected an earlier version of it, found {found}")
+        raise CommitRefused(f"{where}: expected an earlier version of this list, found {found}")
     return where
 
 
@@ -727,7 +727,7 @@ def _spans(now: NodeList) -> Mismatches:
         yield "disjoint spans of order ids", f"(object, first, last) {pair[0]} and {pair[1]}"
     inverted = now.live["object_id"][now.live["last_order_id"] < now.live["order_id"]]
     if len(inverted):
-        yield "last order ids of at least the order id", f"less for {some(inverted)}"
+        yield "last order ids of at least the order id", f"lower ones for {some(inverted)}"
     if len(now.live) and int(now.live["last_order_id"].max()) >= now.next_order_id:
         yield f"order ids below {now.next_order_id}", str(now.live["last_order_id"].max())
 
@@ -759,14 +759,14 @@ def _commits(now: NodeList) -> Mismatches:
     ):
         late = rows["object_id"][rows[column] >= now.next_order_id]
         if len(late):
-            yield f"commits below {now.next_order_id}", f"later ones that {name} {some(late)}"
+            yield f"commits below {now.next_order_id}", f"later commits that {name} {some(late)}"
 
 
 def _numbers(now: NodeList) -> Mismatches:
     for name in ("object_id", "size_bytes", "index_size_bytes", "data_time_ms"):
         wrong = now.live["object_id"][now.live[name] < 0]
         if len(wrong):
-            yield f"{name} of at least 0", f"less for objects {some(wrong)}"
+            yield f"{name} of at least 0", f"lower values for objects {some(wrong)}"
     checksums = now.live["tail_checksum"]
     wrong = now.live["object_id"][(checksums < UNKNOWN) | (checksums > CHECKSUM_MAX)]
     if len(wrong):
@@ -780,13 +780,13 @@ def _stream_objects(now: NodeList) -> Mismatches:
         yield "objects of a stream that do not overlap", pair
     foreign = rows["object_id"][rows["node_id"] != now.node_id]
     if len(foreign):
-        yield "stream objects of this node", f"{some(foreign)} of another one"
+        yield "stream objects of this node", f"{some(foreign)} of another node"
 
 
 def _sketches(now: NodeList) -> Mismatches:
     wrong = now.sketches["object_id"][sketch_columns(now.sketches).wrong]
     if len(wrong):
-        yield "sketches with numbers that one can have", f"others for objects {some(wrong)}"
+        yield "sketches with valid numbers", f"invalid ones for objects {some(wrong)}"
 
 
 _RULES = (_spans, _one_place_each, _commits, _numbers, _stream_objects, _sketches)

@@ -165,7 +165,7 @@ class StreamEnds:
                 known = f"; the stream ended at {self.ends[at[first]]}" if expected.startswith("a start") else ""
                 raise CommitRefused(
                     f"stream {stream_ids[first]}: expected {expected}, "
-                    f"found [{starts[first]}, {ends[first]}){known} ({len(positions)} streams alike)"
+                    f"found [{starts[first]}, {ends[first]}){known} ({len(positions)} streams in all)"
                 )
 
 

@@ -156,7 +156,7 @@ def with_open_ranges(
     ranges = now.ranges[last[known]]
     is_open = ranges["end"] == OPEN
     foreign = is_open & (ranges["node_id"] != node_id)
-    _refuse(where, ids[known], foreign, f"a stream that no node but {node_id} has open", node=ranges["node_id"])
+    _refuse(where, ids[known], foreign, f"a stream that is open on no node but {node_id}", node=ranges["node_id"])
     beside = ~is_open & (wanted[known] != OPEN) & (wanted[known] != ranges["end"])
     _refuse(where, ids[known], beside, "a start where the stream ended", start=wanted[known], end=ranges["end"])
     begun = ids[~known]
@@ -343,7 +343,7 @@ def _refuse(where: str, ids: Column, wrong: NDArray[np.bool_], expected: str, **
         return
     at = int(wrong.argmax())
     found = ", ".join(f"{name} {int(values[at])}" for name, values in facts.items()) or "none"
-    alike = f" ({int(wrong.sum())} streams alike)" if wrong.sum() > 1 else ""
+    alike = f" ({int(wrong.sum())} streams in all)" if wrong.sum() > 1 else ""
     raise CommitRefused(f"{where}, stream {int(ids[at])}: expected {expected}, found {found}{alike}")
 
 
@@ -487,7 +487,7 @@ def _lie_here(now: StreamShard, rows: Rows) -> NDArray[np.bool_]:
         if differs.any():
             at = int(differs.argmax())
             found = describe_row(kept[positions[here]][at])
-            raise CommitRefused(f"{now.where}: expected {describe_row(rows[here][at])}, found {found} of that id")
+            raise CommitRefused(f"{now.where}: expected {describe_row(rows[here][at])}, found {found} with this id")
     return here
 
 

@@ -326,7 +326,9 @@ def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
     ]
     ids, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *live]), return_counts=True)
     if (counts > 1).any():
-        yield Problem(ProblemKind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more")
+        yield Problem(
+            ProblemKind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more than one"
+        )
     gone = [node_list.retired["object_id"] for node_list in lists] + [shard.retired["object_id"] for shard in shards]
     both = np.intersect1d(ids, joined_ids(gone))
     if len(both):
@@ -367,7 +369,7 @@ def _by_versions(parts: CatalogParts) -> Iterator[tuple[int, Wrong]]:
     for node_id, sequence in newest.items():
         yield (
             node_id,
-            _least(lambda _, now: now, sequence, f"a sequence from {sequence} on, of which a version is kept"),
+            _least(lambda _, now: now, sequence, f"a sequence of at least {sequence}, because that version is kept"),
         )
 
 
@@ -453,7 +455,7 @@ def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) 
         np.concatenate([_NONE, *(np.unique(ids_of(seen.value)) for seen in survey.lists.values())]), return_counts=True
     )
     if (counts > 1).any():
-        found = f"{some(ids[counts > 1])} in the lists of more"
+        found = f"{some(ids[counts > 1])} in the lists of more than one"
         yield Problem(ProblemKind.COUNTER, "catalog", "each object id allocated to one node", found)
 
 

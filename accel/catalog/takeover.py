@@ -124,7 +124,9 @@ def move_streams(
 
 def _refuse_others(last: Rows, streams: Mapping[int, int], unknown: set[int]) -> None:
     if unknown:
-        raise CommitRefused(f"expected streams that are open on a node, found {some(sorted(unknown))} nowhere")
+        raise CommitRefused(
+            f"expected streams that are open on a node, found {some(sorted(unknown))} in no stream shard"
+        )
     for row in last:
         owner_id = streams[int(row["stream_id"])]
         if row["end"] != OPEN or row["node_id"] != owner_id:

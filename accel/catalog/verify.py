@@ -349,8 +349,8 @@ def wrong_sketch(node_list: NodeList, object_id: int, ranges: ObjectRanges) -> I
     if hidden:
         where = f"object {object_id} in the {node_list.where}"
         expected = "a sketch that excludes none of the object's streams"
-        remedy = f"`accel catalog sketch --node {node_list.node_id} --yes` makes a true one"
-        yield Problem(ProblemKind.SKETCH, where, expected, f"one that excludes {some(hidden)}: {remedy}")
+        remedy = f"`accel catalog sketch --node {node_list.node_id} --yes` makes a true sketch"
+        yield Problem(ProblemKind.SKETCH, where, expected, f"a sketch that excludes {some(hidden)}: {remedy}")
 
 
 def _compare_claims(opener: _CheckingOpener, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
@@ -366,7 +366,7 @@ def _compare_claims(opener: _CheckingOpener, survey: Survey, all_ends: list[Ends
         yield from unreached(all_ends, rows, shards, checkpoints.values())
     for ends in all_ends:
         if len(ends.gaps) > GAPS_MAX:
-            opener.report.unchecked.append(Unchecked(f"{ends.where}: holes", f"it has more than {GAPS_MAX} gaps"))
+            opener.report.unchecked.append(Unchecked(f"{ends.where}: holes", f"the list has more than {GAPS_MAX} gaps"))
         elif not opener.is_short:
             yield from holes(ends, rows, shards)
 

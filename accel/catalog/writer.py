@@ -450,7 +450,7 @@ class NodeWriter:
         self._lifetime.check()
         self._parts.lifetime.check()
         if not self._busy.acquire(blocking=False):
-            raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second one")
+            raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second call")
         try:
             yield
         finally:
@@ -598,7 +598,7 @@ class NodeWriter:
             ids = claims.object_ids().tolist()
             raise CommitRefused(
                 f"node {self.node_id}: expected objects that are not listed, or a commit that was made before, found "
-                f"{ids[:5]} listed and streams that do not reach as far as these ranges"
+                f"{ids[:5]} listed and streams that end below these ranges' ends"
             )
 
     def _look_at(self, claims: Sequence[Claims]) -> None:

@@ -175,5 +175,5 @@ def table_of(name: str) -> TableSchema:
     """
     table = TABLES.get(name.lower())
     if table is None:
-        raise ValueError(f"expected a table of {', '.join(TABLES)}, found {name!r}")
+        raise ValueError(f"expected one of the tables {', '.join(TABLES)}, found {name!r}")
     return table

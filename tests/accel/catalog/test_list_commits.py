@@ -229,7 +229,7 @@ def test_a_source_of_another_size_is_refused() -> None:
 
 def test_sources_that_are_not_neighbours_are_refused() -> None:
     now = prepared(list_of(10, 11, 12), 20)
-    with pytest.raises(CommitRefused, match="expected sources side by side, found 11 between them"):
+    with pytest.raises(CommitRefused, match="expected neighbouring sources, found 11 between them"):
         with_compaction(now, [(10, size_of(10)), (12, size_of(12))], facts(20), NO_STREAM_OBJECTS, 5000)
 
 

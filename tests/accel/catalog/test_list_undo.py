@@ -126,7 +126,7 @@ def test_a_doomed_object_is_never_revived() -> None:
 
 def test_a_version_of_another_list_or_of_the_future_is_refused() -> None:
     now = list_of(10)
-    with pytest.raises(CommitRefused, match="expected an earlier version of it, found one of node 5"):
+    with pytest.raises(CommitRefused, match="expected an earlier version of this list, found one of node 5"):
         after_undo(now, NodeList(5), NOW_MS)
     with pytest.raises(CommitRefused, match="found 2 as its next order id, now 1"):
         after_undo(now, uploaded(now, 11), NOW_MS)
