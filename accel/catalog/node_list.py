@@ -658,14 +658,14 @@ def _refuse_differences(live: Rows, earlier: NodeList, where: str) -> None:
     if len(overlaps):
         pair = live["object_id"][overlaps[0] : overlaps[0] + 2]
         raise CommitRefused(
-            f"{where}: expected objects of disjoint order ids, found {some(pair)}: an undo was made in between"
+            f"{where}: expected objects of disjoint order ids, found {some(pair)}: an earlier undo was made in between"
         )
     old = live["object_id"][live["order_id"] < earlier.next_order_id]
     differing = np.setxor1d(old, earlier.live["object_id"])
     if len(differing):
         raise CommitRefused(
             f"{where}: expected the objects of the earlier version as the result, found {some(differing)} to differ: "
-            "an undo was made in between"
+            "an earlier undo was made in between"
         )
 
 
