@@ -1,7 +1,7 @@
-"""The metadata image: which streams exist, who wrote which offsets, and which objects each node has.
+"""The metadata image: the streams, the nodes that wrote their offsets, and the objects of each node.
 
-An image is an immutable snapshot with a version. It does not contain which offsets are in which stream set object,
-which would be too much data (so lookups open objects). It contains
+An image is an immutable snapshot with a version. It does not contain the offsets in each stream set object, because
+that would be too much data (so lookups open objects). It contains
 
 - per stream: the first offset that is still kept, the ownership ranges ("from this offset on, written by node n"), and
   the objects that hold this stream alone;
@@ -84,9 +84,8 @@ class VersionVector(Mapping[str, int]):
 
     Args:
         sequences: key -> sequence number; each text is a table and a key, and is unique.
-        generation: the generation of the catalog: empty in the first one. A catalog that was restored from a copy gets
-        a
-            new, higher one; versions of different generations are not compared by their sequences.
+        generation: the generation of the catalog: empty if it was never restored. A catalog that was restored from a
+            copy gets a new, higher generation; versions of different generations are not compared by their sequences.
 
     Raises:
         ImageRefused: a negative sequence.
@@ -185,7 +184,7 @@ def version_number(version: ImageVersion) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OwnershipRange:
-    """Stream offsets [start, end) were written by one node; the last range of a stream has no end, despite `end`."""
+    """Stream offsets [start, end) that one node wrote; the last range of a stream has no end, whatever `end` is."""
 
     range_index: int
     start: int
@@ -204,7 +203,7 @@ class StreamObject:
 
 @dataclass(frozen=True, slots=True)
 class StreamImage:
-    """One stream: its first kept offset, who wrote it, and the objects that are its own.
+    """One stream: its first kept offset, the nodes that wrote it, and the objects of this stream alone.
 
     `ranges` and `stream_objects` ascend by start; `range_starts` and `object_starts` repeat those starts for bisection.
     """
@@ -217,7 +216,7 @@ class StreamImage:
     object_starts: tuple[int, ...]
 
     def owner(self, offset: int) -> OwnershipRange | None:
-        """The range that holds ``offset``; the last one has no end. Complexity: O(log ranges)."""
+        """The range that contains ``offset``; the last range has no end. Complexity: O(log ranges)."""
         index = bisect.bisect_right(self.range_starts, offset) - 1
         if index < 0:
             return None
@@ -246,14 +245,14 @@ class ObjectFacts(Protocol):
     """
 
     def excludes(self, stream_id: int) -> NDArray[np.bool_] | None:
-        """By position in the list, whether the object provably lacks the stream; None where nothing is known.
+        """By position in the list, whether the object provably lacks the stream; None if there are no such facts.
 
         Complexity: O(list length).
         """
         ...
 
     def end_of(self, stream_id: int) -> int | None:
-        """A lower bound of where the stream ends in this node, as of the list; None if it is not known."""
+        """A lower bound of the stream's end on this node, as of the list; None if it is not known."""
         ...
 
 
@@ -320,7 +319,7 @@ class NodeImage:
         return np.where(self.object_ids[positions] == object_ids, positions, -1)
 
     def with_appended(self, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:
-        """The list with further (order id, object) pairs, in any order, after its last one.
+        """The list with (order id, object) pairs added, in any order, after its last object.
 
         This is the effect of an upload on a list: nothing is sorted or checked again.
 
@@ -331,7 +330,7 @@ class NodeImage:
         Raises:
             ImageRefused: an order id that is not above the last one, or an object that is listed already.
 
-        Complexity: O(n), a copy of the columns; O(objects * log n) besides.
+        Complexity: O(n), a copy of the columns, plus O(objects * log n).
         """
         added = make_node(self.node_id, objects)
         if not len(added):
@@ -354,7 +353,7 @@ class NodeImage:
         return None if self.facts is None else self.facts.excludes(stream_id)
 
     def end_of(self, stream_id: int) -> int | None:
-        """A lower bound of where the stream ends in this node, as of this image; None without facts."""
+        """A lower bound of the stream's end on this node, as of this image; None without facts."""
         return None if self.facts is None else self.facts.end_of(stream_id)
 
     def _columns(self) -> tuple[NDArray[np.int64], ...]:
@@ -549,7 +548,7 @@ class MetadataImage:
             namespace: the objects' namespace; ``metadata["namespace"]`` has priority.
 
         Raises:
-            ImageRefused: something is missing, of the wrong type, or contradicts something else.
+            ImageRefused: a field is missing, of the wrong type, or contradicts another field.
 
         Complexity: O(n log n) in objects and ranges.
         """
@@ -574,7 +573,7 @@ class MetadataImage:
         try:
             form = _form_of_json().decode(data)
         except (msgspec.MsgspecError, RecursionError):
-            plain = json.loads(data)  # it reads other encodings, and `from_dict` names what is wrong
+            plain = json.loads(data)  # it reads other encodings, and `from_dict` reports the place of the error
             if not isinstance(plain, dict):
                 raise ImageRefused(f"expected an image as a JSON object, found {type(plain).__name__}") from None
             return cls.from_dict(plain)
@@ -654,8 +653,8 @@ Attributes = Annotated[int, Meta(ge=-(2**31), le=2**63 - 1)]
 
 
 class _Form(Struct, forbid_unknown_fields=True, gc=False):
-    # A misspelt field would otherwise be ignored, and all that it lists be lost. Forms have no cycles, so that the
-    # garbage collector need not walk through hundreds of thousands of them.
+    # Unknown fields are refused: a misspelt field would otherwise be ignored, and its contents lost. Forms have no
+    # cycles, so the garbage collector need not track hundreds of thousands of them.
     pass
 
 
@@ -744,7 +743,7 @@ def _by_id(what: str, parts: Iterable[T], id_of: Callable[[T], int]) -> dict[int
 
 
 def _refusal(metadata: Mapping[str, Any], said: str) -> ImageRefused:
-    """What is wrong with plain data, and where: the decoder's message names the path, the data has the value there."""
+    """The error of plain data, with its place: the decoder's message names the path, the data has the value there."""
     said, _, path = said.partition(" - at `$")
     value: Any = metadata
     where, name, listed = "image", "", ""

@@ -1,4 +1,4 @@
-"""Where images come from.
+"""Sources of images.
 
 A reader needs two things from the owner of the metadata: its newest image, and a way to wait for a newer one. These are
 the methods of `ImageSource`; a broker with its own metadata implements them in a few lines. This module has three
@@ -60,8 +60,8 @@ class ImageSource(Protocol):
     def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
         """An image newer than ``version``, as `is_newer` compares, or None when there is none within the time.
 
-        With a time of 0 it fetches once and does not wait: a lookup with a short answer does so before it returns that
-        there is no more.
+        With a time of 0 it fetches once and does not wait: a lookup does so before it returns an answer that is shorter
+        than requested.
         """
         ...
 
@@ -71,7 +71,7 @@ class PollingSource(ImageSource, Protocol):
     """A source whose `current` sometimes fetches: lookups call it in another thread, and continue meanwhile."""
 
     def at_hand(self) -> MetadataImage | None:
-        """The newest image that may be answered from, without fetching; None if there is none. Never blocks."""
+        """The newest image that may be used for answers, without fetching; None if there is none. Never blocks."""
         ...
 
     def is_due(self) -> bool:
@@ -84,7 +84,7 @@ class NotifiedSource(ImageSource, Protocol):
     """A source that a program can notify of a newer image, if the program has a channel for such messages."""
 
     def image_changed(self) -> None:
-        """The current image may not be the newest any more: fetch soon. Never blocks; any thread may call it."""
+        """Report that the current image may not be the newest any more: fetch soon. Never blocks; threads: any."""
         ...
 
 
@@ -156,18 +156,16 @@ class PolledImages:
     """Images from a callable that returns the newest one, called at intervals.
 
     Args:
-        fetch: returns the newest image; an older one than before is ignored. If it cannot guarantee that the image is
-            the newest now, it returns the time of which this is known: `ConfirmedImage`.
+        fetch: returns the newest image; an image older than the current one is ignored. If `fetch` cannot guarantee
+            that the image is the newest now, it also returns when the image was the newest: `ConfirmedImage`.
         timer: seconds, from any start.
         sleep: waits for a number of seconds.
-        poll_seconds: `current` fetches again when the last fetch was this long ago; waiting uses the same interval. 1
-        by
-            default.
+        poll_seconds: `current` fetches again when the last fetch was this long ago; waiting uses the same interval. By
+            default 1.
         max_age_seconds: an image that was last known to be the newest longer ago than this is not returned; above
             `poll_seconds`. None, the default, for a source whose objects are never deleted, or not soon.
         idle_poll_seconds: replaces `poll_seconds` when the image has not changed for 10 seconds; at least
-        `poll_seconds`,
-            and at most half of `max_age_seconds`. None, the default: the interval does not change.
+            `poll_seconds`, and at most half of `max_age_seconds`. None, the default: the interval does not change.
         confirm: returns the image that is surely the newest, for `confirm`; None, the default: `fetch` does.
         wait: waits until an event is set, or for a number of seconds; so `image_changed` wakes threads that wait for a
             newer image. None, the default: `sleep`, which cannot be interrupted.
@@ -229,7 +227,7 @@ class PolledImages:
         return self._memory()
 
     def at_hand(self) -> MetadataImage | None:
-        """The image that was fetched last; None if it may not be answered from. Never blocks."""
+        """The image that was fetched last; None if it may not be used for answers. Never blocks."""
         return None if self._went_back is not None or self._is_too_old() else self._image
 
     def is_due(self) -> bool:
@@ -237,7 +235,7 @@ class PolledImages:
         return self._due_in_seconds() <= 0
 
     def image_changed(self) -> None:
-        """There is a newer image: a fetch is due now, and threads that wait for one are woken. Never blocks.
+        """Report that there is a newer image: a fetch is due now, and threads that wait for it wake. Never blocks.
 
         It may be called for each message about a change: there is at least a tenth of a second between two fetches.
         """
@@ -249,10 +247,9 @@ class PolledImages:
 
         Raises:
             ImageTooOld: the current image is older than `max_age_seconds`, and fetching did not return a younger one.
-            CatalogWentBack: the last `fetch` raised it: the current image may not be true any more, so it is not
-            answered
-                from until `fetch` succeeds again.
-            AccelError: what `fetch` raises, while the current image is younger than that.
+            CatalogWentBack: the last `fetch` raised it: the current image may not be true any more, so it is not used
+                until `fetch` succeeds again.
+            AccelError: an error of `fetch`, while the current image is younger than `max_age_seconds`.
         """
         too_old = self._is_too_old()
         if (too_old or self.is_due()) and self._asking.acquire(blocking=too_old):
@@ -264,7 +261,7 @@ class PolledImages:
         return self._young_enough()
 
     def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
-        """Fetch whenever it is due, and at least once: when the time is over; with a time of 0 at once.
+        """Fetch whenever a fetch is due, and at least once: at the end of the time, or at once with a time of 0.
 
         Raises:
             AccelError: as `current`.
@@ -285,7 +282,7 @@ class PolledImages:
         return self._young_enough()
 
     def confirm(self) -> MetadataImage:
-        """The image that is the newest now, fetched at once and not by way of listings.
+        """The image that is the newest now, fetched at once and without listings.
 
         Raises:
             AccelError: as `current`.
@@ -312,7 +309,7 @@ class PolledImages:
             fetched, confirmed_seconds = _confirmed((fetch or self._fetch)(), started_seconds)
         except Exception as error:
             self._went_back = error if isinstance(error, CatalogWentBack) else self._went_back
-            self._failure = f"; fetching a younger one failed with {type(error).__name__}: {error}"
+            self._failure = f"; fetching a younger image failed with {type(error).__name__}: {error}"
             if self._is_too_old() and not isinstance(error, CatalogWentBack):
                 raise self._refusal() from error
             raise
@@ -412,7 +409,7 @@ def _image_of(data: bytes, where: str) -> MetadataImage:
 
 
 SOURCES_GROUP = "accel.image_sources"
-"""Entry points of this group are named sources: each is called with a text, and returns an `ImageSource`."""
+"""The group of entry points of named sources: each is called with a text, and returns an `ImageSource`."""
 
 HTTP_TIMEOUT_SECONDS = 30.0
 
@@ -437,7 +434,7 @@ def read_image(place: str, settings: S3Settings | None = None) -> MetadataImage:
 
     Raises:
         ImageRefused: not JSON, more than 1 GiB, or not an image.
-        StoreError: it cannot be read now, or does not exist.
+        StoreError: the image cannot be read now, or does not exist.
         OSError: a file cannot be read.
         ValueError: not a URL of a store; no such file, and no such source.
     """

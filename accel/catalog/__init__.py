@@ -1,7 +1,7 @@
-"""The object catalog: which objects there are, kept in versioned tables of the bucket itself.
+"""The object catalog: the list of all objects, kept in versioned tables of the bucket itself.
 
-`ObjectCatalog` makes, opens and reads one; `NodeWriter` is a broker's session of writing. The rules of commits are pure
-(`node_list`, `stream_shards`, `compact`); what reads and writes applies them by compare-and-set.
+`ObjectCatalog` makes, opens and reads a catalog; `NodeWriter` is a broker's write session. The rules of commits are
+pure (`node_list`, `stream_shards`, `compact`); the modules that read and write apply the rules by compare-and-set.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
     ObjectCatalog.init(store, FormatRecord(namespace="shop"))      once a bucket
     with ObjectCatalog.open(store) as catalog:
         with catalog.open_node(4) as writer: ...                   a broker writes: see `writer`
-        catalog.image()                                            anybody reads
-        ReadAccelerator(catalog.images(), store)                   ... and looks up, with images that follow the catalog
+        catalog.image()                                            a reader reads the image
+        ReadAccelerator(catalog.images(), store)                   ... or looks up, with images that follow the catalog
 
-Readers need no right to write. What is where, byte by byte: docs/reference/catalog-records.md; why it is safe:
+Readers need no right to write. The records, byte by byte: docs/reference/catalog-records.md; why commits are safe:
 docs/explanation/catalog.md.
 """
 
@@ -63,11 +63,11 @@ from loaders.tables import FormatRecord
 
 
 class ObjectCatalog:
-    """A catalog that is there; `open` gives one.
+    """An existing catalog; `open` returns it.
 
-    Threads: any. No lock is held over I/O. A process that is forked may go on with the catalog of its parent: it has
-    connections, threads and free ids of its own, and reads the image anew. Sessions are of one process (`NodeWriter`).
-    A catalog cannot be pickled; send the store. Once it is closed, calls raise Closed; those of its sessions do, too.
+    Threads: any. No lock is held over I/O. A forked process may use the catalog of its parent: the child gets its own
+    connections, threads and free ids, and reads the image again. A session belongs to one process (`NodeWriter`).
+    A catalog cannot be pickled; send the store. After `close`, calls of the catalog and of its sessions raise Closed.
     """
 
     def __init__(self, make_parts: Callable[[], CatalogParts], system: Components) -> None:
@@ -94,21 +94,21 @@ class ObjectCatalog:
         settings: CatalogSettings | None = None,
         system: Components = SYSTEM,
     ) -> None:
-        """Make an empty catalog; one that is there already, made with the same choices, is left alone.
+        """Make an empty catalog; an existing catalog with the same choices is left as it is.
 
-        It may be repeated after a crash at any write. If the format record alone was lost, it is written again.
+        The call may be repeated after a crash at any write. If only the format record was lost, it is written again.
 
         Args:
-            store: where.
-            wanted: its namespace, and the times that all users agree on.
-            namespace: instead of ``wanted``: this namespace, and the defaults of all else.
+            store: the store to make the catalog in.
+            wanted: the format record: its namespace, and the times that all users agree on.
+            namespace: instead of ``wanted``: this namespace, with the defaults of all other fields.
             settings: choices of this process.
-            system: clock, sleep and chance.
+            system: clock, sleep and random source.
 
         Raises:
-            CommitRefused: a catalog made with other choices lies there, or was begun.
-            CatalogDamaged: a catalog lies there without its format record, and more of it is gone.
-            RequestRefused: the endpoint does not keep its word on conditional writes.
+            CommitRefused: the store contains a catalog with other choices, complete or begun.
+            CatalogDamaged: the store contains a catalog whose format record and other keys are missing.
+            RequestRefused: the endpoint does not enforce conditions on writes.
             TypeError: neither or both of ``wanted`` and ``namespace``, or a ``wanted`` that is no format record.
         """
         if wanted is None and namespace is not None:
@@ -125,8 +125,8 @@ class ObjectCatalog:
         """Open the catalog of a store. One request; nothing is written.
 
         Raises:
-            CatalogMissing: none is there.
-            FormatTooNew: a newer release made it.
+            CatalogMissing: the store contains no catalog.
+            FormatTooNew: a newer release made the catalog.
         """
         record = existing_format(store)
         return cls(lambda: catalog_parts(store, record, settings or CatalogSettings(), system), system)
@@ -140,7 +140,7 @@ class ObjectCatalog:
         self.close()
 
     def close(self) -> None:
-        """Stop its threads; what is under way ends first. Sessions and image sources of it are of no use then."""
+        """Stop the catalog's threads after running requests end. Its sessions and image sources cannot be used then."""
         self._is_closed = True
         if (opened := self._opened.here()) is not None:
             opened.parts.lifetime.close()
@@ -149,12 +149,12 @@ class ObjectCatalog:
 
     @property
     def format(self) -> FormatRecord:
-        """What all users of this catalog agree on."""
+        """The format record: what all users of this catalog agree on."""
         return self._format
 
     @property
     def parts(self) -> CatalogParts:
-        """What maintenance works with."""
+        """The parts of the opened catalog, for maintenance."""
         return self._parts
 
     @property
@@ -166,7 +166,7 @@ class ObjectCatalog:
         return self._open().watch
 
     def _open(self) -> _Opened:
-        """What this process has of the catalog; Closed if it is."""
+        """This process's parts and watch; raises Closed if the catalog is closed."""
         if self._is_closed:
             raise Closed("expected a catalog that is open, found it closed")
         return self._opened()
@@ -174,34 +174,33 @@ class ObjectCatalog:
     # Reading
 
     def image(self) -> MetadataImage:
-        """The image as it was read last; reads it if that never happened."""
+        """The image that was read last; read now if it was never read."""
         return self._watch.state().built.image
 
     def refresh(self) -> MetadataImage:
-        """Catch up, and give the image: one conditional GET a key that is watched; what did not change sends no body.
+        """Read all changes and return the image. One conditional GET a watched key; an unchanged key sends no body.
 
         Raises:
             StoreError: the catalog cannot be read now.
-            CatalogMissing, CorruptObject, FormatTooNew: it is not what it should be.
+            CatalogMissing, CorruptObject, FormatTooNew: the catalog is missing, damaged, or made by a newer release.
         """
         return self.refresh_state().built.image
 
     def refresh_state(self) -> CatalogState:
-        """Catch up, and give all that was read."""
+        """Read all changes and return the whole state: image, lists and shards."""
         return self._watch.refresh()
 
     def images(self, poll_seconds: float = POLL_SECONDS, idle_poll_seconds: float = IDLE_POLL_SECONDS) -> PolledImages:
-        """A source of images for an accelerator. It asks every so often, and when a lookup comes out short.
+        """A source of images for an accelerator. It polls at intervals, and when a lookup's answer is short.
 
-        A question is two listings and a conditional GET for each key that changed; every half of
-        `max_image_age_seconds`, and where listings fail, it is a refresh. An image that no refresh could confirm for
-        `max_image_age_seconds` is not served any more: `ImageTooOld`.
+        A poll is `follow`: two listings and a conditional GET for each changed key, or a refresh. An image that no
+        refresh could confirm for `max_image_age_seconds` is not served any more: `ImageTooOld`.
 
-        Besides, it reads checkpoints now and then, so that lookups know where streams end: see `ends`.
+        The source also reads checkpoints from time to time, so that lookups know the ends of streams: see `facts`.
 
         Args:
-            poll_seconds: from one question to the next.
-            idle_poll_seconds: the same where nothing changed for 10 seconds: by default less than one request a second.
+            poll_seconds: from one poll to the next.
+            idle_poll_seconds: the same after 10 seconds without a change: by default less than one request a second.
         """
         system = self._parts.system
         return PolledImages(
@@ -217,11 +216,11 @@ class ObjectCatalog:
         )
 
     def follow(self) -> ConfirmedImage:
-        """Catch up as far as listings show it, and give the image with the time of the last refresh.
+        """Read the changes that listings show, and return the image with the time of the last refresh.
 
-        For who follows: two listings, and a conditional GET for each key that changed; once in 64 commits of a node one
-        more, for its checkpoint (see `ends`). Half of `max_image_age_seconds`
-        after the last refresh, and where listings fail, it is a refresh.
+        For a process that follows the catalog: two listings, and a conditional GET for each changed key; once in 64
+        commits of a node one more, for its checkpoint (see `facts`). Half of `max_image_age_seconds` after the last
+        refresh, and where listings fail, the call is a refresh.
 
         Raises:
             AccelError: as `refresh`.
@@ -231,9 +230,9 @@ class ObjectCatalog:
         return ConfirmedImage(state.built.image, state.confirmed_seconds)
 
     def stream_end(self, stream_id: int) -> int:
-        """Where a stream ends now.
+        """The current end offset of a stream.
 
-        Requests: a refresh; for an open stream those of `session.recover_ends` besides.
+        Requests: a refresh; for an open stream also those of `session.recover_ends`.
 
         Raises:
             CommitRefused: an unknown stream.
@@ -244,22 +243,22 @@ class ObjectCatalog:
     # Writing
 
     def open_node(self, node_id: int) -> NodeWriter:
-        """Begin to write for a node; from then on older sessions of it are refused.
+        """Begin to write for a node; from then on older sessions of the node are refused.
 
         Requests and errors: see `session`.
         """
         return NodeWriter(self._parts, *open_session(self._parts, checked_node(node_id)))
 
     def prepare(self, node_id: int, count: int, deadline_seconds: float | None = None) -> list[int]:
-        """Prepare ids for a compactor of a node's objects; the node's session goes on.
+        """Prepare ids for a compactor of a node's objects; the node's session continues.
 
         Args:
-            node_id: in whose list the outputs will stand.
-            count: how many ids.
-            deadline_seconds: how long they are good for; the format record's `prepared_seconds` by default.
+            node_id: the node whose list will contain the outputs.
+            count: the number of ids.
+            deadline_seconds: how long the ids are valid; by default the format record's `prepared_seconds`.
 
         Raises:
-            InvalidArgument: a node id or a count that is none, or a deadline that is not ahead or beyond ten years.
+            InvalidArgument: an invalid node id or count, or a deadline that is not ahead or beyond ten years.
             CatalogMissing: the node was never opened.
             CatalogDamaged: the counter of ids was deleted, or is not above the ids in the node's list.
         """
@@ -281,7 +280,7 @@ class ObjectCatalog:
         return ids
 
     def discard(self, node_id: int, object_ids: Iterable[int]) -> None:
-        """Give up prepared ids and delete what was written under them; what was committed or registered stays.
+        """Give up prepared ids and delete the objects written under them; committed and registered objects stay.
 
         Requests and errors: see `discard`.
         """
@@ -296,19 +295,19 @@ class ObjectCatalog:
         *,
         ranges: CompactionRanges | None = None,
     ) -> None:
-        """Swap a run of a node's objects for what was made of them; see `compact`.
+        """Replace neighbouring objects of a node by the objects that were merged from them; see `compact`.
 
         Args:
-            node_id: whose list.
+            node_id: the node of the list.
             removed: the sources, neighbours in the list, with their sizes.
-            added: the object made of them, prepared before, with its sizes; None if there is none.
-            stream_objects: (stream id, object of that stream alone) pairs made of them.
-            ranges: what sources and output hold, from a caller that has just read it: saves opening each of them.
+            added: the object merged from the sources, prepared before, with its sizes; None if there is none.
+            stream_objects: (stream id, object of that stream alone) pairs made from the sources.
+            ranges: the ranges of sources and output, if the caller has just read them: saves opening the objects.
 
         Raises:
             CommitRefused: a source is gone, the outputs do not hold what the sources hold, or a deadline has passed:
                 give up the group (`discard`).
-            StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
+            StoreError, AmbiguousWrite, DataConflict: the commit may have happened; commit the same group again.
         """
         compaction = Compaction(checked_node(node_id), tuple(removed), added, tuple(stream_objects), ranges)
         for ref in (*compaction.removed, *(() if added is None else (added,))):
@@ -318,7 +317,7 @@ class ObjectCatalog:
         commit_compaction(self._parts, compaction)
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
-        """Close streams whose owner is dead: its sessions are fenced, and the ends found at the tail of its list.
+        """Close streams whose owner is dead: fence the owner's sessions and find the ends at the tail of its list.
 
         Returns:
             stream id -> the end of its last range.
@@ -339,7 +338,7 @@ class ObjectCatalog:
         return ends
 
     def trim(self, offsets: Mapping[int, int]) -> None:
-        """Let go what streams hold below an offset: {stream id: offset}.
+        """Trim streams: release everything below an offset. ``offsets`` is {stream id: offset}.
 
         Raises:
             CommitRefused: an unknown stream, or an offset beyond its end.
@@ -353,18 +352,18 @@ class ObjectCatalog:
         trim_streams(self._parts, offsets)
 
     def register_stream_object(self, stream_id: int, stream_object: StreamObject, replaces: Iterable[int]) -> None:
-        """Swap neighbouring objects of one stream for one that was made of them.
+        """Replace neighbouring objects of one stream by an object that was merged from them.
 
         An object that continues a stream is registered by the session of its node instead.
 
         Args:
             stream_id: the stream.
-            stream_object: the new one, prepared before; it holds just the offsets that the others hold.
-            replaces: the ids of these.
+            stream_object: the new object, prepared before; it holds exactly the offsets of the replaced objects.
+            replaces: the ids of the replaced objects.
 
         Raises:
-            CommitRefused: one of them is gone or an undo can take it away (see `shard_writes`), they do not cover
-                the new one exactly, its deadline has passed, or it does not lie where readers look.
+            CommitRefused: a replaced object is gone, or an undo can remove it (see `shard_writes`); the replaced
+                objects do not cover the new one exactly; the new one's deadline has passed, or it is not at its key.
         """
         check_stream_object(stream_id, stream_object)
         gone = checked_objects(replaces)
@@ -388,16 +387,16 @@ class ObjectCatalog:
         key.change(change)
 
     def _extend_deadline(self, object_id: int) -> None:
-        # The prepared id stands in another key than what is about to be written, so no single write can check both:
-        # it is made to last far longer than the write may take. The collector drops it later, and finds the object
-        # listed.
+        # The prepared id is in another key than the one about to be written, so no single write can check both:
+        # the deadline of the id is moved far beyond the time that the write may take. The collector drops the id
+        # later, and finds the object listed.
         deadline_ms = self._parts.now_ms() + int(self.format.prepared_seconds * MILLISECONDS)
         for node_id, seen in self.refresh_state().lists.items():
             if object_id in seen.value.prepared["object_id"]:
                 extend = partial(_extended, node_id=node_id, object_id=object_id, deadline_ms=deadline_ms)
                 self._parts.keys.node_list(node_id).change(extend, seen=seen)
                 return
-        raise CommitRefused(f"object {object_id}: expected an id that is prepared, found that it is not (any more)")
+        raise CommitRefused(f"object {object_id}: expected a prepared id, found that it is not prepared (any more)")
 
     def _ends(self, stream_ids: Iterable[int]) -> dict[int, int]:
         state = self.refresh_state()
@@ -418,7 +417,7 @@ class ObjectCatalog:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Opened:
-    """What one process has of a catalog."""
+    """One process's parts and watch of a catalog."""
 
     parts: CatalogParts
     watch: Watch

@@ -1,25 +1,25 @@
-"""The collector: deletes objects that nobody needs any more, and nothing else.
+"""The collector: deletes objects that no reader and no commit needs any more, and nothing else.
 
-    reason      which objects                                         what is done first
-    retired     replaced, trimmed or withdrawn so long ago that       marked as delete pending in their list or shard:
-                no reader has an image with them                      no undo brings them back; forgotten when gone
-    prepared    prepared for a writer who never committed them        taken out of the list: no commit lists them
-    orphan      old objects of this catalog that stand nowhere in     nothing: an id that is not prepared cannot be
-                it, left behind by writers and collectors that died   committed
+    reason      which objects                                         before the objects are deleted
+    retired     replaced, trimmed or withdrawn so long ago that       the rows are marked as delete pending in their
+                no reader has an image with them                      list or shard: no undo restores them
+    prepared    prepared for a writer that never committed them       the ids are removed: no commit can list them
+    orphan      old objects of this catalog that are not in it,       nothing: an id that is not prepared cannot be
+                left by writers and collectors that crashed           committed
 
-A plan says what would be deleted and why; it changes nothing, and a dry run is a plan that is not carried out. Carrying
-it out begins with the first step of the table, in one conditional write a list or shard. Then, for each batch of at
-most 1,000 objects:
+A plan lists the objects to delete, with reasons; planning changes nothing, and a dry run is a plan that is not carried
+out. Carrying a plan out begins with the marks and removals of the table, in one conditional write a list or shard.
+Then, for each batch of at most 1,000 objects:
 
-    1. the whole catalog is read afresh, and its keys are compared (`survey`): where they contradict one another,
-       the collection ends; what stands in them as live, prepared or merely retired is spared
+    1. the whole catalog is read again, and its keys are compared (`survey`): where they contradict one another, the
+       collection ends; objects that are live, prepared, or retired but not delete pending are spared
     2. a journal of the batch is written (`write_journal`)
     3. the objects are deleted
-    4. lists and shards forget those that were retired
+    4. the rows of retired objects are removed from lists and shards
 
-A collector may die between any two steps, and two may run at once: rows stay delete pending until their objects are
-gone, and prepared ids that were taken out leave orphans. An id that this catalog never gave out is no orphan but
-somebody else's object, waiting for an import perhaps; it is left alone. While an import runs nothing is collected.
+A collector may crash between any two steps, and two may run at once: rows stay delete pending until their objects are
+gone, and the objects of removed prepared ids become orphans. An object whose id this catalog never allocated is not an
+orphan but foreign, perhaps waiting for an import; it is left alone. While an import runs, nothing is collected.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from loaders.layout import JOURNAL_PREFIX
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
 
 NO_SEQUENCE = -1
-"""As the sequence of an orphan: no key names it."""
+"""The sequence of an orphan, which no key lists."""
 
 
 class Reason(StrEnum):
-    """Why an object may go."""
+    """Why an object may be deleted."""
 
     RETIRED = "retired"
     PREPARED = "prepared"
@@ -66,17 +66,17 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Collectable:
-    """One object that may go.
+    """One object that may be deleted.
 
     Args:
-        object_id: which.
-        key: where it lies.
-        size_bytes: as the bucket's listing says; 0 if it does not lie there (any more).
-        reason: why it may go.
+        object_id: the id of the object.
+        key: the key of the object in the bucket.
+        size_bytes: from the bucket's listing; 0 if the listing does not contain the object (any more).
+        reason: why it may be deleted.
         since_ms: when it was retired, its deadline passed, or it was written; milliseconds since 1970.
-        table: where it is named: `node-lists`, `stream-buckets`, or empty for an orphan.
+        table: the table of the record with the object: `node-lists`, `stream-buckets`, or empty for an orphan.
         number: the node or shard there; -1 for an orphan.
-        sequence: of that key when it was read; -1 for an orphan.
+        sequence: the sequence number of that record when it was read; -1 for an orphan.
     """
 
     object_id: int
@@ -91,7 +91,7 @@ class Collectable:
 
 @dataclass(frozen=True, slots=True)
 class ObjectTotals:
-    """A number of objects, and their bytes together."""
+    """A number of objects, and the sum of their sizes."""
 
     objects: int
     size_bytes: int
@@ -99,14 +99,14 @@ class ObjectTotals:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectionPlan:
-    """What a collection would delete.
+    """The objects that a collection would delete.
 
     Args:
-        planned_at_ms: when it was made, milliseconds since 1970; prepared ids with a deadline up to it are void.
-        retired_before_ms: what was retired before that may go.
-        objects: retired ones first, then prepared ones, then orphans.
-        young: objects that stand nowhere in the catalog and are not old enough.
-        foreign: objects with ids that this catalog never gave out; they are left alone.
+        planned_at_ms: when the plan was made, milliseconds since 1970; prepared ids whose deadline has passed are void.
+        retired_before_ms: objects that were retired before this time may be deleted.
+        objects: retired objects first, then prepared ones, then orphans.
+        young: objects that are not in the catalog and are not old enough.
+        foreign: objects with ids that this catalog never allocated; they are left alone.
         allow_empty_nodes: nodes whose list may have no live object although the node has committed before.
     """
 
@@ -118,20 +118,20 @@ class CollectionPlan:
     allow_empty_nodes: frozenset[int]
 
     def tallies(self) -> dict[Reason, ObjectTotals]:
-        """For each reason, how much."""
+        """The number of objects and bytes for each reason."""
         return tallies_of(self.objects)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CollectionReport:
-    """What a collection did.
+    """The result of a collection.
 
     Args:
-        deleted: gone now.
-        spared: planned, and not touched: needed again, or collected by somebody else meanwhile.
-        failed: not deleted, and what the store said; the next collection tries again.
-        journals: keys of what was written about the deleted ones.
-        not_reached: planned, and not dealt with, because the collection ended half-way; empty if it did not.
+        deleted: the objects that were deleted.
+        spared: planned objects that were not touched: needed again, or collected by another process meanwhile.
+        failed: objects that were not deleted, with the store's error; the next collection tries again.
+        journals: the keys of the journals of deleted objects.
+        not_reached: planned objects that were not processed, because the collection ended half-way; empty otherwise.
     """
 
     deleted: tuple[Collectable, ...]
@@ -142,7 +142,7 @@ class CollectionReport:
 
 
 def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, ObjectTotals]:
-    """For each reason, how many objects and bytes."""
+    """The number of objects and bytes for each reason."""
     sizes: dict[Reason, list[int]] = {reason: [] for reason in Reason}
     for collectable in objects:
         sizes[collectable.reason].append(collectable.size_bytes)
@@ -150,7 +150,7 @@ def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, ObjectTotals]:
 
 
 DAMAGE_SHOWN_MAX = 3
-"""Findings that a refusal names; `verify` names all of them."""
+"""The maximum number of problems that an error names; `verify` names all of them."""
 
 
 def plan_collection(
@@ -160,20 +160,20 @@ def plan_collection(
     progress: Progress | None = None,
     scan: BulkScan | None = None,
 ) -> CollectionPlan:
-    """Find out what may be deleted now. Nothing is written.
+    """Find the objects that may be deleted now. Nothing is written.
 
     Args:
-        catalog: whose objects.
+        catalog: the catalog of the objects.
         allow_empty_nodes: nodes whose list may have no live object although the node has committed before: such a
-            list is otherwise taken for a damaged one.
-        progress: called with the number of keys of the bucket that were seen so far.
-        scan: who goes through the bucket; this process by default.
+            list otherwise counts as damaged.
+        progress: called with the number of keys of the bucket that were listed so far.
+        scan: lists the bucket; this process by default.
 
     Requests: one for 1,000 keys of the bucket, two a list, one a stream shard, and six more.
 
     Raises:
         MaintenanceRefused: a list is empty that should not be, keys contradict one another (`survey`), or
-            something could not be read.
+            a key could not be read.
     """
     parts = catalog.parts
     now_ms = parts.now_ms()
@@ -196,27 +196,27 @@ def plan_collection(
 
 
 def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress | None = None) -> CollectionReport:
-    """Carry a plan out; what is needed again since it was made is spared. Repeating it is safe.
+    """Carry a plan out; objects that are needed again since the plan was made are spared. Repeating it is safe.
 
     Args:
-        catalog: the plan's.
+        catalog: the catalog of the plan.
         plan: of `plan_collection`.
-        progress: called with the number of objects that were dealt with so far.
+        progress: called with the number of objects that were processed so far.
 
-    Requests: two or three a list and one or two a shard in the beginning; a batch needs two a list and one a shard
-    to look, two, and one a list and shard that it touches.
+    Requests: two or three a list and one or two a shard in the beginning; then for each batch two a list and one a
+    shard to check, two to write and delete, and one for each list and shard with retired objects of the batch.
 
     Raises:
-        MaintenanceRefused: a list is empty that should not be, keys contradict one another, or something could not be
+        MaintenanceRefused: a list is empty that should not be, keys contradict one another, or a key could not be
             read; nothing was changed.
-        MaintenanceStopped: the same, or a write that failed, further on. Batches that are done stay done; the error's
-            `report` says which.
+        MaintenanceStopped: the same, or a failed write, after the first change. Finished batches stay finished; the
+            error's `report` contains them.
     """
     parts = catalog.parts
     survey = _safe_survey(parts, plan.allow_empty_nodes)
     round_ = _Round(parts, plan)
     try:
-        _let_go(parts, survey, plan)
+        _exclude_from_commits(parts, survey, plan)
         for number, start in enumerate(range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX)):
             round_.do_batch(number, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
             if progress is not None:
@@ -231,11 +231,11 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
 
 
 class _Round:
-    """What becomes of a plan, batch by batch. Threads: one.
+    """Carries a plan out, batch by batch, and collects the results. Threads: one.
 
     Args:
         parts: of the catalog.
-        plan: what is carried out.
+        plan: the plan.
     """
 
     def __init__(self, parts: CatalogParts, plan: CollectionPlan) -> None:
@@ -248,16 +248,16 @@ class _Round:
 
     @property
     def done(self) -> int:
-        """Objects that were dealt with so far."""
+        """The number of objects that were processed so far."""
         return len(self._deleted) + len(self._spared) + len(self._failed)
 
     def report(self) -> CollectionReport:
-        """What was done so far. Batches are dealt with in the plan's order, so the rest was not reached."""
+        """The results so far. Batches are processed in the plan's order, so the rest was not reached."""
         outcomes = (tuple(self._deleted), tuple(self._spared), tuple(self._failed), tuple(self._journals))
         return CollectionReport(*outcomes, not_reached=self._plan.objects[self.done :])
 
     def do_batch(self, number: int, batch: Sequence[Collectable]) -> None:
-        """Check, write down, delete, forget."""
+        """Check a batch, write its journal, delete the objects, and remove their rows."""
         going = _still_collectable(_safe_survey(self._parts, self._plan.allow_empty_nodes), batch)
         errors: dict[str, str] = {}
         if going:
@@ -276,7 +276,7 @@ def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Surv
         survey = read_survey(parts)
         wrong = find_contradictions(parts, survey, allow_empty_nodes)
     except MaintenanceRefused:
-        raise  # an import is under way
+        raise  # an import is running or was interrupted
     except AccelError as error:
         raise _unreadable(error) from error
     for node_id, seen in survey.lists.items():
@@ -298,7 +298,7 @@ def _unreadable(error: AccelError) -> MaintenanceRefused:
 def _divided(
     parts: CatalogParts, unknown: StoredObjects, now_ms: int
 ) -> tuple[StoredObjects, StoredObjects, StoredObjects]:
-    """Orphans that are old enough, younger ones, and objects of somebody else."""
+    """Orphans that are old enough, younger orphans, and foreign objects."""
     try:
         next_id = must_read(parts.keys.object_ids()).value
     except AccelError as error:
@@ -351,8 +351,8 @@ def _as_collectable(parts: CatalogParts, orphans: StoredObjects) -> Iterator[Col
         yield Collectable(object_id, parts.layout.object_key(object_id), size_bytes, Reason.ORPHAN, modified_ms)
 
 
-def _let_go(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
-    """From here on no undo and no commit brings any of the planned objects back."""
+def _exclude_from_commits(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
+    """Mark retired rows as delete pending and remove expired ids: no undo and no commit can list the objects again."""
 
     def from_list(node_list: NodeList | None) -> NodeList | None:
         if node_list is None:
@@ -397,16 +397,16 @@ def _without(ids: Ids, now: Record | None) -> Record | None:
 
 
 def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going: Iterable[Collectable]) -> str:
-    """Write down what is about to be deleted; gives the key. One request.
+    """Write the journal of the objects about to be deleted, and return its key. One request.
 
     Args:
         parts: of the catalog.
-        plan: whose batch it is.
+        plan: the plan of the batch.
         number: of the batch.
         going: the objects.
 
     Raises:
-        StoreError: it could not be written.
+        StoreError: the journal could not be written.
     """
     nonce = parts.system.nonce().hex()[-16:]
     key = f"{JOURNAL_PREFIX}{plan.planned_at_ms:015d}-{number:06d}-{nonce}.jsonl"

@@ -1,13 +1,13 @@
-"""Ending a compaction: a run of a node's objects is swapped for what was made of them, or the outputs are given up.
+"""Ending a compaction: a run of a node's objects is replaced by the outputs, or the outputs are given up.
 
-    1. what the sources hold is compared with what the outputs claim (`check_compaction`)
-    2. the list as it stands is kept as a version of its own, so that this commit can be undone
+    1. the ranges of the sources are compared with the claims of the outputs (`check_compaction`)
+    2. the current list is kept as a version, so that this commit can be undone
     3. one conditional write of the list: sources retired, successor and stream objects listed
     4. stream objects move on to the shards of their streams; versions beyond the last few are erased
 
-Uploads change the list all the time, so step 3 is *rebased*: on a lost race the rule is applied to what stands there
-now. It refuses if a source is gone, or if the outputs' ids are no longer prepared: then the outputs are to be given up,
-and the collector deletes them when their deadline has passed (at once after `discard`).
+Uploads change the list all the time, so step 3 is *rebased*: after a lost race the rule is applied to the current list.
+The rule refuses if a source is gone, or if the outputs' ids are no longer prepared: the caller then gives up the
+outputs, and the collector deletes them when their deadline has passed (at once after `discard`).
 
 The comparison of step 1:
 
@@ -16,24 +16,24 @@ The comparison of step 1:
 
     nothing is lost        every kept offset of a source is claimed by an output
     nothing is invented    no output claims an offset that no source holds
-    no hole is bridged     a claim is one run without a gap, so [0, 50) would say that [25, 40) is there
+    no hole is bridged     a claim is one run without a gap, so [0, 50) would claim [25, 40) as well
     nothing is twice       no two outputs claim the same offset
     order                  in list order the offsets of a stream ascend through the sources
 
-Offsets below a stream's first kept one may be left out. Where a source's own range has a hole inside, its index as a
-whole does not say where: then its first and last offset must be claimed, and no claim may hold all of it. It takes
-O(n log n) in the ranges of all objects, without a loop over streams in Python.
+Offsets below a stream's first kept offset may be left out. Where the range of a source has a hole inside, its index
+does not contain the place of the hole: then the first and last offset of the range must be claimed, and no claim may
+contain the whole range. The check takes O(n log n) in the ranges of all objects, without a loop over streams in Python.
 
-Giving up (`discard`) gives prepared ids back and deletes what was written under them:
+Giving up (`discard`) returns prepared ids and deletes the objects that were written under them:
 
-    1. the indexes of the objects are opened, to learn which of them hold one stream alone
-    2. the ids are taken out of the prepared ones; what is not prepared any more is left alone, for it may be listed
-    3. an object of one stream that its shard lists although it is still prepared is left alone, too. Else the shard is
-       written anew, unchanged: a registration that is on its way loses its race by that, asks whether its id is
-       prepared, and is refused
-    4. the rest is deleted; the collector does what is left here
+    1. the indexes of the objects are opened, to find the objects of one stream alone
+    2. the ids are removed from the prepared ids; an object whose id is not prepared any more may be listed, and stays
+    3. an object of one stream that its shard lists although its id is still prepared stays, too. If the shard does not
+       list it, the shard is written again, unchanged: a registration in progress loses its race by that, checks whether
+       its id is prepared, and is refused
+    4. the other objects are deleted; the collector deletes those for which this failed
 
-An object that cannot be read may be of any stream: all shards are asked for it.
+An object that cannot be read may be of any stream: all shards are searched for it.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompactionRanges:
-    """What sources and output hold, as their indexes said when they were merged. Picklable.
+    """The ranges of sources and output, from their indexes at the time of the merge. Picklable.
 
     Args:
-        sources: in the order of `Compaction.removed`.
-        output: what the object of many streams holds; None if there is none.
+        sources: the ranges of each source, in the order of `Compaction.removed`.
+        output: the ranges of the object of many streams; None if there is none.
     """
 
     sources: tuple[ObjectRanges, ...]
@@ -92,11 +92,11 @@ class Compaction:
     """One group that was compacted, ready to be committed.
 
     Args:
-        node_id: whose list.
+        node_id: the node of the list.
         removed: the sources, with their sizes; neighbours in the list.
-        added: the object made of them, with its sizes; None if there is none.
-        stream_objects: (stream id, object of that stream alone) pairs made of them.
-        ranges: what sources and output hold, if that was read already; else their indexes are opened.
+        added: the object merged from the sources, with its sizes; None if there is none.
+        stream_objects: (stream id, object of that stream alone) pairs made from the sources.
+        ranges: the ranges of sources and output, if they were read already; else their indexes are opened.
     """
 
     node_id: int
@@ -107,15 +107,15 @@ class Compaction:
 
 
 def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
-    """Commit a group; gives the list as it is then. Repeated, it changes nothing.
+    """Commit a group and return the list after the commit. A repetition changes nothing.
 
     Requests: one an index of sources and output (none if their ranges are given), one a shard that has some of their
     streams, and six or more for the list and its versions.
 
     Raises:
         CommitRefused: a source is gone, the outputs do not hold what the sources hold, or an output is not prepared.
-        ValueError: ranges of other objects than are given.
-        StoreError, AmbiguousWrite, DataConflict: it may have happened; commit the same group again.
+        ValueError: the number of ranges differs from the number of objects.
+        StoreError, AmbiguousWrite, DataConflict: the commit may have happened; commit the same group again.
     """
     node_id = compaction.node_id
     key = parts.keys.node_list(node_id)
@@ -139,9 +139,9 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
 
 
 def keep_version(parts: CatalogParts, seen: Versioned[NodeList]) -> None:
-    """Keep a list as it stands, for `undo`; versions beyond the last few are erased when a commit is done.
+    """Keep the current version of a list, for `undo`; versions beyond the last few are erased after a commit.
 
-    Uploads are not kept: they take nothing out, and undoing leads back past them without losing them.
+    No version is kept for an upload: an upload removes nothing, and an undo keeps the uploads since its version.
     """
     sequence = seen.version.sequence
     version = ListVersion(sequence, seen.value)
@@ -157,7 +157,7 @@ def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
 
 
 def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> ObjectRanges | None:
-    """What the object of many streams holds, if there is one.
+    """The ranges of the object of many streams; None if there is none.
 
     Raises:
         CommitRefused: the outputs do not hold what the sources hold.
@@ -200,7 +200,7 @@ def _tidied(parts: CatalogParts, node_id: int, seen: Versioned[NodeList]) -> Nod
             seen = move_stream_objects(parts, node_id)
         erase_old_versions(parts, node_id)
     except AccelError:
-        # The commit stands; what is left to tidy is done by the next one.
+        # The commit is made; the next commit tidies up.
         logger.warning("node %d: committed, but not tidied up", node_id, exc_info=True)
     return seen.value
 
@@ -209,7 +209,7 @@ PROBLEMS_OF_A_KIND_MAX = 10
 
 
 class _Spans(NamedTuple):
-    """Ranges [start, end) of streams, and the object that each is of: its place among the sources or the outputs."""
+    """Ranges [start, end) of streams, each with its object: the object's position among the sources or the outputs."""
 
     stream_ids: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -229,7 +229,7 @@ def refuse_lossy_compaction(
     """Raise for the problems that `check_compaction` finds.
 
     Raises:
-        CommitRefused: there is at least one; all are named.
+        CommitRefused: there is at least one problem; the error names all of them.
     """
     problems = check_compaction(sources, output, stream_objects, streams)
     if problems:
@@ -239,19 +239,19 @@ def refuse_lossy_compaction(
 def check_compaction(
     sources: Sequence[ObjectRanges], output: ObjectRanges | None, stream_objects: Rows, streams: Rows
 ) -> list[str]:
-    """What is wrong with a compaction, one sentence each; empty if nothing is.
+    """The problems of a compaction, one sentence each; empty if there are none.
 
     Args:
-        sources: what each of them holds, in list order.
-        output: what the object of many streams holds; None if there is none.
+        sources: the ranges of each source, in list order.
+        output: the ranges of the object of many streams; None if there is none.
         stream_objects: STREAM_OBJECT rows of the objects of one stream.
-        streams: STREAM rows with the first kept offset of each stream, in any order; others are kept from 0.
+        streams: STREAM rows with the first kept offset of each stream, in any order; other streams are kept from 0.
     """
     problems = list(_limits(output, stream_objects))
     held, is_holed = _held(sources)
     claimed = _claimed(output, stream_objects)
     unordered = [*_unordered(held), *_claimed_twice(claimed)]
-    if unordered:  # what follows joins ranges end to end, and would only confuse
+    if unordered:  # the checks below join ranges end to end, and would report misleading problems
         return problems + unordered
     kept, still_kept = _kept(held, np.sort(streams, order="stream_id"))
     problems += _lost(kept, is_holed[still_kept], claimed)
@@ -331,7 +331,7 @@ def _lost(kept: _Spans, is_holed: NDArray[np.bool_], claimed: _Spans) -> Iterato
     for wanted in (kept.where(~is_holed), *edges):
         lost = np.flatnonzero(~_lie_within(wanted, runs))
         for at in lost[:PROBLEMS_OF_A_KIND_MAX]:
-            found = f"{wanted.text(at)} of source {wanted.objects[at]} claimed by none or in part"
+            found = f"{wanted.text(at)} of source {wanted.objects[at]} not claimed, or only in part"
             yield f"expected all kept offsets in the outputs, found {found}{_more(lost)}"
 
 
@@ -345,12 +345,12 @@ def _invented(held: _Spans, claimed: _Spans) -> Iterator[str]:
 def _bridged(holed: _Spans, claimed: _Spans) -> Iterator[str]:
     bridged = np.flatnonzero(_lie_within(holed, claimed))
     for at in bridged[:PROBLEMS_OF_A_KIND_MAX]:
-        found = f"{holed.text(at)} of source {holed.objects[at]} in one piece"
-        yield f"expected outputs without the hole of a source, found {found}{_more(bridged)}"
+        found = f"{holed.text(at)} of source {holed.objects[at]} claimed as a whole"
+        yield f"expected no claim across the hole of a source, found {found}{_more(bridged)}"
 
 
 def _runs(spans: _Spans) -> _Spans:
-    """Touching spans of a stream as one; for spans that do not overlap, ascending by (stream id, start)."""
+    """Join the touching spans of each stream; the spans do not overlap and ascend by (stream id, start)."""
     filled = spans.where(spans.ends > spans.starts)
     if not len(filled.starts):
         return filled
@@ -361,13 +361,13 @@ def _runs(spans: _Spans) -> _Spans:
 
 
 def _lie_within(inner: _Spans, outer: _Spans) -> NDArray[np.bool_]:
-    """Which spans lie within a single one of others that ascend by (stream id, start) and do not overlap."""
+    """Which inner spans are within one of the outer spans, which ascend by (stream id, start) and do not overlap."""
     if not len(outer.starts):
         return np.zeros(len(inner.starts), dtype=np.bool_)
     both = _joined([outer, inner])
     is_inner = np.arange(len(both.starts)) >= len(outer.starts)
     order = np.lexsort((is_inner, both.starts, both.stream_ids))
-    # Sorted together, the last outer span before an inner one is the only one that may hold it.
+    # Sorted together, the last outer span before an inner span is the only one that may contain the inner span.
     floors = np.maximum.accumulate(np.where(is_inner[order], -1, order))
     floor = np.empty(len(inner.starts), dtype=np.int64)
     floor[order[is_inner[order]] - len(outer.starts)] = floors[is_inner[order]]
@@ -377,7 +377,7 @@ def _lie_within(inner: _Spans, outer: _Spans) -> NDArray[np.bool_]:
 
 
 def _more(positions: NDArray[np.int64]) -> str:
-    return f" ({len(positions)} alike)" if len(positions) > 1 else ""
+    return f" ({len(positions)} in all)" if len(positions) > 1 else ""
 
 
 _NOTHING = _Spans(*(np.empty(0, dtype=np.int64) for _ in range(4)))
@@ -386,17 +386,17 @@ _NOTHING = _Spans(*(np.empty(0, dtype=np.int64) for _ in range(4)))
 # Giving up
 
 _MANY = -1
-"""As the stream of an object that holds any other number of streams than one."""
+"""The stream of an object with no stream, or with two or more."""
 
 
 def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> None:
-    """Give up ids that were prepared for a writer of a node's objects; what was committed meanwhile stays.
+    """Give up ids that were prepared for a writer of a node's objects; objects committed meanwhile stay.
 
     Requests: one an object, one or two for the list, two a shard that is touched, and one for 1,000 deletes.
 
     Raises:
         CatalogMissing: the node has no list.
-        StoreError, TableError: what could not be deleted now is deleted by the collector.
+        StoreError, TableError: not all objects could be deleted; the collector deletes the others.
     """
     wanted = list(dict.fromkeys(object_ids))
     written = _written(parts, node_id, wanted)
@@ -408,14 +408,14 @@ def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> Non
 
 
 def _written(parts: CatalogParts, node_id: int, object_ids: list[int]) -> dict[int, int | None]:
-    """Object id -> the only stream that it holds, or _MANY; None if it cannot be read. Without those that are not."""
+    """Object id -> its only stream, or _MANY; None if the object cannot be read. Without objects that do not exist."""
     streams: dict[int, int | None] = {}
     wanted = ((node_id, ObjectRef(object_id)) for object_id in object_ids)
     for ref, load in open_bounded(parts.loader, wanted, parts.settings.parallel_requests):
         try:
             stream_ids = load.result().ranges.stream_ids
         except KeyMissing as error:
-            if error.key != parts.layout.object_key(ref.object_id):  # it links objects that are gone
+            if error.key != parts.layout.object_key(ref.object_id):  # the object links objects that are gone
                 streams[ref.object_id] = None
         except FormatError:
             streams[ref.object_id] = None
@@ -439,7 +439,7 @@ def _taken_back(parts: CatalogParts, node_id: int, object_ids: list[int]) -> lis
 
 
 def _registered(parts: CatalogParts, streams: dict[int, int | None]) -> set[int]:
-    """Which of these objects stand in shards; those of one stream cannot come there any more."""
+    """Which of these objects are in shards; from now on, no object of one stream among them can be registered."""
     unknown = [object_id for object_id, stream_id in streams.items() if stream_id is None]
     by_shard: dict[int, list[int]] = {}
     for object_id, stream_id in streams.items():

@@ -1,10 +1,10 @@
-"""What callers of a catalog give, checked before anything is written: ids, offsets, counts, times, sizes, batches.
+"""Checks of the arguments of a catalog's callers before a write: ids, offsets, counts, times, sizes, batches.
 
 A number is an integer: of Python or numpy, no bool, no float, no text, and within 64 bits. Times are seconds since
-1970, so that milliseconds or nanoseconds in their place, which lie thousands of years ahead, are refused; a deadline is
-at most ten years away. What is refused here has sent no request.
+1970; milliseconds or nanoseconds in their place would be thousands of years ahead, and are refused. A deadline is at
+most ten years away. The checks send no request.
 
-Threads: functions of their arguments.
+Threads: any; pure functions.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from loaders.object_ref import ObjectRef
 from loaders.tables.columns import ROWS_MAX
 
 DEADLINE_SECONDS_MAX = 10 * 366 * 86_400.0
-"""Ten years: what is said to be good for longer was meant in another unit."""
+"""Ten years: a longer deadline is probably in another unit."""
 
 NODE_ID_MAX = 10**10 - 1
-"""What a key of a node can say."""
+"""The highest node id that a key can contain."""
 
 StreamBatches = Mapping[int, Iterable[RecordBatch]] | Iterable[tuple[int, Iterable[RecordBatch]]]
-"""Batches by stream, as callers may give them."""
+"""Batches by stream, as callers may pass them."""
 
 Wanted = Sequence[tuple[int, Sequence[RecordBatch]]]
 """Batches by stream, ascending, each stream once, none empty."""
 
 
 def checked_node(node_id: object) -> int:
-    """A node id.
+    """The argument as a node id.
 
     Raises:
         InvalidArgument: no integer of 0 to 10^10 - 1.
@@ -49,7 +49,7 @@ def checked_node(node_id: object) -> int:
 
 
 def checked_stream(stream_id: object) -> int:
-    """A stream id.
+    """The argument as a stream id.
 
     Raises:
         InvalidArgument: no integer of 0 to 2^63 - 1.
@@ -61,7 +61,7 @@ def checked_streams(stream_ids: Iterable[object]) -> list[int]:
     """Stream ids, in their order.
 
     Raises:
-        InvalidArgument: one that is none.
+        InvalidArgument: an invalid stream id.
     """
     return [checked_stream(stream_id) for stream_id in stream_ids]
 
@@ -70,7 +70,7 @@ def checked_objects(object_ids: Iterable[object]) -> list[int]:
     """Object ids, in their order.
 
     Raises:
-        InvalidArgument: one that is no integer of 0 to 2^63 - 1.
+        InvalidArgument: an id that is no integer of 0 to 2^63 - 1.
     """
     return [checked_integer("an object id", object_id, 0, INT64_MAX) for object_id in object_ids]
 
@@ -88,7 +88,7 @@ def checked_offsets(offsets: Mapping[int, int]) -> dict[int, int]:
 
 
 def checked_starts(streams: Iterable[int] | Mapping[int, int | None]) -> dict[int, int | None]:
-    """First offsets by stream; None where the catalog knows them.
+    """First offsets by stream; None where the catalog determines the offset.
 
     Raises:
         InvalidArgument: as `checked_offsets`.
@@ -103,22 +103,22 @@ def checked_owners(streams: Mapping[int, int]) -> dict[int, int]:
     """Node ids by stream.
 
     Raises:
-        InvalidArgument: a stream id or a node id that is none.
+        InvalidArgument: an invalid stream id or node id.
     """
     return {checked_stream(stream_id): checked_node(node_id) for stream_id, node_id in streams.items()}
 
 
 def checked_count(count: object) -> int:
-    """How many ids are wanted.
+    """The argument as a number of ids.
 
     Raises:
-        InvalidArgument: no integer of 1 to 1,048,576, which is more than a list holds.
+        InvalidArgument: no integer of 1 to 1,048,576, which is more than a list can contain.
     """
     return checked_integer("a count of ids", count, 1, ROWS_MAX)
 
 
 def deadline_ms_after(now_ms: int, seconds: object) -> int:
-    """The millisecond that is this many seconds ahead.
+    """The deadline in milliseconds: now plus the given seconds.
 
     Raises:
         InvalidArgument: no finite number above 0, or more than ten years.
@@ -156,10 +156,10 @@ def _finite(what: str, seconds: object) -> float:
 
 
 def check_ref(ref: ObjectRef) -> None:
-    """Refuse an object whose id or sizes are no numbers; -1 is an unknown size.
+    """Refuse an object whose id or sizes are invalid numbers; -1 is an unknown size.
 
     Raises:
-        InvalidArgument: naming the first.
+        InvalidArgument: a number is invalid; the error names the first.
     """
     checked_integer("an object id", ref.object_id, 0, INT64_MAX)
     for name in ("size_bytes", "index_size_bytes", "tail_checksum"):
@@ -168,10 +168,10 @@ def check_ref(ref: ObjectRef) -> None:
 
 
 def check_stream_object(stream_id: object, stream_object: StreamObject) -> None:
-    """Refuse an object of one stream whose numbers are none.
+    """Refuse an object of one stream with invalid numbers.
 
     Raises:
-        InvalidArgument: naming the first.
+        InvalidArgument: a number is invalid; the error names the first.
     """
     checked_stream(stream_id)
     check_ref(stream_object.ref)
@@ -180,7 +180,7 @@ def check_stream_object(stream_id: object, stream_object: StreamObject) -> None:
 
 
 def ordered(streams: StreamBatches) -> Wanted:
-    """Batches by stream, ascending; streams without batches are left out. All of them are in memory then.
+    """Batches by stream, ascending; streams without batches are left out. Loads all batches into memory.
 
     Raises:
         InvalidArgument: a stream id, or a number of a batch, that is no integer of 64 bits.

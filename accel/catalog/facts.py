@@ -1,30 +1,31 @@
-"""What commits tell lookups of a node's objects, beside where they lie: facts, each true of an object by its id.
+"""Facts about a node's objects, besides their keys, that commits store for lookups; each is true of an object id.
 
-    sketch    in the node's list: which streams the object certainly does not hold (`bloom.StreamSketch`). A reader that
-              commits an object has its ids in hand: an upload the ranges that it claims, a compaction and an import the
-              index of the object. An undo opens what comes back, and sketches it anew.
-    ends      where an open stream ends on the node at least, from this process's own session and from checkpoints
+    sketch    in the node's list: which streams the object certainly does not hold (`bloom.StreamSketch`). Every process
+              that commits an object has its stream ids: an upload the claimed ranges, a compaction and an import the
+              index of the object. An undo opens the restored objects and makes their sketches again.
+    ends      lower bounds of the ends of a node's open streams, from this process's sessions and from checkpoints
 
-A sketch is bound to its object as the list is: object ids are never used twice, and the row of the list that has
-the id has the size. Where a sketch is missing the object may hold any stream. Releases that do not know sketches leave
-all of them out of a list that they write; those of later commits are written again.
+A sketch belongs to its object like the other columns of the list: object ids are never used twice. An object without a
+sketch may hold any stream. Older releases without sketches drop all sketches of a list that they write; later commits
+of newer releases add sketches again.
 
-Facts save requests, and change no answer: what they exclude holds nothing of the stream.
+Facts save requests, and change no answer: an object that they exclude holds no offset of the stream.
 
-**Ends.** An image says of an open stream only where its last range begins. A lookup then cannot tell whether
-it lies at the head, in the middle or at the tail of a list of thousands of objects. Two know better:
+**Ends.** An image contains only the start of an open stream's last range. So a lookup does not know whether the stream
+is at the head, in the middle or at the tail of a list of thousands of objects. There are two sources of ends:
 
-    a session of this process    the end of each of its streams, now
+    a session of this process    the current end of each of its streams
     the checkpoint of a node     the ends as of one of its last commits (`session`, "Recovering the ends")
 
-The checkpoint is one more key a node. It is read by followers (`ObjectCatalog.images`), and not by `refresh`: one GET a
-node that has at least 64 objects when the following begins, and again once the node has made enough commits that it
-must have written a newer one, 64 by default. So an idle follower sends none, and one that sees a commit a second sends
-one a minute and node. It takes 7 bytes a stream of the node, and 16 in memory, which an accelerator counts with its own
-(`stats().memory_bytes`) and which has a bound. One that cannot be read is left alone until then.
+The checkpoint is one more key a node. Followers read it (`ObjectCatalog.images`), `refresh` does not: one GET a node
+that has at least 64 objects when the follower starts, and again each time after the number of commits between two
+checkpoints, 64 by default. So an idle follower sends no such request, and a follower of a node with one commit a second
+sends one a minute. A checkpoint takes 7 bytes a stream of the node, and 16 in memory, which an accelerator counts with
+its own memory (`stats().memory_bytes`) and which has a bound. If a checkpoint cannot be read, the next try is after the
+same number of commits.
 
-An end that is known here is a lower bound: no commit and no undo takes offsets away from an end. A lookup uses it to
-choose what it opens first, and for nothing else, so that one that is out of date costs requests and changes no answer.
+A known end is a lower bound: no commit and no undo lowers an end. A lookup uses the end only to choose the objects that
+it opens first, so an outdated end costs requests and changes no answer.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ from loaders.settings import MIB
 
 
 def sketch_rows(objects: Iterable[tuple[int, StreamSketch | None]]) -> Rows:
-    """SKETCH rows of (object id, sketch) pairs, ascending by id; without those that have none."""
+    """SKETCH rows of (object id, sketch) pairs, ascending by id; pairs without a sketch are left out."""
     rows = sorted((object_id, *astuple(sketch)) for object_id, sketch in objects if sketch is not None)
     return np.array(rows, dtype=SKETCH)
 
 
 def sketches_of(live: Rows, *sketches: Rows) -> Rows:
-    """The sketches of what is live, each once, ascending by object id; the first one counts. O(n log n)."""
+    """The sketches of live objects, ascending by object id; of several for one object, the first counts. O(n log n)."""
     rows = np.concatenate(sketches)
     rows = rows[np.isin(rows["object_id"], live["object_id"])]
     first_ones: Rows = rows[np.unique(rows["object_id"], return_index=True)[1]]
@@ -62,24 +63,24 @@ def sketches_of(live: Rows, *sketches: Rows) -> Rows:
 
 
 def sketch_columns(rows: Rows) -> SketchColumns:
-    """SKETCH rows, ready to be asked."""
+    """SKETCH rows as columns that answer queries."""
     return SketchColumns(*(np.ascontiguousarray(rows[name]) for name in ("form", "low", "rest")))
 
 
 def hidden_streams(node_list: NodeList, object_id: int, stream_ids: NDArray[np.int64]) -> list[int]:
-    """Which of the streams that an object holds its sketch excludes; none if the sketch is true, or there is none.
+    """The streams of an object that its sketch excludes; empty if the sketch is true, or there is none.
 
     Args:
         node_list: the list.
         object_id: of a live object.
-        stream_ids: all streams that it holds, ascending.
+        stream_ids: all streams of the object, ascending.
 
-    Complexity: O(streams), with a loop in Python only where the sketch is another one than would be built now.
+    Complexity: O(streams), with a loop in Python only where the sketch differs from one that is built now.
     """
     at = int(np.searchsorted(node_list.sketches["object_id"], object_id))
     row = node_list.sketches[at : at + 1]
     sketch = sketch_columns(row[row["object_id"] == object_id])
-    # A row with numbers that no sketch has excludes nothing, and is found where the list is looked at by itself.
+    # A row with numbers that no sketch has excludes nothing; `check_list` reports it.
     if not len(sketch) or len(sketch.wrong) or not len(stream_ids):
         return []
     _, *numbers = row[0].tolist()
@@ -90,11 +91,11 @@ def hidden_streams(node_list: NodeList, object_id: int, stream_ids: NDArray[np.i
 
 
 class NodeFacts:
-    """What is known of the objects of one list; an `accel.image.ObjectFacts`. Immutable: any thread may use it.
+    """The facts about the objects of one list; an `accel.image.ObjectFacts`. Immutable: any thread may use it.
 
     Args:
         node_list: the list; positions are those of its live objects.
-        end: stream id -> a lower bound of where it ends on this node; None where nothing is known.
+        end: stream id -> a lower bound of its end on this node; None where no end is known.
     """
 
     def __init__(self, node_list: NodeList, end: Callable[[int], int | None] | None = None) -> None:
@@ -113,29 +114,29 @@ class NodeFacts:
         return excluded
 
     def end_of(self, stream_id: int) -> int | None:
-        """A lower bound of where the stream ends on this node; None where nothing is known. It may rise."""
+        """A lower bound of the stream's end on this node; None where no end is known. The bound may rise."""
         return None if self._end is None else self._end(stream_id)
 
 
 OBJECTS_MIN = 64
-"""Shorter lists are searched in a few rounds, wherever one begins."""
+"""The minimum length of lists whose checkpoints are read; shorter lists are searched in a few rounds anyway."""
 
 ENDS_SIZE_BYTES_MAX = 64 * MIB
-"""Ends of 4,000,000 streams."""
+"""The default bound of the memory for ends: 4,000,000 streams."""
 
 logger = logging.getLogger(__name__)
 
 End = Callable[[int], int | None]
-"""Stream id -> where it ends; None if that is not known."""
+"""Stream id -> its end; None if the end is not known."""
 
 
 class KnownEnds:
-    """What is known of ends, for all nodes of a catalog. Threads: any; what is known of a node is swapped as a whole.
+    """The known ends of streams, for all nodes of a catalog. Threads: any; the ends of a node are replaced as a whole.
 
     Args:
         commits: number of commits after which a node's checkpoint is read again, at least 1.
-        size_bytes_max: of the ends of checkpoints, 16 bytes a stream; beyond it those that were read first go. A node
-            whose ends went is searched as one without a checkpoint, until its next one is read.
+        size_bytes_max: memory for the ends of checkpoints, 16 bytes a stream; above it, the checkpoints that were read
+            first are dropped. A node whose checkpoint was dropped counts as a node without one until the next is read.
     """
 
     def __init__(self, commits: int, size_bytes_max: int = ENDS_SIZE_BYTES_MAX) -> None:
@@ -147,26 +148,26 @@ class KnownEnds:
         self._due: dict[int, int] = {}
 
     def tell_session(self, node_id: int, end: End) -> None:
-        """A session of this process writes for the node; `end` is asked by any thread, at any time."""
+        """Add a session of this process that writes for the node; any thread may call `end` at any time."""
         self._sessions[node_id] = end
 
     def tell_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """A checkpoint was read."""
+        """Add a checkpoint that was read."""
         columns = (checkpoint.ends["stream_id"], checkpoint.ends["end"])
         ids, ends = map(np.ascontiguousarray, columns)
         with self._lock:
             self._checkpoints.pop(checkpoint.node_id, None)
-            self._checkpoints[checkpoint.node_id] = (ids, ends)  # the one that was read last stands last
+            self._checkpoints[checkpoint.node_id] = (ids, ends)  # the checkpoint that was read last is the last entry
             while self.memory().nbytes > self._size_bytes_max:
                 del self._checkpoints[next(iter(self._checkpoints))]
 
     def memory(self) -> MemoryUse:
-        """What the ends of checkpoints take, and may take. O(nodes)."""
+        """The memory of the ends of checkpoints, and its bound. O(nodes)."""
         nbytes = sum(ids.nbytes + ends.nbytes for ids, ends in list(self._checkpoints.values()))
         return MemoryUse(nbytes, self._size_bytes_max)
 
     def end(self, node_id: int, stream_id: int) -> int | None:
-        """A lower bound of where a stream ends on a node; None if nothing is known. O(log streams)."""
+        """A lower bound of a stream's end on a node; None if no end is known. O(log streams)."""
         session, checkpoint = self._sessions.get(node_id), self._checkpoints.get(node_id)
         ends = [None if session is None else session(stream_id)]
         if checkpoint is not None:
@@ -176,7 +177,7 @@ class KnownEnds:
         return max((end for end in ends if end is not None), default=None)
 
     def catch_up(self, keys: CatalogKeys, executor: Executor, lists: Mapping[int, NodeList]) -> None:
-        """Read the checkpoints of nodes that must have newer ones than are known. One GET each, side by side."""
+        """Read the checkpoints of nodes that must have newer ones than are known. One GET each, in parallel."""
         due = [now for now in lists.values() if self._is_due(now)]
         for now, checkpoint in zip(due, map_bounded(executor, lambda now: _read(keys, now), due), strict=True):
             self._due[now.node_id] = now.next_order_id + self._commits
@@ -189,7 +190,7 @@ class KnownEnds:
 
 
 def _read(keys: CatalogKeys, now: NodeList) -> Checkpoint | None:
-    """The node's checkpoint, if there is one that can be read and is of this list."""
+    """The node's checkpoint; None if there is none, it cannot be read, or it covers more commits than this list."""
     try:
         seen = keys.checkpoint(now.node_id).read()
     except AccelError as error:

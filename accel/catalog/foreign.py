@@ -1,12 +1,12 @@
-"""Metadata that is kept elsewhere, for what works on a catalog: where its objects lie, and its lists as rows.
+"""Metadata that is kept outside a catalog, in the form that jobs on a catalog need: access to objects, lists as rows.
 
     with ForeignCatalog(store, image) as foreign:
         plan = plan_hints(foreign, HintChoice())
 
-A controller's image says what a catalog's lists say of objects: ids, order ids, sizes. Jobs that only read objects and
-write hints need no more. Nothing here reads or writes a table, and nothing deletes an object.
+A controller's image contains the same facts about objects as a catalog's lists: ids, order ids, sizes. Jobs that only
+read objects and write hints need no more. This module neither reads nor writes tables, and deletes no object.
 
-Hints speak of objects by id and size, so an image for them has the size of each object, as AutoMQ's metadata does.
+Hints identify objects by id and size, so the image must have the size of each object, as AutoMQ's metadata has.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class ForeignAccess:
     """An `accel.catalog.parts.ObjectAccess` without a catalog. Threads: any.
 
     Args:
-        store: where the objects lie.
-        layout: keys of objects.
-        executor: sends requests of one step side by side.
-        settings: how many requests may be under way.
-        system: clock, sleep and chance.
+        store: the store of the objects.
+        layout: the keys of objects.
+        executor: sends the requests of one step in parallel.
+        settings: settings with the maximum number of simultaneous requests.
+        system: clock, sleep and random source.
     """
 
     store: ObjectStore
@@ -55,10 +55,10 @@ class ForeignCatalog:
     """An image from elsewhere, with threads to read its objects; close it, or use it as a context manager.
 
     Args:
-        store: where the objects lie.
-        image: the metadata; None = nodes are given by those who have them, as to a task.
-        namespace: of the objects, where there is no image.
-        system: clock, sleep and chance.
+        store: the store of the objects.
+        image: the metadata; None = callers pass nodes themselves, as in a task of a job.
+        namespace: of the objects, if there is no image.
+        system: clock, sleep and random source.
 
     Threads: any, but for `close`.
     """
@@ -86,11 +86,11 @@ class ForeignCatalog:
         self.close()
 
     def close(self) -> None:
-        """End the threads; blocks until the requests that are under way have ended."""
+        """End the threads; blocks until running requests have ended."""
         self._executor.shutdown()
 
     def live_rows(self) -> dict[int, Rows]:
-        """Node id -> LIVE rows of its list.
+        """The LIVE rows of each node's list: node id -> rows.
 
         Raises:
             MaintenanceRefused: the image does not have the size of each object.
@@ -103,7 +103,7 @@ def live_rows_of(node: NodeImage, data_times_ms: Mapping[int, int] = _NO_TIMES) 
 
     Args:
         node: the list.
-        data_times_ms: object id -> milliseconds since 1970 of its oldest data; 0 where it is not there.
+        data_times_ms: object id -> milliseconds since 1970 of its oldest data; 0 for other objects.
 
     Raises:
         MaintenanceRefused: the size of an object is not known.

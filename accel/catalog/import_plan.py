@@ -1,29 +1,30 @@
-"""What an import would write, and what it has to say about it. Pure: rows in, records and a report out.
+"""The records that an import would write, and a report. Pure: computes records and a report from rows.
 
     lists          each node's objects, with the numbers 0, 1, 2 ... as order ids
-    shards        streams with their first offsets, and who wrote them from where to where; the last range stays open,
-                   with session number 0, so that the next session of that node goes on
-    checkpoints    where the open streams of each node end, so that this session has no object to open
+    shards         streams with their first offsets, and the ranges that each node wrote; the last range stays open,
+                   with session number 0, so that the next session of that node continues it
+    checkpoints    the ends of each node's open streams, so that this session has no object to open
 
-What stands in the bucket but is not listed is prepared in a list, without a deadline: the collector takes what nobody
-knows of for an orphan, and an import must not be the reason why anything is lost.
+Objects of the bucket that are not listed are prepared in a list, without a deadline: otherwise the collector would
+delete them as orphans, and an import must not cause a loss of data.
 
-**Runs.** An import must know, for each stream, which node wrote which offsets and where offsets are missing or held
-twice. It need not remember every range of every object for that. Objects are taken in by ascending id, and most of them
-go on exactly where the node's object before them stopped; such ranges melt into one run:
+**Runs.** An import needs, for each stream, the offsets that each node wrote, and the offsets that are missing or held
+twice. It need not keep every range of every object for that. Objects are added by ascending id, and most objects
+continue exactly at the end of the node's previous object; such ranges are joined to one run:
 
     objects of node 4    | 10: [0, 100) | 12: [100, 250) | 17: [300, 350) |
     runs of the stream   |  first 10, last 12: [0, 250)  | first 17 ...   |
 
-So memory follows the number of streams, moves and holes, and not the number of objects. What a run forgets is which of
-its objects came in which order; pairs of neighbours, each once, are kept beside it (*steps*), because a node's list
-must have them in that order.
+So memory grows with the number of streams, moves and holes, and not with the number of objects. A run does not contain
+the order of its objects; pairs of neighbours, each once, are kept separately (*steps*), because a node's list must have
+them in that order.
 
-**Order.** A writer gives out ids in the order in which it writes, so mostly a stream's offsets ascend with the ids of
-its objects, and the list takes them by id. An object that compaction made has a high id and old offsets. The bucket
-does not say which place it had, but any order in which the offsets of every stream ascend gives the same answers. Of
-these the one nearest to the order of ids is taken: of all objects that may come next, always the one with the lowest
-id. There is none if two objects hold parts of two streams crosswise: these streams are named, and nothing is imported.
+**Order.** A writer allocates ids in the order in which it writes, so usually a stream's offsets ascend with the ids of
+its objects, and the list is in the order of ids. An output of a compaction has a high id and old offsets. The bucket
+does not contain its place in the list, but any order in which the offsets of every stream ascend gives the same
+answers. Of these orders the one nearest to the order of ids is used: the next object is always the one with the lowest
+id among all objects that may come next. There is no such order if two objects hold parts of two streams crosswise: the
+report names these streams, and nothing is imported.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ from accel.errors import MaintenanceRefused
 from loaders.object_ref import UNKNOWN
 
 SHOWN_MAX = 1000
-"""Overlaps, holes, streams and objects that a report names; it counts all of them."""
+"""The maximum number of overlaps, holes, streams and objects that a report names; it counts all of them."""
 
 LEFT_OUT_MAX = 5000
-"""Objects that one list may prepare for an import: half of all that it can."""
+"""The maximum number of objects that one list prepares for an import: half of what a list can prepare."""
 
 NEVER_MS = INT64_MAX
 """The deadline of a prepared object that is never collected."""
@@ -74,10 +75,10 @@ FOUND_OBJECT: Dtype = np.dtype(
         for name in ("object_id", "node_id", "size_bytes", "index_size_bytes", "tail_checksum", "modified_ms")
     ]
 )
-"""An object that was opened, and whose it is."""
+"""An object that was opened, with its node."""
 
 LEFT_OUT: Dtype = np.dtype([("object_id", "<i8"), ("node_id", "<i8")])
-"""An object that is not to be listed; the node is -1 if nobody knows it."""
+"""An object that is not listed; the node is -1 if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,8 @@ class Overlap:
         stream_id: the stream.
         start: the first of these offsets.
         end: one past the last.
-        earlier_ids: the first and the last object of a run of neighbours that holds them.
-        later_ids: likewise, of the other run.
+        earlier_ids: the first and the last object of one run with these offsets.
+        later_ids: the same of the other run.
     """
 
     stream_id: int
@@ -127,7 +128,7 @@ class Unlistable:
 
 @dataclass(frozen=True, slots=True)
 class ImportedNode:
-    """What one node gets."""
+    """The objects and open streams of one node."""
 
     node_id: int
     objects: int
@@ -137,17 +138,17 @@ class ImportedNode:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What was found. Of each kind at most 1,000 are named; `counts` has their true numbers.
+    """The findings of an import. Of each kind at most 1,000 are named; `counts` has the total numbers.
 
     Args:
         nodes: ascending by id.
         counts: `keys` in the bucket that are objects, `objects` to be listed, `bytes` of these, `streams`, `overlaps`,
             `holes`, `crossed`, `unlistable`, `left_out`.
-        overlaps: offsets held twice: nothing can be imported.
-        crossed: streams whose offsets ascend in no order of their node's objects: likewise.
-        holes: missing offsets; they do not hinder.
-        unlistable: objects that could not be opened, and composite ones; they hinder unless they are to be skipped.
-        skip_bad: whether they are.
+        overlaps: offsets held twice, which prevent the import.
+        crossed: streams whose offsets ascend in no order of their node's objects, which prevent the import.
+        holes: missing offsets, which do not prevent the import.
+        unlistable: objects that could not be opened, and composite objects; they prevent the import unless `skip_bad`.
+        skip_bad: whether unlistable objects are left out.
         is_by_id: whether every list is in the order of ids.
     """
 
@@ -162,7 +163,7 @@ class ImportReport:
 
     @property
     def hindrances(self) -> list[str]:
-        """Why nothing can be imported, one sentence each; empty if it can."""
+        """The reasons that prevent the import, one sentence each; empty if there are none."""
         return list(self._hindrances())
 
     def _hindrances(self) -> Iterator[str]:
@@ -178,12 +179,12 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportPlan:
-    """What an import would write; lists, shards and checkpoints are empty if something hinders it.
+    """The records that an import would write; lists, shards and checkpoints are empty if the report has hindrances.
 
     Args:
-        report: what was found.
+        report: the findings.
         lists: node id -> its list.
-        shards: all of them.
+        shards: all stream shards.
         checkpoints: node id -> its checkpoint.
         next_object_id: above all ids in the bucket.
     """
@@ -197,17 +198,17 @@ class ImportPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundObjects:
-    """All that was read.
+    """The results of reading all objects.
 
     Args:
         objects: FOUND_OBJECT rows, ascending by id; a run's positions are positions among them.
-        sketches: SKETCH rows of those that hold any stream.
-        folded: what they hold.
-        holed: of ranges with a hole inside: at most 1,000.
-        holed_count: how many there are.
-        left_out: LEFT_OUT rows, the unlistable ones among them.
-        unlistable: at most 1,000.
-        unlistable_count: how many there are.
+        sketches: SKETCH rows of the objects that have any stream.
+        folded: the runs of the objects' ranges.
+        holed: ranges with a hole inside, at most 1,000.
+        holed_count: the number of all such ranges.
+        left_out: LEFT_OUT rows, including the unlistable objects.
+        unlistable: objects that cannot be listed, at most 1,000.
+        unlistable_count: the number of all such objects.
         next_object_id: above all ids in the bucket.
     """
 
@@ -223,12 +224,12 @@ class FoundObjects:
 
 
 def make_plan(found: FoundObjects, shard_count: int, *, skip_bad: bool) -> ImportPlan:
-    """Work out what to write.
+    """Compute the records to write.
 
     Args:
-        found: what was read.
-        shard_count: of streams, as the format record says.
-        skip_bad: leave out what cannot be listed, instead of importing nothing.
+        found: the results of reading.
+        shard_count: the number of stream shards in the format record.
+        skip_bad: leave out objects that cannot be listed, instead of refusing the import.
 
     Raises:
         MaintenanceRefused: more objects would be left out than lists can prepare.
@@ -246,7 +247,7 @@ def make_plan(found: FoundObjects, shard_count: int, *, skip_bad: bool) -> Impor
 
 
 def empty_plan(shard_count: int) -> ImportPlan:
-    """A plan that writes a catalog of nothing."""
+    """A plan without objects."""
     nothing = (np.empty(0, FOUND_OBJECT), no_rows(SKETCH))
     found = FoundObjects(*nothing, RunFolder(), (), 0, np.empty(0, LEFT_OUT), (), 0, 0)
     return make_plan(found, shard_count, skip_bad=False)
@@ -315,7 +316,7 @@ def _lists(found: FoundObjects, order: ListOrder) -> Iterator[tuple[int, NodeLis
 
 
 def _with_nodes(left_out: Rows, known: NDArray[np.int64]) -> Rows:
-    # Whose list it stands in does not matter; without any node there is no list to protect it, and no collector either.
+    # Any node's list will do. Without any node there is no list to protect the object, but no collector runs either.
     if not len(known):
         homeless: Rows = left_out[left_out["node_id"] >= 0]
         return homeless
@@ -341,7 +342,7 @@ def _live(mine: Rows) -> Rows:
 
 
 def _shards(spans: Rows, shard_count: int) -> Iterator[StreamShard]:
-    is_first = np.roll(_is_last(spans), 1)  # one stream's first span follows the last one of the stream before
+    is_first = np.roll(_is_last(spans), 1)  # a stream's first span follows the last span of the previous stream
     heads = np.flatnonzero(is_first)
     ends = np.where(_is_last(spans), OPEN, spans["end"])
     index = np.arange(len(spans)) - heads[np.cumsum(is_first) - 1] if len(spans) else spans["stream_id"]
@@ -377,10 +378,10 @@ def _is_last(spans: Rows) -> NDArray[np.bool_]:
 
 RUN: Final = np.dtype([(name, "<i8") for name in ("node_id", "stream_id", "start", "end", "first", "last")])
 """Offsets [start, end) of a stream that objects of one node hold without a gap; `first` and `last` are positions of
-objects among all that are imported, ascending by id."""
+objects among all imported objects, ascending by id."""
 
 RUNS_MAX: Final = 1 << 23
-"""More runs than this are refused: 8,388,608, which take 400 MB."""
+"""The maximum number of runs: 8,388,608, which take 400 MB."""
 
 STEPS_MAX: Final = 1 << 24
 
@@ -393,7 +394,7 @@ class RunFolder:
     """Folds ranges of objects into runs. Threads: one.
 
     Args:
-        runs_max: bound on runs that are kept.
+        runs_max: the maximum number of runs.
     """
 
     def __init__(self, runs_max: int = RUNS_MAX) -> None:
@@ -404,10 +405,10 @@ class RunFolder:
         self._steps = np.empty(0, dtype=np.int64)
 
     def add(self, rows: Rows) -> None:
-        """Take in the ranges of some objects.
+        """Add the ranges of some objects.
 
         Args:
-            rows: RUN rows of one object each (`first` equals `last`), all of them behind those taken in before.
+            rows: RUN rows of one object each (`first` equals `last`), with positions above all added before.
 
         Raises:
             MaintenanceRefused: more runs, or more pairs of neighbours, than this program keeps in memory.
@@ -447,7 +448,7 @@ class RunFolder:
 
 
 def same_stream(rows: Rows) -> NDArray[np.bool_]:
-    """For each row but the first: whether it is of the same node and stream as the row before."""
+    """For each row but the first: whether it has the same node and stream as the row before."""
     is_same: NDArray[np.bool_] = (rows["stream_id"][1:] == rows["stream_id"][:-1]) & (
         rows["node_id"][1:] == rows["node_id"][:-1]
     )
@@ -455,10 +456,10 @@ def same_stream(rows: Rows) -> NDArray[np.bool_]:
 
 
 def furthest_before(runs: Rows) -> Column:
-    """For each run, which of the runs of the same stream before it reaches furthest; -1 for the first of a stream.
+    """For each run, the earlier run of the same stream with the highest end; -1 for the first run of a stream.
 
     Args:
-        runs: as `RunFolder.runs` gives them.
+        runs: of `RunFolder.runs`.
 
     Complexity: O(n log n), no loop in Python.
     """
@@ -469,7 +470,7 @@ def furthest_before(runs: Rows) -> Column:
         by_end = np.argsort(runs["end"], kind="stable")
         ranks = np.empty(len(runs), dtype=np.int64)
         ranks[by_end] = np.arange(len(runs))
-        # A running maximum that starts anew with every stream: streams are told apart by the larger part of the key.
+        # A running maximum that starts again with every stream: the high part of the key is the stream.
         highest = np.maximum.accumulate(stream + ranks) - stream
         furthest[1:] = by_end[highest[:-1]]
         furthest[begins] = -1
@@ -477,10 +478,10 @@ def furthest_before(runs: Rows) -> Column:
 
 
 def spans_of_nodes(runs: Rows) -> Rows:
-    """Neighbouring runs of one node and stream as one: who wrote a stream from where to where.
+    """Join neighbouring runs of the same node and stream: the ranges of a stream that each node wrote.
 
     Args:
-        runs: as `RunFolder.runs` gives them, without overlaps.
+        runs: of `RunFolder.runs`, without overlaps.
     """
     if not len(runs):
         return runs
@@ -492,7 +493,7 @@ def spans_of_nodes(runs: Rows) -> Rows:
 
 
 def crossings(runs: Rows) -> Rows:
-    """Runs by node, stream and start: neighbours of one node and stream must stand in its list in this order."""
+    """Runs by node, stream and start: neighbours of the same node and stream must be in its list in this order."""
     ordered: Rows = runs[np.lexsort((runs["first"], runs["end"], runs["start"], runs["stream_id"], runs["node_id"]))]
     return ordered
 
@@ -504,12 +505,12 @@ def _refuse_above(most: int, count: int, what: str) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListOrder:
-    """The order found.
+    """The order of the objects.
 
     Args:
-        positions: of the objects, in the order of their lists; of nodes mixed. Incomplete if a stream is crossed.
-        crossed: ids of streams whose offsets ascend in no order; empty if all is well.
-        is_by_id: whether it is simply that of the ids.
+        positions: of the objects of all nodes, each node's in the order of its list. Incomplete if a stream is crossed.
+        crossed: ids of streams whose offsets ascend in no order; empty if there are none.
+        is_by_id: whether it is the order of ids.
     """
 
     positions: Column
@@ -518,13 +519,14 @@ class ListOrder:
 
 
 def order_of(object_count: int, folded: RunFolder) -> ListOrder:
-    """Find the order of all objects; those of different nodes do not concern each other.
+    """Find the order of all objects; the objects of different nodes are independent.
 
     Args:
-        object_count: how many there are; positions are below it.
-        folded: all of their ranges.
+        object_count: the number of objects; positions are below it.
+        folded: the runs of all their ranges.
 
-    Complexity: O(n log n) in the runs; a step of Python for each object and pair of neighbours, if ids do not do.
+    Complexity: O(n log n) in the runs; if the order of ids does not fit, also a step of Python for each object and pair
+    of neighbours.
     """
     runs = crossings(folded.runs())
     joined = same_stream(runs)
@@ -540,7 +542,7 @@ def order_of(object_count: int, folded: RunFolder) -> ListOrder:
 
 
 def _sorted(object_count: int, earlier: Column, later: Column) -> Column:
-    """Positions so that every `earlier` comes before its `later`, the lowest first; without those in a circle."""
+    """Positions in an order with every `earlier` before its `later`, the lowest first; without positions in cycles."""
     pairs = np.unique(np.stack((earlier, later)), axis=1)
     waiting_for = np.bincount(pairs[1], minlength=object_count)
     bounds = np.searchsorted(pairs[0], np.arange(object_count + 1)).tolist()

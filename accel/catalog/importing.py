@@ -1,31 +1,31 @@
-"""Import: a catalog for a bucket of objects that exist already.
+"""Import: makes the catalog of a bucket whose objects exist already.
 
     objects = bucket_objects(catalog)
-    plan = plan_import(catalog, objects, ImportChoice(nodes=4))     reads; what it found stands in plan.report
+    plan = plan_import(catalog, objects, ImportChoice(nodes=4))     reads; plan.report contains the findings
     commit_import(catalog, plan)                                    writes
 
-The catalog must be empty, and nobody may write to it, or to the bucket, meanwhile.
+The catalog must be empty, and no other process may write to it, or to the bucket, meanwhile.
 
-**Reading.** Objects are taken by ascending id, 64 at a time, a bounded number at once. What an earlier import has read
-of exactly these is taken from the table of progress; else each index is opened, by one or two ranged GETs, and a
-finished batch is kept there. Its key is a hash of ids, sizes and times of just these objects: a bucket that has changed
-since never meets what was read of other objects, and what did not change is not read again. An object that cannot be
-opened because of what it is (damaged, or made by a newer release) is noted and the others go on; so is a composite one,
-which holds nothing itself. An object that cannot be read because of the store stops the import; repeated later, it goes
-on from there.
+**Reading.** Objects are read by ascending id in batches of 64, a bounded number at once. If an earlier import has read
+the same batch, its result is in the table of progress; else each index is opened, by one or two ranged GETs, and the
+finished batch is kept there. The key of a batch is a hash of the ids, sizes and times of its objects: after a change of
+the bucket, a batch never gets the result of other objects, and unchanged batches are not read again. An object that
+cannot be opened because of its bytes (damaged, or made by a newer release) is reported, and the import goes on; so is a
+composite object, which has no data of its own. If a read fails because of the store, the import stops; a repetition
+continues at this batch.
 
 **Writing**, in this order:
 
-    1. the table of progress       from here on no collection begins: it would take the objects for orphans
-    2. the counter of object ids   above all ids of the bucket; what it said before is written down first
+    1. the table of progress       from here on no collection begins: to it the objects would look like orphans
+    2. the counter of object ids   raised above all ids of the bucket; its earlier value is stored first
     3. the stream shards, and checkpoints
     4. the lists of nodes          from here on the objects are listed
     5. the directory of nodes
-    6. the table of progress goes
+    6. the table of progress       is dropped
 
-Each of them leaves alone what is done, so an import that died is repeated, and ends as if it had not. Ranges of epoch 0
-come from imports only, sessions have higher ones: as long as no list is written, a repeated import of a bucket that has
-changed replaces them, and `abandon_import` takes them away.
+Each step skips what is done already, so an import that crashed is repeated, with the same result. Only imports make
+ranges of epoch 0, sessions have higher numbers: until a list is written, a repeated import of a changed bucket replaces
+these ranges, and `abandon_import` removes them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ from loaders.tables.columns import ROWS_MAX
 # Reading
 
 BATCH_OBJECTS = 64
-"""With 16,384 streams in each of them a batch has as many rows as one value may have."""
+"""Objects of a batch: with 16,384 streams each, a batch has the maximum number of rows of one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,31 +110,31 @@ class ImportProgress:
     parts: CatalogParts
 
     def exists(self) -> bool:
-        """Whether an import is under way. One request."""
+        """Whether an import is running or was interrupted. One request."""
         return self.parts.keys.tables.table_exists(IMPORT_PROGRESS)
 
     def begin(self) -> None:
-        """See to it that the table is there. One request; a few more if it is not."""
+        """Make the table if it does not exist. One request; a few more to make it."""
         if not self.exists():
-            self.drop()  # what another import, which died while it dropped the table, has left
+            self.drop()  # the keys left by another import that crashed while it dropped the table
             self.parts.keys.tables.create_table(IMPORT_PROGRESS)
 
     def drop(self) -> None:
-        """The import has come to its end."""
+        """Drop the table at the end of the import."""
         self.parts.keys.tables.drop_table(IMPORT_PROGRESS)
 
     def find(self, stored: StoredObjects) -> ReadBatch | None:
-        """What was read of just these objects; None if nothing was. One request."""
+        """The kept batch of exactly these objects; None if there is none. One request."""
         seen = self.parts.keys.import_batch(batch_key(stored)).read()
         return None if seen is None else seen.value
 
     def keep(self, stored: StoredObjects, batch: ReadBatch) -> None:
-        """Remember what was read of these objects; more than one value may have is not remembered. One request."""
+        """Keep the batch of these objects, unless it has more rows than one value may have. One request."""
         if len(batch.ranges) <= ROWS_MAX:
             self.parts.keys.import_batch(batch_key(stored)).create_if_absent(batch)
 
     def note_counter(self, least: int) -> ImportRun | None:
-        """Write down what the counter of ids says, before it is raised; None if it need not be raised."""
+        """Store the value of the counter of ids before it is raised; None if it need not be raised."""
         key = self.parts.keys.object_ids()
         seen = key.read()
         before = check_counter(None if seen is None else seen.value, -1, key.where, CatalogDamaged)
@@ -150,7 +150,7 @@ class ImportProgress:
         return self.parts.keys.import_run().change(noted).value
 
     def run(self) -> ImportRun | None:
-        """What was written down about the counter. One request."""
+        """The stored values of the counter; None if there are none. One request."""
         seen = self.parts.keys.import_run().read()
         return None if seen is None else seen.value
 
@@ -163,17 +163,17 @@ def batch_key(stored: StoredObjects) -> str:
 
 
 Nodes: TypeAlias = int | Mapping[int, int] | Callable[[int], int | None]
-"""Whose an object is: one node for all, {object id: node id}, or a function that gives None where it does not know."""
+"""The nodes of objects: one node for all, {object id: node id}, or a function that returns None for unknown objects."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportChoice:
-    """What is to be imported.
+    """The choices of an import.
 
     Args:
-        nodes: whose the objects are.
-        leave_out: ids of objects that are not to be listed, nor opened.
-        skip_bad: leave out what cannot be listed, instead of importing nothing.
+        nodes: the nodes of the objects.
+        leave_out: ids of objects that are neither listed nor opened.
+        skip_bad: leave out objects that cannot be listed, instead of refusing the import.
     """
 
     nodes: Nodes
@@ -182,10 +182,10 @@ class ImportChoice:
 
 
 def nodes_of(ids: NDArray[np.int64], choice: ImportChoice) -> NDArray[np.int64]:
-    """The node of each object; -1 for those that are to be left out and that nobody knows.
+    """The node of each object; -1 for left-out objects without a node.
 
     Raises:
-        MaintenanceRefused: objects without a node, or nodes that cannot be.
+        MaintenanceRefused: objects without a node, or invalid node ids.
     """
     find = _finder(choice.nodes)
     owners = [find(object_id) for object_id in ids.tolist()]
@@ -202,23 +202,23 @@ def nodes_of(ids: NDArray[np.int64], choice: ImportChoice) -> NDArray[np.int64]:
 def read_objects(
     parts: CatalogParts, stored: StoredObjects, choice: ImportChoice, *, keep: bool, progress: Progress | None = None
 ) -> FoundObjects:
-    """Find out what all objects hold.
+    """Read the ranges of all objects.
 
     Args:
         parts: of the catalog.
         stored: all objects of the bucket.
-        choice: what is to be imported.
-        keep: write down what was read; the table of progress must be there. Else only what is there is used.
-        progress: called with the number of objects so far, after each one.
+        choice: the choices of the import.
+        keep: keep the batches in the table of progress, which must exist; else kept batches are only used.
+        progress: called after each object with the number of objects so far.
 
-    Requests: one for each 64 objects, and one more if they are kept; one or two an object that was not read before.
+    Requests: one a batch of 64 objects, and one more if it is kept; one or two an object that was not read before.
 
     Raises:
-        MaintenanceRefused: see `nodes_of`; or an object vanished meanwhile.
-        StoreError, TableError: repeat it later.
+        MaintenanceRefused: see `nodes_of`; or an object was deleted meanwhile.
+        StoreError, TableError: a request failed; repeat the call later.
     """
     if len(stored.ids) and stored.ids[-1] == INT64_MAX:
-        raise MaintenanceRefused(f"expected object ids with room above them, found {INT64_MAX}")
+        raise MaintenanceRefused(f"expected object ids below 2^63 - 1, found {INT64_MAX}")
     nodes = nodes_of(stored.ids, choice)
     is_left_out = np.isin(stored.ids, np.fromiter(choice.leave_out, dtype=np.int64))
     table = ImportProgress(parts)
@@ -236,7 +236,7 @@ Read: TypeAlias = tuple[ReadBatch, list[Unlistable]]
 
 
 class _BatchReader:
-    """Reads batches of objects. Threads: one; it opens objects on those of the catalog."""
+    """Reads batches of objects. Threads: one; objects are opened on the catalog's threads."""
 
     def __init__(
         self, parts: CatalogParts, table: ImportProgress, *, keep: bool, recall: bool, progress: Progress | None
@@ -247,11 +247,11 @@ class _BatchReader:
         self._recall = recall
         self._progress = progress
         self._done = 0
-        # A loader of its own: the catalog's remembers indexes, and here every object is opened once.
+        # A separate loader without a cache: here every object is opened once.
         self._loader = ObjectIndexLoader(parts.store, parts.layout, parts.executor, cache_bytes_max=0)
 
     def read(self, stored: StoredObjects, owners: NDArray[np.int64]) -> Read:
-        """What these objects hold, and which of them cannot be listed."""
+        """The ranges of these objects, and the objects that cannot be listed."""
         known = self._table.find(stored) if self._recall else None
         if known is not None:
             for _ in stored.ids:
@@ -269,7 +269,7 @@ class _BatchReader:
                 bad.append(Unlistable(ref.object_id, self._parts.layout.object_key(ref.object_id), outcome))
             self._tell()
         batch = _batch_of(opened)
-        if self._keep and not bad:  # what is damaged may be repaired until the import is repeated
+        if self._keep and not bad:  # a damaged object may be repaired before the import is repeated
             self._table.keep(stored, batch)
         return batch, bad
 
@@ -285,12 +285,12 @@ def _result(ref: ObjectRef, load: Future[OpenedObject]) -> OpenedObject | str:
     except FormatError as error:
         return str(error)
     except KeyMissing as error:
-        found = "it gone: is somebody deleting?"
-        raise MaintenanceRefused(f"expected object {ref.object_id} to stay where it is, found {found}") from error
+        found = "none: does another process delete objects?"
+        raise MaintenanceRefused(f"expected object {ref.object_id} to stay at its key, found {found}") from error
     except AccelError as error:
         error.add_note(f"while reading the index of object {ref.object_id}; the import can be repeated")
         raise
-    return "a composite object: it only links blocks of other ones" if opened.composite is not None else opened
+    return "a composite object: it only links blocks of other objects" if opened.composite is not None else opened
 
 
 def _batch_of(opened: list[OpenedObject]) -> ReadBatch:
@@ -322,7 +322,7 @@ def _joined(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 @dataclass(slots=True, eq=False)
 class _Gathered:
     sketches: list[Rows] = field(default_factory=list)
-    """What was read so far. Threads: one."""
+    """Collects the results of all batches. Threads: one."""
 
     folded: RunFolder = field(default_factory=RunFolder)
     objects: list[Rows] = field(default_factory=list)
@@ -334,11 +334,11 @@ class _Gathered:
     unlistable_count: int = 0
 
     def leave_out(self, ids: NDArray[np.int64], owners: NDArray[np.int64]) -> None:
-        """Note objects that are not to be listed."""
+        """Add objects that are not listed."""
         self.left_out.append(make_rows(LEFT_OUT, object_id=ids, node_id=owners))
 
     def add(self, stored: StoredObjects, owners: NDArray[np.int64], batch: ReadBatch, bad: list[Unlistable]) -> None:
-        """Take in a batch, whose objects come behind all before."""
+        """Add a batch, whose object ids are above all before."""
         at = np.searchsorted(stored.ids, batch.objects["object_id"])
         self.objects.append(_found_objects(batch, owners[at], stored.modified_ms[at]))
         self.sketches.append(_sketches(batch))
@@ -350,7 +350,7 @@ class _Gathered:
         self.unlistable_count += len(bad)
 
     def all(self, next_object_id: int) -> FoundObjects:
-        """All of it."""
+        """The collected results."""
         return FoundObjects(
             objects=np.concatenate([np.empty(0, FOUND_OBJECT), *self.objects]),
             sketches=np.concatenate([no_rows(SKETCH), *self.sketches]),
@@ -420,21 +420,21 @@ def plan_import(
     keep: bool = False,
     progress: Progress | None = None,
 ) -> ImportPlan:
-    """Read all indexes, and find out what an import would write.
+    """Read all indexes, and plan the records that an import would write.
 
     Args:
-        catalog: an empty one, or one that this very import has written, whole or in part.
+        catalog: an empty catalog, or one that the same import has written, whole or in part.
         objects: of `bucket_objects`.
-        choice: what is to be imported.
-        keep: begin the import: write down what was read, so that nothing is read again if it has to be repeated.
-            Otherwise nothing is written; what an earlier import has kept is used all the same.
+        choice: the choices of the import.
+        keep: begin the import: keep the results of reading, so that a repetition need not read them again. Otherwise
+            nothing is written; results kept by an earlier import are used in both cases.
         progress: called after each object, with the number so far.
 
     Requests: one or two an object, one or two for 64 objects, and one or two a list and shard.
 
     Raises:
-        MaintenanceRefused: the catalog is in use, objects without a node, or more than this program can do at once.
-        StoreError, TableError: repeat it later.
+        MaintenanceRefused: the catalog is in use, objects have no node, or there are too many objects for one import.
+        StoreError, TableError: a request failed; repeat the call later.
     """
     parts = catalog.parts
     keep = keep and _begin(parts)
@@ -446,12 +446,12 @@ def plan_import(
 
 
 def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
-    """Write what was planned. What is written already is left alone.
+    """Write the records of a plan. Records that are written already are skipped.
 
-    Requests: about two a list, bucket and checkpoint, and ten more.
+    Requests: about two a list, stream shard and checkpoint, and ten more.
 
     Raises:
-        MaintenanceRefused: something hinders it (see the plan's report), or the catalog is in use.
+        MaintenanceRefused: the plan's report has hindrances, or the catalog is in use.
         StoreError, TableError: it stopped half-way; repeat the import.
     """
     if plan.report.hindrances:
@@ -472,17 +472,17 @@ def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
 
 
 def abandon_import(catalog: ObjectCatalog) -> bool:
-    """Undo what an import that did not come to its end has written; the objects stay where they are.
+    """Remove the records of an unfinished import; the objects of the bucket are not changed.
 
-    The counter of ids is led back as well: the objects would else look like orphans to a collector later on.
+    The counter of ids is set back as well: otherwise the objects would look like orphans to a later collection.
 
     Returns:
-        Whether there was one.
+        Whether there was an unfinished import.
 
     Raises:
-        MaintenanceRefused: objects are listed already, so that only repeating the import helps; or somebody has taken
-            ids, or opened streams, since it began.
-        StoreError, TableError: it stopped half-way; repeat it.
+        MaintenanceRefused: objects are listed already, so that only repeating the import helps; or ids were allocated,
+            or streams opened, since the import began.
+        StoreError, TableError: it stopped half-way; repeat the call.
     """
     parts = catalog.parts
     progress = ImportProgress(parts)
@@ -491,7 +491,7 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
     plan = empty_plan(parts.format.stream_buckets)
     for node_id, node_list in _lists(parts).items():
         if not _is_empty(node_list):
-            expected = "an empty one, so that the import can be abandoned"
+            expected = "an empty list, so that the import can be abandoned"
             found = f"{_described(node_list)}: repeat the import to end it"
             raise MaintenanceRefused(f"list of node {node_id}: expected {expected}, found {found}")
     _write_shards(parts, plan, is_new=True)
@@ -508,7 +508,7 @@ def _lists(parts: CatalogParts) -> dict[int, NodeList]:
 
 
 def _refuse_other(parts: CatalogParts, plan: ImportPlan) -> bool:
-    """Refuse a catalog that is neither empty nor written by this import; gives whether a list is written."""
+    """Refuse a catalog that is neither empty nor written by this import; returns whether a list is written."""
     is_written = False
     for node_id, node_list in _lists(parts).items():
         is_written |= _check_list(node_list, plan.lists.get(node_id)) is None and not _is_empty(node_list)
@@ -516,9 +516,9 @@ def _refuse_other(parts: CatalogParts, plan: ImportPlan) -> bool:
 
 
 def _begin(parts: CatalogParts) -> bool:
-    """Begin an import, or go on with one; False if lists are written and no import is under way: it has ended.
+    """Begin or continue an import; False if lists are written and no import is running: it has ended.
 
-    The table of progress stops all collections, so a catalog that is in use must not get one.
+    The table of progress stops all collections, so it must not be made in a catalog that is in use.
     """
     progress = ImportProgress(parts)
     if not progress.exists():
@@ -540,33 +540,33 @@ def _check_shards(parts: CatalogParts, plan: ImportPlan, *, is_new: bool) -> Non
 
 
 def _refuse_unfinished(parts: CatalogParts, plan: ImportPlan) -> None:
-    """Refuse a catalog in use that is not just what this import has written.
+    """Refuse a catalog in use that differs from the records of this import.
 
     Raises:
-        MaintenanceRefused: it is not.
+        MaintenanceRefused: the catalog differs.
     """
     _refuse_other(parts, plan)
     lists = _lists(parts)
     for node_id, wanted in plan.lists.items():
         if not _is_empty(wanted) and (node_id not in lists or _is_empty(lists[node_id])):
             raise MaintenanceRefused(
-                f"list of node {node_id}: expected the one that this import writes ({_described(wanted)}), found none, "
-                "while other lists are written: the catalog is in use"
+                f"list of node {node_id}: expected the list that this import writes ({_described(wanted)}), found "
+                "none, while other lists are written: the catalog is in use"
             )
 
 
 def _check_list(now: NodeList, wanted: NodeList | None) -> NodeList | None:
-    """The list to write instead of this one; None if it is that already, but for its epoch.
+    """The list to write instead of the current one; None if they are equal except for the session number.
 
     Raises:
-        MaintenanceRefused: it is neither that nor empty.
+        MaintenanceRefused: the current list is neither equal nor empty.
     """
     if wanted is not None and _same(now, wanted, _LIST_ROWS) and now.next_order_id == wanted.next_order_id:
         return None
     if not _is_empty(now):
         would = "none" if wanted is None else _described(wanted)
         raise MaintenanceRefused(
-            f"list of node {now.node_id}: expected an empty one, or the one that this import writes ({would}), "
+            f"list of node {now.node_id}: expected an empty list, or the list that this import writes ({would}), "
             f"found {_described(now)}"
         )
     if wanted is None:
@@ -604,7 +604,7 @@ def _check_shard(shard: StreamShard | None, *, wanted: StreamShard, is_new: bool
     if len(now.streams) and (by_sessions or not is_new):
         raise MaintenanceRefused(
             f"{now.where}: expected no streams, or the {len(wanted.streams)} that this import writes, found "
-            f"{len(now.streams)} in {len(now.ranges)} ranges that are not the same"
+            f"{len(now.streams)} in {len(now.ranges)} ranges that differ"
         )
     return wanted
 
@@ -616,13 +616,13 @@ def _without_epochs(ranges: Rows) -> Rows:
 
 
 def _drop_stale_checkpoints(parts: CatalogParts, plan: ImportPlan) -> None:
-    """Delete checkpoints of nodes without a commit that an earlier import has left: sessions would trust them."""
+    """Delete checkpoints that an earlier import has left for nodes without commits: a session would use them."""
     table = parts.keys.tables.table(NODE_CHECKPOINTS)
     for node_id in map(parse_node_key, list(table.keys())):
         if node_id is None or node_id in plan.lists:
             continue
         seen = parts.keys.checkpoint(node_id).read()
-        now = parts.keys.node_list(node_id).read()  # afterwards: a session writes it after its commits
+        now = parts.keys.node_list(node_id).read()  # after the checkpoint, which a session writes after its commits
         if seen is not None and seen.value.order_id >= 0 and (now is None or not now.value.next_order_id):
             table.delete(node_key(node_id), seen.version)
 
@@ -665,7 +665,7 @@ def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) ->
     def rule(counter: int | None) -> int | None:
         now = check_counter(counter, -1, parts.keys.object_ids().where, CatalogDamaged)
         if now not in allowed:
-            raise MaintenanceRefused(f"expected a counter of object ids that nobody uses, found {now}: is it in use?")
+            raise MaintenanceRefused(f"expected an unused counter of object ids, found {now}: is the catalog in use?")
         return None if now >= least else least
 
     parts.keys.object_ids().change(rule)
@@ -679,8 +679,10 @@ def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
     def rule(counter: int | None) -> int | None:
         now = check_counter(counter, -1, parts.keys.object_ids().where, CatalogDamaged)
         if now not in (run.counter_before, *run.raised_to):
-            said = f"{run.counter_before} or as the import has left it ({run.raised_to[-1]})"
-            raise MaintenanceRefused(f"expected a counter of object ids of {said}, found {now}: ids were taken since")
+            expected = f"{run.counter_before}, or {run.raised_to[-1]} from the import"
+            raise MaintenanceRefused(
+                f"expected a counter of object ids of {expected}, found {now}: ids were allocated since"
+            )
         return None if now == run.counter_before else run.counter_before
 
     parts.keys.object_ids().change(rule)

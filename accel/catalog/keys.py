@@ -1,4 +1,4 @@
-"""Every key of the catalog: its table, its name there, and the form of its value.
+"""All keys of the catalog: the table of each key, its name there, and the form of its value.
 
     nodes               directory                      NodeDirectory
     nodes               format                         FormatRecord    never written again
@@ -7,10 +7,10 @@
     stream-buckets      <shard>                        StreamShard
     node-checkpoints    <node>                         Checkpoint
     counters            object-ids                     the next id
-    import-progress     run                            ImportRun       only while an import is under way
+    import-progress     run                            ImportRun       only while an import is running
     import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
 
-Numbers are padded with zeros, because listings come in the order of their characters. What stands in each record:
+Numbers are padded with zeros, because listings are in the order of their characters. The contents of each record:
 docs/reference/catalog-records.md, "Keys of the catalog".
 """
 
@@ -57,7 +57,7 @@ FORMAT_COPY_KEY = "format"
 OBJECT_IDS_KEY = "object-ids"
 
 IMPORT_PROGRESS = "import-progress"
-"""The table of an import that is under way; there is none otherwise."""
+"""The table of a running import; without an import the table does not exist."""
 
 IMPORT_RUN_KEY = "run"
 
@@ -65,13 +65,13 @@ _NODE_DIGITS, _SEQUENCE_DIGITS, _SHARD_DIGITS = 10, 20, 5
 
 
 def node_key(node_id: int) -> str:
-    """The key of what belongs to a node.
+    """The key of a node's record.
 
     >>> node_key(4)
     '0000000004'
 
     Raises:
-        ValueError: a number that 10 digits cannot say.
+        ValueError: a number of more than 10 digits.
     """
     return _padded("a node id", node_id, _NODE_DIGITS)
 
@@ -82,19 +82,19 @@ def parse_node_key(key: str) -> int | None:
 
 
 def list_version_key(node_id: int, sequence: int) -> str:
-    """The key of a node's list as it stood at one of its sequence numbers.
+    """The key of the version of a node's list with a sequence number.
 
     >>> list_version_key(4, 17)
     '0000000004-00000000000000000017'
 
     Raises:
-        ValueError: a number that its digits cannot say.
+        ValueError: a number with more digits than the key has.
     """
     return f"{list_version_prefix(node_id)}{_padded('a sequence', sequence, _SEQUENCE_DIGITS)}"
 
 
 def list_version_prefix(node_id: int) -> str:
-    """What the keys of all versions of a node's list begin with."""
+    """The common prefix of the keys of all versions of a node's list."""
     return f"{node_key(node_id)}-"
 
 
@@ -112,7 +112,7 @@ def shard_key(shard: int) -> str:
     '00031'
 
     Raises:
-        ValueError: a number that 5 digits cannot say.
+        ValueError: a number of more than 5 digits.
     """
     return _padded("a stream shard", shard, _SHARD_DIGITS)
 
@@ -130,17 +130,17 @@ def _parsed(text: str, digits: int) -> int | None:
 T = TypeVar("T")
 
 DIRECTORY_SIZE_BYTES_MAX = 1 << 20
-"""Of the directory: a node takes up to 9 bytes."""
+"""The maximum size of the directory: a node takes up to 9 bytes."""
 
 COUNTER_SIZE_BYTES_MAX = 1 << 12
-"""Of a counter, which is one number."""
+"""The maximum size of a counter, which is one number."""
 
 
 def require(value: T | None, where: str) -> T:
     """The value of a key that is made once and never deleted.
 
     Raises:
-        CatalogDamaged: nothing stands there.
+        CatalogDamaged: the key has no value.
     """
     if value is None:
         raise CatalogDamaged(f"expected a value in {where}, found none: it was deleted")
@@ -148,45 +148,45 @@ def require(value: T | None, where: str) -> T:
 
 
 class CatalogKeys:
-    """The catalog's keys. A key that holds less than was seen there raises CatalogWentBack. Threads: any."""
+    """The catalog's keys. A key with an older version than was read before raises CatalogWentBack. Threads: any."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
 
     def directory(self) -> TypedKey[NodeDirectory]:
-        """Which nodes have a list."""
+        """The nodes that have a list."""
         return self._key(NODES, DIRECTORY_KEY, NODE_DIRECTORY, size_bytes_max=DIRECTORY_SIZE_BYTES_MAX)
 
     def format_copy(self) -> TypedKey[FormatRecord]:
-        """The choices with which the catalog was begun, beside the format record itself."""
+        """A copy of the format record, written when the making of the catalog began."""
         return self._key(NODES, FORMAT_COPY_KEY, FORMAT_FORM, is_final=always)
 
     def node_list(self, node_id: int) -> TypedKey[NodeList]:
-        """A node's objects."""
+        """The list of a node's objects."""
         return self._key(NODE_LISTS, node_key(node_id), NODE_LIST)
 
     def list_version(self, node_id: int, sequence: int) -> TypedKey[ListVersion]:
-        """A node's list as it stood at one of its sequence numbers."""
+        """The version of a node's list with a sequence number."""
         return self._key(NODE_LIST_HISTORY, list_version_key(node_id, sequence), LIST_VERSION, is_final=always)
 
     def shard(self, number: int) -> TypedKey[StreamShard]:
-        """A part of the streams."""
+        """A stream shard: the streams whose ids hash to its number."""
         return self._key(STREAM_SHARDS, shard_key(number), STREAM_SHARD)
 
     def checkpoint(self, node_id: int) -> TypedKey[Checkpoint]:
-        """Where a node's streams ended some commits ago."""
+        """The ends of a node's streams some commits ago."""
         return self._key(NODE_CHECKPOINTS, node_key(node_id), CHECKPOINT)
 
     def object_ids(self) -> TypedKey[int]:
-        """The next object id that nobody has."""
+        """The counter of object ids: the next id that is not allocated."""
         return self._key(COUNTERS, OBJECT_IDS_KEY, OBJECT_ID_COUNTER, size_bytes_max=COUNTER_SIZE_BYTES_MAX)
 
     def import_run(self) -> TypedKey[ImportRun]:
-        """What an import that is under way has done to the counter of ids."""
+        """The changes of the running import to the counter of ids."""
         return self._key(IMPORT_PROGRESS, IMPORT_RUN_KEY, IMPORT_RUN)
 
     def import_batch(self, key: str) -> TypedKey[ReadBatch]:
-        """Indexes that an import has read."""
+        """A batch of object indexes that an import has read."""
         return self._key(IMPORT_PROGRESS, key, IMPORT_BATCH, is_final=always)
 
     def _key(

@@ -1,6 +1,6 @@
-"""The state machine of a node's list: every rule that makes the next list out of a list.
+"""The state machine of a node's list: all rules that make the next list from the current list.
 
-An object's way through a list:
+The states of an object in a list:
 
     (an id) -> prepared -> live -> retired -> delete pending -> (gone)
                   |          ^---------|
@@ -11,43 +11,44 @@ An object's way through a list:
     taking over   with_released, refuse_released, without_released
     writers       with_prepared, with_extended, with_upload, with_compaction, refuse_clones
     leaving       without_expired, without_prepared, without_stream_objects, without_withdrawn; with_delete_pending and
-                  without_collected, which hold for stream shards, too, stand in `records`
+                  without_collected, which apply to stream shards, too, are in `records`
     sketching     with_sketches
     undoing       undone, undoable_commits, is_led_back
     checking      check_list
 
-All rules are pure: a list and facts in, the next list out, or None where the work is done already. A writer whose reply
-was lost applies the same rule to what stands there now, and learns whether it had been carried out. What contradicts
-the list is refused, and then nothing has changed. This module does not know who reads and writes lists.
+All rules are pure: they take a list and facts and return the next list, or None if the list needs no change. A writer
+whose reply was lost applies the same rule to the current list, and so finds out whether the first write was made. A
+rule refuses facts that contradict the list, and changes nothing then. This module neither reads nor writes lists.
 
 - **An id must be prepared before its object is written, and must still be prepared when the object is committed.** The
-  collector takes expired ids out of the list before it deletes their objects. So a writer that was too slow is refused
+  collector removes expired ids from the list before it deletes their objects. So a writer that was too slow is refused
   here, and never lists an object that is gone.
 - **Objects are deleted in two steps**, so that nothing can be listed again while it is being deleted:
 
       retired ---- with_delete_pending ---> delete pending ---- the objects are deleted ---> without_collected
       prepared --- without_expired -------> (not in the list) - the objects are deleted
 
-  Rows that are delete pending stay until their objects are gone: a collector that dies is followed by one that finds
-  them again. Only an undo leads back, and never from delete pending.
-- **An undo follows the numbers of commits**, because later commits may stand on the bad one. It leads to an earlier
-  version of the list, plus all that was uploaded since:
+  Rows that are delete pending stay until their objects are gone: after a collector has crashed, the next collector
+  finds the rows. Only an undo restores rows, and never rows that are delete pending.
+- **An undo follows the numbers of commits**, because later commits may be based on the bad commit. Its result is an
+  earlier version of the list, plus all uploads since:
 
-      an object of the earlier version is not live now    -> the commit that retired it is taken back
-      a commit that is taken back had an output           -> the output goes; if another commit has retired it since,
-                                                             that one is taken back, too
-      a commit that is taken back had sources             -> they come back, unless they are outputs that go
+      an object of the earlier version is not live now    -> the commit that retired the object is undone
+      an undone commit had an output                      -> the output is withdrawn; if another commit has retired the
+                                                             output since, that commit is undone, too
+      an undone commit had sources                        -> the sources are restored, except withdrawn outputs
 
-  Compactions among objects that were uploaded later stay. Each commit can be taken back once: what an undo has
-  withdrawn never comes back, so a version that an undo has led away from cannot be reached any more. The result must
-  list exactly the objects of the earlier version below its next order id; otherwise it is refused.
-- **Stream objects of an undone commit** lie in the stream shards, or wait in the list for that. Those in the list go at
-  once; for the others the list remembers the commits (`withdrawn_commits`) until `stream_shards.without_commits` has
-  been applied to all shards. In between both the sources and the objects made of them are found: twice, not never. None
-  of them was merged into another one meanwhile: see `shard_writes.refuse_undoable`.
+  Compactions among objects that were uploaded later stay. Each commit can be undone once: an object that an undo has
+  withdrawn is never restored, so a version that an undo has left cannot be reached any more. The result must list
+  exactly the objects of the earlier version below its next order id; otherwise the undo is refused.
+- **Stream objects of an undone commit** are in the stream shards, or wait in the list to be moved there. Those in the
+  list are removed at once; for the others the list keeps the commits (`withdrawn_commits`) until
+  `stream_shards.without_commits` has been applied to all shards. In between readers find both the sources and the
+  outputs: offsets are found twice, but never not at all. No stream object of an undone commit was merged into another
+  object meanwhile: see `shard_writes.refuse_undoable`.
 
-Complexity of each rule: O(n log n) in the rows of the list and what is added, no loop over rows in Python. A list
-shares no writable memory with the one that follows it. Times are milliseconds since 1970.
+Complexity of each rule: O(n log n) in the rows of the list and the added rows, no loop over rows in Python. A list
+shares no writable memory with the next list. Times are milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -94,14 +95,14 @@ from loaders.object_ref import UNKNOWN
 # Writers
 
 PREPARED_MAX = 10_000
-"""Ids that may be prepared at one time in one list."""
+"""The maximum number of prepared ids in one list."""
 
 TIMES_MAX = 32_768
-"""Time records that wait in a list for a checkpoint, some 5 bytes each, and numbers of writers; those of a commit that
-would be more are left out, and are made again from the data if they are needed."""
+"""The maximum number of time records that wait in a list for a checkpoint, some 5 bytes each, and of writer numbers.
+A commit that would exceed it adds none; they are made again from the data if they are needed."""
 
 STREAM_OBJECTS_A_COMMIT_MAX = 10_000
-"""As in the production system: a larger commit once stopped its controllers."""
+"""The maximum as in the production system, where a larger commit once stopped the controllers."""
 
 NO_STREAM_OBJECTS = no_rows(STREAM_OBJECT)
 NONE_RELEASED = no_rows(RELEASED)
@@ -110,7 +111,7 @@ NEVER_RELEASED = -1
 
 
 def with_new_session(now: NodeList) -> NodeList:
-    """A new session begins: its number is one higher, and sessions of lower numbers may not commit any more."""
+    """Begin a new session: its number is one higher, and sessions of lower numbers may not commit any more."""
     return replace(now, epoch=now.epoch + 1, released=NONE_RELEASED)
 
 
@@ -118,14 +119,14 @@ def with_new_session(now: NodeList) -> NodeList:
 
 
 def with_released(now: NodeList, released: Rows) -> NodeList | None:
-    """Release ranges of streams: from then on no commit of the newest session brings data of these streams.
+    """Release ranges of streams: from then on no commit of the newest session may contain data of these streams.
 
     Args:
         now: the list of the node that has the streams open.
         released: RELEASED rows in any order, each stream once.
 
     Returns:
-        None if all of them are released already, or later ranges of their streams.
+        None if all of these ranges, or later ranges of their streams, are released already.
     """
     at = positions_of(now.released["stream_id"], released["stream_id"])
     known = now.released["range_index"][np.maximum(at, 0)] if len(now.released) else np.full(len(at), -1)
@@ -141,12 +142,12 @@ def refuse_released(now: NodeList, stream_ids: NDArray[np.int64], heeded: Mappin
 
     Args:
         now: the list.
-        stream_ids: that the commit brings data of.
-        heeded: stream id -> the highest index of a released range that the session took notice of before it opened the
-            stream again; such a release does not bind it any more.
+        stream_ids: the streams that the commit has data of.
+        heeded: stream id -> the highest index of a released range that the session had read before it opened the stream
+            again; the session ignores such a release.
 
     Raises:
-        StreamsReleased: the list says that some of them are released.
+        StreamsReleased: some of the streams are released in the list.
     """
     rows = now.released[np.isin(now.released["stream_id"], stream_ids)] if len(now.released) else now.released
     binding = [
@@ -157,7 +158,7 @@ def refuse_released(now: NodeList, stream_ids: NDArray[np.int64], heeded: Mappin
 
 
 def without_released(now: NodeList, heeded: Mapping[int, int]) -> NodeList:
-    """The list without releases that its session took notice of; see `refuse_released`."""
+    """The list without the releases that its session has read; see `refuse_released`."""
     if not len(now.released):
         return now
     kept = [index > heeded.get(stream_id, NEVER_RELEASED) for stream_id, index in now.released.tolist()]
@@ -167,22 +168,22 @@ def without_released(now: NodeList, heeded: Mapping[int, int]) -> NodeList:
 def with_prepared(
     now: NodeList, object_ids: Iterable[int] | NDArray[np.int64], deadline_ms: int, session_number: int | None
 ) -> NodeList | None:
-    """Prepare ids: until the deadline nobody deletes objects that have them.
+    """Prepare ids: until the deadline the collector does not delete objects with these ids.
 
-    Ids that are prepared already keep the later one of both deadlines.
+    Ids that are prepared already keep the later of both deadlines.
 
     Args:
         now: the list.
         object_ids: never used before; in any order.
         deadline_ms: milliseconds since 1970.
-        session_number: of the session that asks; None for those that commit without one, such as compactors.
+        session_number: of the calling session; None for a caller without a session, such as a compactor.
 
     Returns:
-        None if all of them are prepared for at least so long already.
+        None if all ids are prepared with at least this deadline already.
 
     Raises:
         SessionFenced: a newer session writes for the node.
-        CommitRefused: an id that an object has already, a negative one, or more than 10,000 prepared ids in all.
+        CommitRefused: an id that an object has already, a negative id, or more than 10,000 prepared ids in all.
     """
     _refuse_fenced(now, session_number)
     ids = np.unique(np.fromiter(object_ids, dtype=np.int64))
@@ -207,13 +208,13 @@ def with_prepared(
 def with_extended(
     now: NodeList, object_ids: Iterable[int] | NDArray[np.int64], deadline_ms: int, session_number: int | None
 ) -> NodeList | None:
-    """Give prepared ids a later deadline. Unlike `with_prepared` it adds none: what has expired is lost.
+    """Move the deadline of prepared ids. Unlike `with_prepared` it adds no id: an expired id stays expired.
 
     Args:
         now, object_ids, deadline_ms, session_number: as for `with_prepared`.
 
     Returns:
-        None if all of them are prepared for at least so long already.
+        None if all ids are prepared with at least this deadline already.
 
     Raises:
         SessionFenced: a newer session writes for the node.
@@ -228,10 +229,10 @@ def with_extended(
 def with_upload(
     now: NodeList, session_number: int, added: ObjectFacts | None, stream_objects: Rows = NO_STREAM_OBJECTS
 ) -> NodeList | None:
-    """List what a node has uploaded: an object of many streams, objects of one stream each, or both.
+    """List the objects that a node has uploaded: an object of many streams, objects of one stream each, or both.
 
-    The object's order id is the number of this commit, higher than all before it. That its streams go on where they
-    ended is not looked at here: the session knows their ends (`session.StreamEnds`).
+    The object's order id is the number of this commit, higher than all before it. Whether the ranges continue their
+    streams is not checked here: the session, which knows the ends of the streams, checks it (`session.StreamEnds`).
 
     Args:
         now: the list.
@@ -240,13 +241,13 @@ def with_upload(
         stream_objects: STREAM_OBJECT rows; `node_id` and `added_by` are filled in here.
 
     Returns:
-        None if exactly these objects were committed here before, and only their streams' shards may know of some.
+        None if these objects were committed here before; some may have moved to their streams' shards since.
 
     Raises:
         SessionFenced: a newer session writes for the node, and these objects are not listed.
-        CommitRefused: an id that is not prepared (any more), one that is listed with another size or checksum or beside
-            others that are prepared, an overlap of stream objects, more than 10,000 of them, a negative number, or
-            nothing to commit.
+        CommitRefused: an id that is not prepared (any more), an id that is listed with another size or checksum or
+            while other ids are prepared, an overlap of stream objects, more than 10,000 stream objects, a negative
+            number, or nothing to commit.
     """
     ids = _new_ids(now, added, stream_objects)
     if not len(ids):
@@ -260,19 +261,19 @@ def with_upload(
 
 
 def refuse_clones(now: NodeList, session_number: int, known_commits: int, own: Sequence[NDArray[np.int64]]) -> None:
-    """Refuse a list with an upload that a session did not make: a clone of its process has the same number.
+    """Refuse a list with an upload of a clone: a copy of the session's process with the same session number.
 
-    Only sessions upload, and a compaction keeps the order ids of its sources. So a row of a later commit than the
-    session knows is its own, or one of a clone.
+    Only sessions upload, and a compaction keeps the order ids of its sources. So a row of a commit that the session
+    has not checked yet was added by the session itself, or by a clone.
 
     Args:
-        now: the list; that of a later session is refused elsewhere.
+        now: the list; the list of a later session is refused elsewhere.
         session_number: of the session.
-        known_commits: the number of the first commit that the session has not looked at.
+        known_commits: the number of the first commit that the session has not checked.
         own: ids of objects that the session has tried to commit since.
 
     Raises:
-        SessionFenced: there is one.
+        SessionFenced: the list has an upload of a clone.
     """
     if now.next_order_id == known_commits or now.epoch != session_number:
         return
@@ -284,7 +285,7 @@ def refuse_clones(now: NodeList, session_number: int, known_commits: int, own: S
         if len(foreign):
             raise SessionFenced(
                 f"{now.where}: expected uploads of this process alone in session {now.epoch}, found {some(foreign)} of "
-                "another one: a clone of it continues the session"
+                "another process: a clone of this process continues the session"
             )
 
 
@@ -295,24 +296,24 @@ def with_compaction(
     stream_objects: Rows,
     now_ms: int,
 ) -> NodeList | None:
-    """Swap a run of objects for what was made of them, and retire them.
+    """Replace neighbouring objects by the objects that were merged from them, and retire the sources.
 
-    The successor takes their place: the lowest order id, the highest last order id and the oldest data time of all.
+    The successor gets the lowest order id, the highest last order id and the oldest data time of the sources.
 
     Args:
         now: the list.
-        removed: (object id, size) of each source; in the list they stand side by side.
-        added: their successor; None if all went to objects of one stream, or nothing of them is needed any more.
-        stream_objects: STREAM_OBJECT rows made of the sources; `node_id` and `added_by` are filled in here.
+        removed: (object id, size) of each source; neighbours in the list.
+        added: the successor; None if all data went to objects of one stream, or none of it is needed any more.
+        stream_objects: STREAM_OBJECT rows made from the sources; `node_id` and `added_by` are filled in here.
         now_ms: milliseconds since 1970; the sources are retired at that time.
 
     Returns:
-        None if this was done before.
+        None if the compaction was committed before.
 
     Raises:
         CommitRefused: a source that is gone or of another size, sources that are not neighbours, an id that is not
             prepared (any more), or stream objects as in `with_upload`. The caller then gives up the group; the list
-            tells which objects nobody needs.
+            shows which outputs are not needed.
 
     Source: docs/explanation/catalog.md, "Commits".
     """
@@ -330,12 +331,12 @@ def with_compaction(
 
 
 def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
-    """RETIRED rows of LIVE ones that a commit takes out of the list.
+    """RETIRED rows for the LIVE rows that a commit removes from the list.
 
     Args:
         rows: LIVE rows.
-        now_ms: milliseconds since 1970; when that is.
-        commit: its number; `NO_COMMIT` for an undo.
+        now_ms: the time of the removal, milliseconds since 1970.
+        commit: the number of the commit; `NO_COMMIT` for an undo.
     """
     return retype_rows(rows, RETIRED, {"retired_at_ms": now_ms, "retired_by": commit, "doomed": 0})
 
@@ -348,7 +349,7 @@ def _with_commit(
     named["node_id"], named["added_by"] = now.node_id, commit
     waiting = by_stream(join_rows(now.stream_objects, named), "start")
     refuse_overlaps(waiting, now.where)
-    times, numbers = _told_after(now, added)
+    times, numbers = _times_and_numbers(now, added)
     new = [] if added is None else [sketch_rows([(added.object_id, added.sketch)])]
     return replace(
         now,
@@ -362,8 +363,8 @@ def _with_commit(
     )
 
 
-def _told_after(now: NodeList, added: ObjectFacts | None) -> tuple[Rows, Rows]:
-    """Times and numbers. Those of a commit that would be too many are left out; a row of no stream says that."""
+def _times_and_numbers(now: NodeList, added: ObjectFacts | None) -> tuple[Rows, Rows]:
+    """Times and numbers after a commit. Above the maximum the commit's rows are left out; a NO_STREAM row marks it."""
     if added is None or added.times is None:
         return now.times, now.numbers
     told = no_rows(WRITER_NUMBER) if added.numbers is None else added.numbers
@@ -416,8 +417,8 @@ def _new_ids(now: NodeList, added: ObjectFacts | None, stream_objects: Rows) -> 
 
 
 def _is_done(now: NodeList, ids: NDArray[np.int64], added: ObjectFacts | None, stream_objects: Rows) -> bool:
-    # A commit is one write: once it was made, some of its ids are listed and none is prepared. Objects of one stream
-    # may have moved on to their shards since.
+    # A commit is one write: after it, some of its ids are listed and none is prepared. Objects of one stream may have
+    # moved to their shards since.
     listed = _listed(now, ids)
     prepared = np.isin(ids, now.prepared["object_id"])
     if listed.any() and prepared.any():
@@ -447,8 +448,7 @@ def _are_retired(now: NodeList, sources: NDArray[np.int64]) -> bool:
 def _refuse_fenced(now: NodeList, session_number: int | None) -> None:
     if session_number is not None and session_number != now.epoch:
         raise SessionFenced(
-            f"{now.where}: expected epoch {session_number} of this session, found {now.epoch}: "
-            "another session was opened"
+            f"{now.where}: expected session number {session_number}, found {now.epoch}: another session was opened"
         )
 
 
@@ -457,7 +457,7 @@ def _refuse_unprepared(now: NodeList, ids: NDArray[np.int64]) -> None:
     if len(missing):
         raise CommitRefused(
             f"{now.where}: expected prepared ids, found none for {some(missing)}: never prepared, or "
-            "their time ran out and they may be deleted by now"
+            "their deadline passed and their objects may be deleted by now"
         )
 
 
@@ -482,7 +482,7 @@ def _run_of(now: NodeList, sources: NDArray[np.int64], sizes_bytes: NDArray[np.i
     first, last = int(positions.min()), int(positions.max())
     if last - first + 1 != len(sources):
         between = np.setdiff1d(now.live["object_id"][first : last + 1], sources)
-        raise CommitRefused(f"{where}: expected sources side by side, found {some(between)} between them")
+        raise CommitRefused(f"{where}: expected neighbouring sources, found {some(between)} between them")
     return first, last
 
 
@@ -490,14 +490,14 @@ def _run_of(now: NodeList, sources: NDArray[np.int64], sizes_bytes: NDArray[np.i
 
 
 def without_expired(now: NodeList, now_ms: int) -> tuple[NodeList | None, NDArray[np.int64]]:
-    """Take prepared ids out of the list whose deadline has come; from then on nobody can commit them.
+    """Remove prepared ids whose deadline has passed; from then on no writer can commit them.
 
     Args:
         now: the list.
-        now_ms: the time; a deadline that equals it has come.
+        now_ms: the time; a deadline equal to this time has passed.
 
     Returns:
-        The list without them (None: there are none), and these ids.
+        The list without these ids (None: there are none), and the ids.
     """
     expired = now.prepared["deadline_ms"] <= now_ms
     ids: NDArray[np.int64] = now.prepared["object_id"][expired]
@@ -505,22 +505,22 @@ def without_expired(now: NodeList, now_ms: int) -> tuple[NodeList | None, NDArra
 
 
 def without_prepared(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
-    """Take prepared ids out of the list before their time: their writer gives them back, unused.
+    """Remove prepared ids before their deadline: their writer returns them unused.
 
-    Ids that are not prepared are left as they are; None if none of them is.
+    Ids that are not prepared are ignored; None if no id is prepared.
     """
     given_back = np.isin(now.prepared["object_id"], np.fromiter(object_ids, dtype=np.int64))
     return replace(now, prepared=now.prepared[~given_back]) if given_back.any() else None
 
 
 def without_stream_objects(now: NodeList, object_ids: Iterable[int] | NDArray[np.int64]) -> NodeList | None:
-    """Forget stream objects that lie in their shards now; None if the list has none of these ids."""
+    """Remove stream objects that are in their shards now; None if the list has none of these ids."""
     moved = np.isin(now.stream_objects["object_id"], np.fromiter(object_ids, dtype=np.int64))
     return replace(now, stream_objects=now.stream_objects[~moved]) if moved.any() else None
 
 
 def without_withdrawn(now: NodeList, commits: Iterable[int]) -> NodeList | None:
-    """Forget undone commits whose stream objects have been withdrawn from all shards; None if there are none."""
+    """Remove undone commits whose stream objects have been withdrawn from all shards; None if there are none."""
     done = set(commits)
     left = tuple(commit for commit in now.withdrawn_commits if commit not in done)
     return replace(now, withdrawn_commits=left) if left != now.withdrawn_commits else None
@@ -530,11 +530,11 @@ def without_withdrawn(now: NodeList, commits: Iterable[int]) -> NodeList | None:
 
 
 def with_sketches(now: NodeList, sketches: Rows) -> NodeList | None:
-    """Set sketches of objects that are live, in the place of those that they have; None if they have just these.
+    """Set or replace the sketches of live objects; None if the objects have exactly these sketches already.
 
     Args:
         now: the list.
-        sketches: SKETCH rows; those of objects that are not live are left out.
+        sketches: SKETCH rows; rows of objects that are not live are left out.
     """
     following = sketches_of(now.live, sketches, now.sketches)
     return None if np.array_equal(following, now.sketches) else replace(now, sketches=following)
@@ -545,15 +545,15 @@ def with_sketches(now: NodeList, sketches: Rows) -> NodeList | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Undo:
-    """What undoing does.
+    """The result of an undo.
 
     Args:
-        node_list: the list that follows.
-        revived: LIVE rows that came back.
+        node_list: the list after the undo.
+        revived: LIVE rows that were restored.
         withdrawn: ids of objects that were live and are retired now.
-        withdrawn_stream_objects: STREAM_OBJECT rows that waited in the list; they are to be put into their shards as
-            retired, so that they are collected in time.
-        commits: ascending; their stream objects must be withdrawn from all shards.
+        withdrawn_stream_objects: STREAM_OBJECT rows that waited in the list; the caller adds them to their shards as
+            retired, so that they are collected later.
+        commits: the undone commits, ascending; their stream objects must be withdrawn from all shards.
     """
 
     node_list: NodeList
@@ -564,21 +564,21 @@ class Undo:
 
 
 def after_undo(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
-    """Lead the list back to an earlier version of it, keeping what was uploaded since.
+    """Return the list to an earlier version, keeping the uploads since.
 
     The session number and the prepared ids stay as they are.
 
     Args:
         now: the list.
-        earlier: the same list as it was.
-        now_ms: milliseconds since 1970; what goes is retired at that time.
+        earlier: an earlier version of the same list.
+        now_ms: milliseconds since 1970; withdrawn objects are retired at that time.
 
     Returns:
-        None if all objects of the earlier version are live, and nothing else is below its next order id.
+        None if all objects of the earlier version are live, and no other object is below its next order id.
 
     Raises:
-        CommitRefused: an object that would have to come back is delete pending or collected, the versions are not
-            of one list, or another undo lies between them.
+        CommitRefused: an object that must be restored is delete pending or collected, the versions are not of the same
+            list, or another undo was made between them.
     """
     where = _checked_place(now, earlier)
     commits = _commits_to_undo(now, earlier, where)
@@ -612,10 +612,10 @@ def after_undo(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
 def _checked_place(now: NodeList, earlier: NodeList) -> str:
     where = now.where
     if earlier.node_id != now.node_id:
-        raise CommitRefused(f"{where}: expected an earlier version of it, found one of node {earlier.node_id}")
+        raise CommitRefused(f"{where}: expected an earlier version of this list, found one of node {earlier.node_id}")
     if earlier.next_order_id > now.next_order_id:
         found = f"{earlier.next_order_id} as its next order id, now {now.next_order_id}"
-        raise CommitRefused(f"{where}: expected an earlier version of it, found {found}")
+        raise CommitRefused(f"{where}: expected an earlier version of this list, found {found}")
     return where
 
 
@@ -623,17 +623,15 @@ def _commits_to_undo(now: NodeList, earlier: NodeList, where: str) -> set[int]:
     missing = np.setdiff1d(earlier.live["object_id"], now.live["object_id"])
     lost = np.setdiff1d(missing, now.retired["object_id"])
     if len(lost):
-        raise CommitRefused(f"{where}: expected the objects that are to come back, found {some(lost)} collected")
+        raise CommitRefused(f"{where}: expected the objects that must be restored, found {some(lost)} collected")
     is_gone = np.isin(now.retired["object_id"], missing)
     withdrawn = now.retired["object_id"][is_gone & (now.retired["retired_by"] == NO_COMMIT)]
     if len(withdrawn):
-        raise CommitRefused(
-            f"{where}: expected commits to take back, found {some(withdrawn)} withdrawn by an earlier undo"
-        )
+        raise CommitRefused(f"{where}: expected commits to undo, found {some(withdrawn)} withdrawn by an earlier undo")
     commits: set[int] = set()
     while fresh := set(now.retired["retired_by"][is_gone].tolist()) - commits:
         commits |= fresh
-        # Outputs of these commits that another commit has retired since: that one stands on them.
+        # Another commit that has retired an output of these commits since is based on them, and is undone, too.
         is_gone = np.isin(now.retired["added_by"], sorted(commits))
     return commits
 
@@ -642,13 +640,15 @@ def _revivable(now: NodeList, commits: NDArray[np.int64], where: str) -> Rows:
     sources = now.retired[np.isin(now.retired["retired_by"], commits)]
     pending = sources["object_id"][sources["doomed"] != 0]
     if len(pending):
-        raise CommitRefused(f"{where}: expected objects that nobody deletes yet, found {some(pending)} being deleted")
+        raise CommitRefused(
+            f"{where}: expected objects that are not delete pending, found {some(pending)} being deleted"
+        )
     return sources[~np.isin(sources["added_by"], commits)]
 
 
 def _retired(now: NodeList, commits: NDArray[np.int64], revived: Rows, went: Rows) -> Rows:
     kept = now.retired[~np.isin(now.retired["object_id"], revived["object_id"])]
-    # Outputs that were replaced by outputs: with their commits taken back, none is left that they could go back to.
+    # Outputs that were merged into other outputs: all of their commits are undone, so no undo may restore them.
     kept["retired_by"][np.isin(kept["retired_by"], commits)] = NO_COMMIT
     return join_rows(kept, went)
 
@@ -658,21 +658,21 @@ def _refuse_differences(live: Rows, earlier: NodeList, where: str) -> None:
     if len(overlaps):
         pair = live["object_id"][overlaps[0] : overlaps[0] + 2]
         raise CommitRefused(
-            f"{where}: expected objects of disjoint order ids, found {some(pair)}: an earlier undo lies between"
+            f"{where}: expected objects of disjoint order ids, found {some(pair)}: an earlier undo was made in between"
         )
     old = live["object_id"][live["order_id"] < earlier.next_order_id]
     differing = np.setxor1d(old, earlier.live["object_id"])
     if len(differing):
         raise CommitRefused(
-            f"{where}: expected to come to the objects of the earlier version, found {some(differing)} to differ: "
-            "an earlier undo lies between"
+            f"{where}: expected the objects of the earlier version as the result, found {some(differing)} to differ: "
+            "an earlier undo was made in between"
         )
 
 
 def undoable_commits(now: NodeList) -> NDArray[np.int64]:
-    """The numbers of commits whose sources are retired and not delete pending: an undo can bring these back.
+    """The numbers of commits whose sources are retired and not delete pending: an undo can restore the sources.
 
-    Once a commit is not among them any more, it never is again.
+    A commit that is not undoable any more never becomes undoable again.
     """
     commits = now.retired["retired_by"][now.retired["doomed"] == 0]
     numbers: NDArray[np.int64] = np.unique(commits[commits != NO_COMMIT])
@@ -680,14 +680,14 @@ def undoable_commits(now: NodeList) -> NDArray[np.int64]:
 
 
 def is_led_back(lists: Mapping[int, NodeList], shard: StreamShard) -> bool:
-    """Whether an undo has reached a shard and is not to be seen in the lists yet: they were read too early.
+    """Whether a shard shows an undo that the lists do not show yet, because they were read before it.
 
-    Then an object of one stream is retired in the shard, although the commit that made it stands in its list and can
-    be undone. Trimming retires objects, too, but those end at their stream's start; and a merge does not touch what an
-    undo may take away (`shard_writes.refuse_undoable`).
+    Then an object of one stream is retired in the shard, although the commit that made the object is in its list and
+    can be undone. Trimming retires objects, too, but those end at or below their stream's start; and a merge does not
+    use objects that an undo may remove (`shard_writes.refuse_undoable`).
 
     Args:
-        lists: node id -> list, as they were read before the shard.
+        lists: node id -> list, read before the shard.
         shard: a shard.
 
     Complexity: O(n log n) in the retired rows of the shard and the lists; without such rows O(1).
@@ -696,25 +696,27 @@ def is_led_back(lists: Mapping[int, NodeList], shard: StreamShard) -> bool:
     if not len(rows):
         return False
     rows = rows[(rows["added_by"] != NO_COMMIT) & (rows["end"] > starts_of(shard.streams, rows["stream_id"]))]
-    return any(_stands(lists[node_id], rows) for node_id in np.unique(rows["node_id"]).tolist() if node_id in lists)
+    return any(
+        _is_undoable(lists[node_id], rows) for node_id in np.unique(rows["node_id"]).tolist() if node_id in lists
+    )
 
 
-def _stands(now: NodeList, rows: Rows) -> bool:
+def _is_undoable(now: NodeList, rows: Rows) -> bool:
     commits = rows["added_by"][rows["node_id"] == now.node_id]
     return bool(np.isin(commits, undoable_commits(now)).any())
 
 
-# Checking: the rules keep this true, foreign hands may not
+# Checking: the rules above keep these conditions; other programs that write the list may break them
 
 
 def check_list(node_list: NodeList) -> list[Problem]:
-    """What is wrong with a list; empty if nothing is. Complexity: O(n log n)."""
+    """The problems of a list; empty if there are none. Complexity: O(n log n)."""
     where = node_list.where
     return [Problem(ProblemKind.LIST, where, *mismatch) for rule in _RULES for mismatch in rule(node_list)]
 
 
 def overlapping_spans(live: Rows) -> NDArray[np.int64]:
-    """Positions whose span of order ids reaches into that of the next row, of rows ascending by order id."""
+    """Positions of rows whose span of order ids overlaps the span of the next row; rows ascend by order id."""
     positions: NDArray[np.int64] = np.flatnonzero(live["last_order_id"][:-1] >= live["order_id"][1:])
     return positions
 
@@ -725,7 +727,7 @@ def _spans(now: NodeList) -> Mismatches:
         yield "disjoint spans of order ids", f"(object, first, last) {pair[0]} and {pair[1]}"
     inverted = now.live["object_id"][now.live["last_order_id"] < now.live["order_id"]]
     if len(inverted):
-        yield "last order ids of at least the order id", f"less for {some(inverted)}"
+        yield "last order ids of at least the order id", f"lower ones for {some(inverted)}"
     if len(now.live) and int(now.live["last_order_id"].max()) >= now.next_order_id:
         yield f"order ids below {now.next_order_id}", str(now.live["last_order_id"].max())
 
@@ -757,14 +759,14 @@ def _commits(now: NodeList) -> Mismatches:
     ):
         late = rows["object_id"][rows[column] >= now.next_order_id]
         if len(late):
-            yield f"commits below {now.next_order_id}", f"later ones that {name} {some(late)}"
+            yield f"commits below {now.next_order_id}", f"later commits that {name} {some(late)}"
 
 
 def _numbers(now: NodeList) -> Mismatches:
     for name in ("object_id", "size_bytes", "index_size_bytes", "data_time_ms"):
         wrong = now.live["object_id"][now.live[name] < 0]
         if len(wrong):
-            yield f"{name} of at least 0", f"less for objects {some(wrong)}"
+            yield f"{name} of at least 0", f"lower values for objects {some(wrong)}"
     checksums = now.live["tail_checksum"]
     wrong = now.live["object_id"][(checksums < UNKNOWN) | (checksums > CHECKSUM_MAX)]
     if len(wrong):
@@ -778,13 +780,13 @@ def _stream_objects(now: NodeList) -> Mismatches:
         yield "objects of a stream that do not overlap", pair
     foreign = rows["object_id"][rows["node_id"] != now.node_id]
     if len(foreign):
-        yield "stream objects of this node", f"{some(foreign)} of another one"
+        yield "stream objects of this node", f"{some(foreign)} of another node"
 
 
 def _sketches(now: NodeList) -> Mismatches:
     wrong = now.sketches["object_id"][sketch_columns(now.sketches).wrong]
     if len(wrong):
-        yield "sketches with numbers that one can have", f"others for objects {some(wrong)}"
+        yield "sketches with valid numbers", f"invalid ones for objects {some(wrong)}"
 
 
 _RULES = (_spans, _one_place_each, _commits, _numbers, _stream_objects, _sketches)

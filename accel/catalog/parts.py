@@ -1,21 +1,21 @@
-"""What the users of one opened catalog share, how a catalog is made in an empty place, and how it is opened.
+"""The parts that the users of one opened catalog share; making a catalog in an empty store, and opening it.
 
-Settings are choices of one process; what readers and writers must agree on stands in the format record.
+Settings are choices of one process; the format record contains the values that readers and writers must agree on.
 
-**Object ids** are given out in blocks by a counter (`loaders.tables.IdBlocks`), and never twice. It is made with the
-catalog and never anew.
+**Object ids** are allocated in blocks from a counter (`loaders.tables.IdBlocks`), and never twice. The counter is made
+with the catalog and never made again.
 
 **A catalog is made** in this order, each key created if absent:
 
     1. the tables
-    2. the choices                what the format record will say; a catalog that was begun is finished with the same
+    2. the choices                the contents of the later format record; only a call with the same choices goes on
     3. the directory, the counter of object ids, the tables that all streams share with their counters
     4. the stream shards
-    5. accel/format               from here on the catalog is there
+    5. accel/format               from here on the catalog exists
 
-So a process that finds the format record finds all of it, and what is missing then was deleted. A crash at any write is
-followed by the same call. If the format record itself was deleted, the same call writes it again, for a catalog that is
-whole: one in which a node has written, or ids were given out, gets nothing else anew.
+So a process that finds the format record finds all keys; a key that is missing then was deleted. After a crash at any
+write, the same call is repeated. If only the format record was deleted, the same call writes it again, if the rest of
+the catalog is complete: once a node has written, or ids were allocated, no other key is made again.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ class CatalogSettings:
     """Bounds and choices of one process that uses a catalog.
 
     Args:
-        parallel_requests: how many requests of one refresh or one start may be under way at once.
+        parallel_requests: the maximum number of simultaneous requests of one refresh or one start.
         ids_block: object ids that one write of the counter takes.
         ids_ahead: ids that a node's writer keeps prepared beyond those in use, topped up by the write of each commit,
             so that an upload needs no second write for its id; 0 = none.
-        checkpoint_commits: a node's writer writes down where its streams end each time after this many commits. A new
-            session opens at most about as many object indexes before it can write.
+        checkpoint_commits: a node's writer writes a checkpoint, the ends of its streams, each time after this number of
+            commits. A new session opens at most about this number of object indexes before it can write.
         stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
             stream shards.
-        known_ends_size_bytes_max: memory of what followers know of the ends of streams, from checkpoints: 16 bytes a
-            stream of nodes with long lists.
-        list_versions_kept: versions of a list that stay after commits which take objects out, for `undo`.
+        known_ends_size_bytes_max: memory of a follower for the ends of streams, from checkpoints: 16 bytes a stream of
+            nodes with long lists.
+        list_versions_kept: versions of a list that are kept for `undo` after commits that take objects out.
     """
 
     parallel_requests: int = 32
@@ -84,31 +84,31 @@ MILLISECONDS = 1000
 
 
 class ObjectAccess(Protocol):
-    """Where objects lie, and with what they are opened, read and written: all that merging needs. Threads: any."""
+    """The means to open, read and write objects: all that merging needs. Threads: any."""
 
     @property
     def store(self) -> ObjectStore:
-        """The store."""
+        """The store of the objects."""
         ...
 
     @property
     def layout(self) -> ObjectLayout:
-        """Keys of objects."""
+        """The keys of objects."""
         ...
 
     @property
     def executor(self) -> Executor:
-        """Sends requests of one step side by side."""
+        """Sends the requests of one step in parallel."""
         ...
 
     @property
     def settings(self) -> CatalogSettings:
-        """How many requests may be under way."""
+        """Settings, with the maximum number of simultaneous requests."""
         ...
 
     @property
     def system(self) -> Components:
-        """Clock, sleep and chance."""
+        """Clock, sleep and random source."""
         ...
 
 
@@ -117,18 +117,18 @@ class CatalogParts:
     """The parts of one opened catalog. Threads: any.
 
     Args:
-        store: where everything lies.
-        layout: keys of objects.
+        store: the store of the catalog and its objects.
+        layout: the keys of objects.
         format: what all users of this catalog agree on.
-        keys: its keys.
+        keys: the keys of the catalog.
         ids: allocates object ids.
-        executor: sends requests of one step side by side.
-        loader: opens object indexes, on threads of its own.
-        ends: where open streams end, as far as this process knows.
+        executor: sends the requests of one step in parallel.
+        loader: opens object indexes, on its own threads.
+        ends: the ends of open streams that this process knows.
         settings: choices of this process.
-        system: clock, sleep and chance.
+        system: clock, sleep and random source.
         lifetime: until the catalog is closed, in the process that these parts were made for.
-        threads: all that there are, to be ended.
+        threads: all thread pools, ended when the catalog is closed.
     """
 
     store: ObjectStore
@@ -145,11 +145,11 @@ class CatalogParts:
     threads: tuple[ThreadPoolExecutor, ...]
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """The current time, in milliseconds since 1970."""
         return milliseconds(self.system.clock())
 
     def open_all(self, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[OpenedObject]:
-        """Open indexes of many objects, a bounded number at once, and give them in this order.
+        """Open the indexes of objects, a bounded number at once, and yield them in the order of `refs`.
 
         Raises:
             What `ObjectIndexLoader.open` raises.
@@ -161,7 +161,7 @@ class CatalogParts:
 def open_bounded(
     loader: ObjectIndexLoader, wanted: Iterable[tuple[int, ObjectRef]], at_once_max: int
 ) -> Iterator[tuple[ObjectRef, Future[OpenedObject]]]:
-    """Open indexes of (node id, object) pairs, a bounded number at once; the loads come in this order, done or not."""
+    """Open the indexes of (node id, object) pairs, a bounded number at once; yields the loads in order, done or not."""
     refs: deque[ObjectRef] = deque()
 
     def begin(pair: tuple[int, ObjectRef]) -> Future[OpenedObject]:
@@ -173,24 +173,24 @@ def open_bounded(
 
 
 Opened = tuple[ObjectRef, OpenedObject | AccelError]
-"""What was said of an object, and what was found."""
+"""An object as the caller described it, and its opened index or the error."""
 
 
 def open_each(parts: ObjectAccess, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[Opened]:
-    """Open indexes of (node id, object) pairs, a bounded number at once, and give them in this order.
+    """Open the indexes of (node id, object) pairs, a bounded number at once, and yield them in order.
 
-    An object that cannot be opened is given as its error, and the others go on. One ranged GET an object.
+    For an object that cannot be opened, the error is yielded, and the next ones follow. One ranged GET an object.
     """
     at_once = parts.settings.parallel_requests
     executor = Threads(at_once, "accel-existing")
     try:
-        # A loader of its own: the catalog's may remember indexes of objects that are deleted by now.
+        # A separate loader: the catalog's loader may remember indexes of objects that are deleted by now.
         loader = ObjectIndexLoader(parts.store, parts.layout, executor, cache_bytes_max=0)
         for ref, load in open_bounded(loader, wanted, at_once):
             yield ref, _result(load)
     finally:
-        # Not waited for. Who leaves half-way leaves this to the garbage collector, which may come at any moment: even
-        # while a thread is being started, under a lock that the threads to wait for want as well.
+        # The threads are not waited for. If the caller stops iterating half-way, the garbage collector runs this block,
+        # possibly while a thread is being started, under a lock that the threads to wait for need as well.
         executor.shutdown(wait=False, cancel_futures=True)
 
 
@@ -207,12 +207,12 @@ T = TypeVar("T")
 
 
 def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSettings, system: Components) -> None:
-    """Make the tables of a catalog, and then the format record that says it is there. Safe to repeat.
+    """Make the tables of a catalog, and then its format record, which marks it as complete. Safe to repeat.
 
     Raises:
-        CommitRefused: a catalog with another format record lies here, or was begun.
-        CatalogDamaged: a catalog lies here whose format record is gone, and with it other keys that must be there.
-        RequestRefused: the endpoint does not keep its word on conditional writes.
+        CommitRefused: the store contains a catalog with another format record, complete or begun.
+        CatalogDamaged: the store contains a catalog whose format record and other required keys are missing.
+        RequestRefused: the endpoint does not enforce conditions on writes.
     """
     from accel.history.store.keys import SystemKeys  # noqa: PLC0415 - a lookup needs no history
 
@@ -231,11 +231,11 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
 
 
 def existing_format(store: ObjectStore) -> FormatRecord:
-    """The format record of a catalog that must be there. One request; nothing is written.
+    """The format record of an existing catalog. One request; nothing is written.
 
     Raises:
-        CatalogMissing: none is.
-        FormatTooNew: a newer release made it.
+        CatalogMissing: the store contains no catalog.
+        FormatTooNew: a newer release made the catalog.
     """
     record = read_format(store)
     if record is None:
@@ -244,7 +244,7 @@ def existing_format(store: ObjectStore) -> FormatRecord:
 
 
 def catalog_tables(store: ObjectStore, record: FormatRecord, system: Components) -> Tables:
-    """The tables of a bucket, with conditional writes as its endpoint wants them."""
+    """The tables of a bucket, with conditional writes in the form that its endpoint expects."""
     return Tables(
         store,
         nonce=system.nonce,
@@ -261,14 +261,14 @@ def catalog_parts(
     system: Components,
     threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None,
 ) -> CatalogParts:
-    """The parts of a catalog that is there, for one process. No request.
+    """The parts of an existing catalog, for one process. No request.
 
     Args:
-        store: where.
+        store: the store of the catalog.
         record: its format record.
         settings: choices of this process.
-        system: clock, sleep and chance.
-        threads: for the requests of a step, and for opening objects; None = of its own.
+        system: clock, sleep and random source.
+        threads: for the requests of a step, and for opening objects; None = new thread pools.
     """
     lifetime = Lifetime("a catalog", system.process_id)
     executor, loading = threads or (
@@ -310,9 +310,9 @@ def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, ex
 
 
 def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
-    """Whether a node has written here, or ids were given out, or an import was begun. Four requests.
+    """Whether a node has written here, ids were allocated, or an import was begun. Four requests.
 
-    The keys of lists are asked for in the bucket itself: they say so even if the marker of their table is gone.
+    The bucket itself is listed for the keys of node lists: they are found even if the marker of their table is gone.
     """
     folder = table_folder(TABLES_PREFIX, NODE_LISTS)
     if any(parse_node_key(info.key.removeprefix(folder)) is not None for info in store.list(folder, limit=2)):
@@ -324,11 +324,11 @@ def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
 
 
 def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, wanted: FormatRecord) -> FormatRecord:
-    """The format record that a catalog in use has lost, in the generation that its directory names.
+    """The lost format record of a catalog in use, with the generation in its directory.
 
     Raises:
-        CommitRefused: other choices.
-        CatalogDamaged: more than that record is gone, or the counter is not above the ids in use.
+        CommitRefused: the catalog was made with other choices.
+        CatalogDamaged: other keys are missing too, or the counter is not above the ids in use.
     """
     from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
@@ -346,12 +346,12 @@ def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, want
     shards = [require(_value(keys.shard(number)), keys.shard(number).where) for number in numbers]
     counter = keys.object_ids()  # read after the ids
     check_counter(_value(counter), highest_id(*lists, *shards), counter.where, CatalogDamaged)
-    make_system_tables(shared, is_initialised=True)  # refuses: they were made before any node could write
+    make_system_tables(shared, is_initialised=True)  # raises if one is missing: they were made before any node's write
     return msgspec.structs.replace(wanted, generation=directory.generation)
 
 
 def are_same_choices(one: FormatRecord, other: FormatRecord) -> bool:
-    """Whether two format records differ at most in what nobody chooses: what the endpoint wants, and the generation."""
+    """Whether two format records are equal except for two fields that no caller chooses: ETag quotes and generation."""
     return msgspec.structs.replace(one, if_match_quotes=other.if_match_quotes, generation=other.generation) == other
 
 
@@ -368,14 +368,14 @@ def _value(key: TypedKey[T]) -> T | None:
     return None if seen is None else seen.value
 
 
-# Objects that somebody has written
+# The place of written objects
 
 
 def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef | None:
-    """The first object of which this process does not know that it lies where readers look; None if there is none.
+    """The first object that this process has no proof of being at its key in this store; None if there is none.
 
     Raises:
-        CommitRefused: one was written somewhere else.
+        CommitRefused: an object was written at another key.
     """
     unproven = None
     for ref in refs:
@@ -391,11 +391,11 @@ def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef 
 
 
 def refuse_misplaced(parts: CatalogParts, ref: ObjectRef) -> None:
-    """See to it that an object lies where readers look for it, with its size. One request.
+    """Check that an object is at its key, where readers look for it, with its size. One request.
 
     Raises:
-        CommitRefused: it does not.
-        StoreError: the store could not say.
+        CommitRefused: the object is not there, or has another size.
+        StoreError: the request failed.
     """
     key = parts.layout.object_key(ref.object_id)
     size_bytes = stored_size_bytes(parts.store, key)

@@ -1,6 +1,6 @@
-"""What can be wrong with a catalog: a problem says of which kind it is, where it stands, and what was expected there.
+"""The problems of a catalog: each has a kind, a place, and what was expected and found there.
 
-Rules of lists and shards, comparisons of keys (`survey`) and whole verifications give problems as values.
+Rules of lists and shards, comparisons of keys (`survey`) and whole verifications return problems as values.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 Mismatches = Iterator[tuple[str, str]]
-"""What a rule finds wrong in one list or shard: what was expected, and what was found instead."""
+"""The (expected, found) pairs of a rule that checks one list or shard."""
 
 
 class Severity(StrEnum):
-    """What a finding means for what may be done next."""
+    """The severity of a problem: it decides whether objects may be deleted."""
 
     DAMAGE = "damage"
-    """The catalog says something that is not true: nothing may be deleted by what it says."""
+    """The catalog contains something that is not true: no object may be deleted because of it."""
 
     ADVICE = "advice"
-    """All that the catalog says is true, and yet somebody should look after it."""
+    """The contents of the catalog are true, but an operator should look at the place."""
 
 
 class ProblemKind(StrEnum):
-    """What a problem is about; see `verify`."""
+    """The kind of a problem; see `verify`."""
 
     LIST = "list"
     SHARD = "shard"
@@ -55,7 +55,7 @@ _ADVICE = frozenset({ProblemKind.MARKER, ProblemKind.VERSION, ProblemKind.CHOICE
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong: its kind, where it stands, what was expected and what was found there."""
+    """One problem: its kind, its place, and what was expected and found there."""
 
     kind: ProblemKind
     where: str
@@ -67,5 +67,5 @@ class Problem:
 
     @property
     def severity(self) -> Severity:
-        """Damage or advice, as its kind says."""
+        """Damage or advice, by its kind."""
         return self.kind.severity

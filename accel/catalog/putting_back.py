@@ -1,15 +1,15 @@
-"""Putting live objects back from a copy of the bucket: those that are gone, and those that hold other bytes.
+"""Puts missing and damaged live objects back from a copy of the bucket.
 
-    1. lists and stream shards are read, and all live objects opened, as `verify` does
-    2. of each that is missing or damaged the copy is asked, by the same key
-    3. the copy's bytes are compared with what the catalog says: size, and checksum of index and footer
-    4. one conditional write: only if the key is free, or if what stands there is what was seen in 1
+    1. lists and stream shards are read, and all live objects opened, as in `verify`
+    2. for each missing or damaged object, the same key is read from the copy
+    3. the copy's bytes are compared with the catalog: size, and checksum of index and footer
+    4. one conditional write: only if the key is free, or still contains the damaged object
 
-Nothing is put back that the catalog cannot vouch for, no live object that can be read is touched, and the catalog is
-not written. So it may run beside readers and writers, and be repeated. It puts no keys below `accel/` back: what an
-older copy says there is a state of the past (`restored`).
+Only bytes that match the catalog are put back, no readable live object is changed, and the catalog is not written. So
+the operation may run beside readers and writers, and may be repeated. It does not put keys below `accel/` back: in an
+older copy they are an earlier state (see `undo.restored`).
 
-The checksum covers the tail. Whether blocks of the copy are sound, `accel object verify --data` tells.
+The checksum covers the tail. `accel object verify --data` checks the blocks.
 
 Source: docs/operations/repair.md.
 """
@@ -35,11 +35,11 @@ from loaders.object_writer import create_object
 from loaders.store import IfMatch, ObjectStore
 
 OBJECT_SIZE_BYTES_MAX: Final = 1 << 30
-"""Larger objects are left to the store's own tools: one object at a time is held in memory."""
+"""The maximum size, because each object is held in memory; copy larger objects with the store's tools."""
 
 
 class PutBackOutcome(StrEnum):
-    """What became of an object that is missing or damaged."""
+    """The result for an object that is missing or damaged."""
 
     PUT_BACK = "put back"
     NOT_IN_COPY = "not in the copy"
@@ -53,9 +53,9 @@ class PutBack:
 
     Args:
         object_id: its id.
-        key: where it lies.
-        problem: what is wrong with it.
-        outcome: what became of it; PUT_BACK in a dry run: what would.
+        key: its key in the bucket.
+        problem: the error of the object.
+        outcome: the result; PUT_BACK in a dry run means that it would be put back.
         reason: why it was not put back.
     """
 
@@ -68,13 +68,13 @@ class PutBack:
 
 @dataclass(frozen=True, slots=True)
 class PutBackReport:
-    """What was found.
+    """The result of putting objects back.
 
     Args:
         is_dry_run: whether nothing was written.
-        objects: how many live objects were looked at.
-        found: those that are missing or damaged.
-        unchecked: how many could not be looked at, as the store failed.
+        objects: the number of live objects that were checked.
+        found: the missing and damaged objects.
+        unchecked: the number of objects that could not be checked, because the store failed.
     """
 
     is_dry_run: bool
@@ -83,7 +83,7 @@ class PutBackReport:
     unchecked: int
 
     def count(self, outcome: PutBackOutcome) -> int:
-        """How many objects ended so."""
+        """The number of objects with this outcome."""
         return sum(each.outcome is outcome for each in self.found)
 
 
@@ -92,14 +92,14 @@ def put_back(
 ) -> PutBackReport:
     """Put live objects back from a copy of the bucket.
 
-    Requests: those of reading lists and shards, one an object that is live, and for each that is put back a GET of the
+    Requests: those of reading lists and shards, one a live object, and for each object that is put back a GET of the
     copy, one or two of a listing, and a PUT.
 
     Args:
-        catalog: what is live.
+        catalog: the catalog of the live objects.
         copy: a store with the same keys, below the same prefix.
-        is_dry_run: only tell; the copy is read.
-        progress: called with the number of objects that were looked at so far.
+        is_dry_run: only report; the copy is read.
+        progress: called with the number of objects that were checked so far.
 
     Raises:
         StoreError, CorruptObject, CatalogDamaged: lists or shards could not be read. Nothing was written.
@@ -125,12 +125,12 @@ def _live(survey: Survey) -> Iterator[tuple[int, ObjectRef]]:
 
 
 class _Refused(Exception):
-    """The bytes of the copy are not what the catalog says."""
+    """The bytes of the copy do not match the catalog."""
 
 
 @dataclass(frozen=True, slots=True)
 class _PuttingBack:
-    """One object."""
+    """Puts one object back."""
 
     parts: CatalogParts
     copy: ObjectStore

@@ -1,34 +1,34 @@
-"""The records that the catalog keeps, one a key of its tables: their rows, their fields, and so their bytes.
+"""The records of the catalog, one a key of its tables: their rows, their fields, and so their bytes.
 
-Rows are structured arrays of 64-bit integers, one type for each kind of thing that is listed:
+Rows are structured arrays of 64-bit integers, with one type for each kind of row:
 
     LIVE                     a stream set object in a node's list             ascending by order id
     PREPARED                 an id that was prepared for a writer             ascending by object id
     RETIRED                  a stream set object that compaction replaced     in the order in which they were retired
     STREAM                   a stream and its first kept offset               ascending by stream id
-    OWNED_RANGE              from which offset on which node wrote a stream   ascending by (stream id, range index)
+    OWNED_RANGE              the node that wrote a stream from an offset on   ascending by (stream id, range index)
     STREAM_OBJECT            an object of one stream                          ascending by (stream id, start)
-    RETIRED_STREAM_OBJECT    one that was replaced, trimmed or withdrawn      ascending by (stream id, object id)
-    STREAM_END               where a stream ended                             ascending by stream id
+    RETIRED_STREAM_OBJECT    the same, replaced, trimmed or withdrawn         ascending by (stream id, object id)
+    STREAM_END               the end of a stream                              ascending by stream id
     SKETCH                   which streams an object certainly does not hold  ascending by object id
     TIME_RECORD              when an append to a stream arrived               each stream's ascending by record
     RELEASED                 a range of a stream that another node takes over ascending by stream id
     WRITER_NUMBER            which events of a writer are durable             each stream's together
 
-Every commit to a node's list has a number: the list's counter shows it beforehand and one more afterwards. An uploaded
-object's order id is the number of its commit. `added_by` and `retired_by` name the commits that listed and that retired
-a row, so that an undo takes back a bad commit with all that was built on it, and nothing else. The stored column
-`doomed` is 1 where a retired row is delete pending: no undo brings it back. The rules that hold for rows in a node's
-list as in a stream shard stand here, too: which new stream objects are refused, and how a retired row leaves.
+Every commit to a node's list has a number: the value of the list's counter before the commit, which adds one. The order
+id of an uploaded object is the number of its commit. `added_by` and `retired_by` are the commits that listed and that
+retired a row, so that an undo removes a bad commit with all commits built on it, and nothing else. The stored column
+`doomed` is 1 where a retired row is delete pending: no undo restores it. The rules that hold both for rows in a node's
+list and for rows in a stream shard are here, too: which new stream objects are refused, and how a retired row leaves.
 
-A record takes its rows over and makes them read-only; a change of a list or a shard makes a new one (`node_list`,
-`stream_shards`). Making a record checks the types and the order of its rows, because all searches rely on it, in O(n).
-What else must be true, `check_list` and `check_shard` look at. Any thread may read a record.
+A record takes ownership of its rows and makes them read-only; a change of a list or a shard makes a new record
+(`node_list`, `stream_shards`). Making a record checks the types and the order of its rows in O(n), because all searches
+rely on the order. `check_list` and `check_shard` check the other rules. Any thread may read a record.
 
-The bytes follow from the annotations (`loaders.tables.records`): numbers and names stand as MessagePack fields, rows
-as packed columns. A list of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails; sketches take up to 16
-bytes an object more. How many rows a value can become follows from its bytes (`loaders.tables.columns`), or from its
-key: a directory has 65,536 nodes. Every column and field with its unit, and which release writes which version:
+The bytes follow from the annotations (`loaders.tables.records`): numbers and names are MessagePack fields, rows are
+packed columns. A list of 5,000 objects takes about 64 kB, 20 kB of it checksums of tails; sketches take up to 16 bytes
+an object more. The maximum number of rows of a value follows from its bytes (`loaders.tables.columns`), or from its
+key: a directory has at most 65,536 nodes. Every column and field with its unit, and which release writes which version:
 docs/reference/catalog-records.md.
 """
 
@@ -59,17 +59,17 @@ Numbered: TypeAlias = Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
 _FIELD = "<i8"
 CHECKSUM_MAX: Final = 2**32 - 1
 OPEN: Final = -1
-"""As the end of a range: none yet. As a start that is asked for: wherever the stream ends."""
+"""As the end of a range: the range is open. As a requested start: the end of the stream."""
 
 STREAMS_AN_OBJECT_MAX = 20_000
-"""As in the production system: the most streams of one stream set object."""
+"""The maximum number of streams of one stream set object, as in the production system."""
 
 NO_COMMIT: Final = -1
-"""As `added_by`: no commit of a node's list brought this row, so none takes it away when it is undone.
-As `retired_by`: an undo withdrew it, so it never comes back."""
+"""As `added_by`: no commit of a node's list added this row, so no undo removes it.
+As `retired_by`: an undo withdrew the row, so it is never restored."""
 
 NO_STREAM: Final = -1
-"""In WRITER_NUMBER rows of a list: those of some commits, up to this one, were left out."""
+"""In WRITER_NUMBER rows of a list: the rows of some commits up to the `commit` of this row were left out."""
 
 
 def _dtype(*names: str) -> Dtype:
@@ -119,20 +119,20 @@ WRITER_NUMBER: Final = _dtype(
 
 @dataclass(frozen=True, slots=True)
 class ObjectFacts:
-    """What a writer knows of a stream set object that it has written.
+    """The facts about a stream set object that its writer commits.
 
     Args:
-        object_id: prepared for it.
+        object_id: prepared for the object.
         data_time_ms: when its oldest data was written, milliseconds since 1970; a compaction takes that of its sources.
         size_bytes: of the whole object.
-        index_size_bytes: of its block index, so that opening it takes exactly one request.
+        index_size_bytes: of its block index, so that opening the object takes exactly one request.
         attributes: kind and placement bits, -1 where they are not set.
-        tail_checksum: as of `loaders.format.tail_checksum`; -1 where nobody has computed it.
-        sketch: of the streams that it holds; None where nobody has told them.
-        times: TIME_RECORD rows of the appends in it, of which the list fills in the commit; None = the rows of the list
+        tail_checksum: of `loaders.format.tail_checksum`; -1 where it was not computed.
+        sketch: of the streams of the object; None where they are not known.
+        times: TIME_RECORD rows of the appends in the object; the list sets their commit; None = the rows of the list
             stay as they are.
         counted: rows of commits up to this one are in the node's checkpoint, and leave the list.
-        numbers: WRITER_NUMBER rows of the events in it, likewise.
+        numbers: WRITER_NUMBER rows of the events in the object, likewise.
     """
 
     object_id: int
@@ -147,10 +147,10 @@ class ObjectFacts:
     numbers: Rows | None = field(default=None, compare=False)
 
     def checked(self) -> ObjectFacts:
-        """The same, if every number can be true.
+        """The same facts, if all numbers are in range.
 
         Raises:
-            CommitRefused: a negative one, or a checksum that is none.
+            CommitRefused: a negative number, or a checksum out of range.
         """
         for name in ("object_id", "data_time_ms", "size_bytes", "index_size_bytes"):
             if (value := getattr(self, name)) < 0:
@@ -178,7 +178,7 @@ def make_rows(dtype: Dtype, **columns: ArrayLike) -> Rows:
 
     Raises:
         ValueError: a field without a column, a column without a field, or columns of different lengths.
-        OverflowError: a number that 64 bits cannot say.
+        OverflowError: a number of more than 64 bits.
     """
     names = dtype.names or ()
     if set(names) != set(columns):
@@ -196,10 +196,10 @@ def retype_rows(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None 
     Args:
         rows: of any of this module's types.
         dtype: of the copy; fields that only `rows` has are left out.
-        added: field -> column of as many rows, or one number for all; it goes before what `rows` has.
+        added: field -> column of the same length, or one number for all rows; it overrides the field of `rows`.
 
     Raises:
-        ValueError: a field that neither has.
+        ValueError: a field that neither `rows` nor `added` has.
     """
     columns = {name: rows[name] for name in rows.dtype.names or () if name in (dtype.names or ())}
     copied = np.empty(len(rows), dtype=dtype)
@@ -212,13 +212,13 @@ def retype_rows(rows: Rows, dtype: Dtype, added: Mapping[str, ArrayLike] | None 
 
 
 def freeze(rows: Rows) -> Rows:
-    """The same rows, no longer writable: not a copy, so the caller that made them must not write to them either."""
+    """The same rows, made read-only: not a copy, so the caller that made the rows must not write to them either."""
     rows.flags.writeable = False
     return rows
 
 
 def join_rows(first: Rows, second: Rows) -> Rows:
-    """A copy of both, one behind the other; of the same type. Complexity: O(n + m)."""
+    """A copy of the first rows followed by the second, both of the same type. Complexity: O(n + m)."""
     return np.concatenate((first, second))
 
 
@@ -228,14 +228,14 @@ def by_stream(rows: Rows, then: str) -> Rows:
 
 
 def positions_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each wanted id stands among others; -1 if it does not. Complexity: O((n + m) log n).
+    """The position of each wanted id in `ids`; -1 for an id that is not there. Complexity: O((n + m) log n).
 
     Args:
         ids: n ids in any order, each once.
         wanted: m ids in any order; they may repeat.
 
     Returns:
-        m positions in `ids`, in the order of the wanted.
+        m positions in `ids`, in the order of `wanted`.
     """
     if not len(ids):
         return np.full(len(wanted), -1, dtype=np.int64)
@@ -245,7 +245,7 @@ def positions_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[n
 
 
 def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first kept offset of each stream; -1 for streams that are not known. Complexity: O(m log n).
+    """The first kept offset of each stream; -1 for streams without a row. Complexity: O(m log n).
 
     Args:
         streams: n STREAM rows, ascending by stream id, each once.
@@ -261,7 +261,7 @@ def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def highest_of_each(columns: Numbered) -> list[tuple[int, int]]:
-    """Each id once, ascending, with the highest number that stands beside it. Complexity: O(n log n).
+    """Each id once, ascending, with the highest of its numbers. Complexity: O(n log n).
 
     >>> highest_of_each([(np.array([4, 7]), np.array([1, 5])), (np.array([4]), np.array([3]))])
     [(4, 3), (7, 5)]
@@ -285,7 +285,7 @@ def refs_of(rows: Rows) -> tuple[ObjectRef, ...]:
 
 
 def some(ids: NDArray[np.int64] | list[int]) -> str:
-    """Ids for an error's text: the first few, and how many there are."""
+    """Ids for an error's text: the first five, and the number of all."""
     shown = ", ".join(str(number) for number in list(ids)[:5])
     return shown if len(ids) <= 5 else f"{shown}, ... ({len(ids)} in all)"
 
@@ -296,7 +296,7 @@ _NOT_NEGATIVE = ("object_id", "stream_id", "start", "size_bytes", "index_size_by
 
 
 def check_new_rows(rows: Rows, where: str) -> None:
-    """Check stream objects that are to be committed, each by itself.
+    """Check each stream object that is to be committed.
 
     Raises:
         ValueError: rows of another type.
@@ -323,7 +323,7 @@ def refuse_overlaps(rows: Rows, where: str) -> None:
         where: names the place in errors.
 
     Raises:
-        CommitRefused: naming both.
+        CommitRefused: two objects overlap; the error names both.
     """
     overlaps = overlapping(rows)
     if len(overlaps):
@@ -344,17 +344,17 @@ def overlapping(rows: Rows) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def refuse_other_bytes(listed: Rows, added: Rows, where: str) -> None:
-    """Check that objects which are listed already are the ones that are to be committed: same size, same tail.
+    """Check that the added objects which are already listed have the listed size and tail checksum.
 
-    A checksum that one side does not know contradicts nothing.
+    Unknown checksums are not compared.
 
     Args:
         listed: rows of objects of any type that has sizes and checksums.
-        added: those that are to be committed; ids that `listed` does not have are skipped.
+        added: rows of the objects that are to be committed; ids that `listed` does not have are skipped.
         where: names the place in errors.
 
     Raises:
-        CommitRefused: naming the first that differs, with both sizes and checksums.
+        CommitRefused: an object differs; the error names the first, with both sizes and checksums.
     """
     at = positions_of(listed["object_id"], added["object_id"])
     mine, there = added[at >= 0], listed[at[at >= 0]]
@@ -369,7 +369,7 @@ def refuse_other_bytes(listed: Rows, added: Rows, where: str) -> None:
 
 
 def describe_row(row: np.void) -> str:
-    """One stream object, for a person."""
+    """One stream object, as the text of an error."""
     return f"object {row['object_id']} with [{row['start']}, {row['end']}) of stream {row['stream_id']}"
 
 
@@ -379,12 +379,12 @@ def _refuse_first(rows: Rows, wrong: np.ndarray[tuple[int], np.dtype[np.bool_]],
 
 
 def facts_of(ref: ObjectRef, data_time_ms: int, stream_ids: NDArray[np.int64] | None = None) -> ObjectFacts:
-    """What a list says of an object.
+    """The facts of an object for a list.
 
     Args:
         ref: the object.
         data_time_ms: as in `ObjectFacts`.
-        stream_ids: all streams that it holds, ascending; none or None if nobody has told them.
+        stream_ids: all streams of the object, ascending; empty or None if they are not known.
 
     Raises:
         CommitRefused: its size or the size of its index is unknown.
@@ -434,30 +434,30 @@ def _check_sizes(ref: ObjectRef) -> None:
 INT64_MAX = 2**63 - 1
 
 NODES_MAX = 1 << 16
-"""Nodes in one catalog; a refresh asks for the list of each."""
+"""The maximum number of nodes in one catalog; a refresh reads the list of each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeList:
-    """A node's stream set objects and what is on its way to become one or to be deleted.
+    """A node's stream set objects, the ids prepared for new ones, and the objects that will be deleted.
 
     Args:
         node_id: the node.
-        epoch: of the newest session that writes for the node; 0 = never opened.
+        epoch: the session number of the node's newest session; 0 = never opened.
         next_order_id: the number of the next commit; above every order id in the list.
         live: LIVE rows, ascending by order id; the spans [order_id, last_order_id] do not overlap.
         prepared: PREPARED rows, ascending by object id.
-        retired: RETIRED rows; `doomed` ones are being deleted and never come back.
+        retired: RETIRED rows; rows with `doomed` set are delete pending and never restored.
         stream_objects: STREAM_OBJECT rows that were committed here and have not been moved to their shards yet.
-        withdrawn_commits: commits that were undone, whose stream objects are still to be withdrawn from the shards.
-        sketches: SKETCH rows of live objects, ascending by object id; an object without one may hold any stream. A row
-            is of the live object of its id, and so of its size. Releases that do not know them leave them all out.
+        withdrawn_commits: undone commits whose stream objects are not withdrawn from the shards yet.
+        sketches: SKETCH rows of live objects, ascending by object id; an object without a sketch may hold any stream. A
+            row belongs to the live object of its id, and so of its size. Older releases without sketches drop all rows.
         released: RELEASED rows, ascending by stream id: streams that the newest session may not commit, because another
             node takes over their range of this index. A new session begins without any.
         times: TIME_RECORD rows of the commits since the node's checkpoint, ascending by commit; some may be missing.
-            Releases that do not know them leave them all out.
-        numbers: WRITER_NUMBER rows of these commits, ascending by commit. One of `NO_STREAM` says
-            that some are missing.
+            Older releases without such rows drop them all.
+        numbers: WRITER_NUMBER rows of these commits, ascending by commit. A row of `NO_STREAM` means that some rows are
+            missing.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or a number below 0.
@@ -478,7 +478,7 @@ class NodeList:
 
     @property
     def where(self) -> str:
-        """Names it in errors."""
+        """The name of the list in errors."""
         return f"list of node {self.node_id}"
 
     def __post_init__(self) -> None:
@@ -500,10 +500,10 @@ class NodeList:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ListVersion:
-    """A node's list as it stood.
+    """A kept version of a node's list.
 
     Args:
-        sequence: of the key at that time, 1 or above.
+        sequence: the sequence number of the list's key at that time, 1 or above.
         node_list: the whole list.
 
     Raises:
@@ -542,7 +542,7 @@ class StreamShard:
 
     @property
     def where(self) -> str:
-        """Names it in errors."""
+        """The name of the shard in errors."""
         return f"stream shard {self.bucket}"
 
     def __post_init__(self) -> None:
@@ -560,15 +560,15 @@ class StreamShard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """Where a node's streams ended after some commit.
+    """The ends of a node's streams after some commit.
 
     Args:
         node_id: the node.
-        order_id: all objects whose last order id is at most this are in it; -1 = none is.
+        order_id: the checkpoint covers all objects whose last order id is at most this; -1 = it covers none.
         ends: STREAM_END rows, ascending by stream id.
-        times: TIME_RECORD rows, ascending by (stream id, record): of the appends to a stream those that have not moved
-            to a part of its time index, and the last one that has; none of streams that keep no times.
-        numbers: WRITER_NUMBER rows, each stream's together: of the writers that have numbers there.
+        times: TIME_RECORD rows, ascending by (stream id, record): the appends to a stream that have not moved to a part
+            of its time index, and the last append that has; no rows of streams without times.
+        numbers: WRITER_NUMBER rows of the writers that have numbers, each stream's together.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or an order id below -1.
@@ -592,16 +592,16 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeDirectory:
-    """Which nodes have a list.
+    """The nodes that have a list.
 
     Args:
         node_ids: ascending, each once, 0 or above.
-        generation: which life of the catalog this is, as the format record says; readers look at it here, because they
-            read the directory at each refresh anyhow.
+        generation: the catalog's generation, as in the format record; readers read it here, because they read the
+            directory at each refresh anyhow.
 
     Raises:
         FormatLimit: more than 65,536 nodes.
-        ValueError: ids out of order, or a generation that is none.
+        ValueError: ids out of order, or an invalid generation.
     """
 
     node_ids: Annotated[NDArray[np.int64], Listed(NODES_MAX)] = field(
@@ -618,7 +618,7 @@ class NodeDirectory:
 
 
 def ids_of(record: NodeList | StreamShard) -> NDArray[np.int64]:
-    """All object ids that stand in a list or a shard, in no order. O(rows)."""
+    """All object ids in a list or a shard, in no order. O(rows)."""
     rows = [record.stream_objects, record.retired]
     if isinstance(record, NodeList):
         rows += [record.live, record.prepared]
@@ -626,25 +626,25 @@ def ids_of(record: NodeList | StreamShard) -> NDArray[np.int64]:
 
 
 def highest_id(*records: NodeList | StreamShard) -> int:
-    """The highest object id that stands anywhere in lists and shards; -1 if none does. O(rows)."""
+    """The highest object id in lists and shards; -1 if there is none. O(rows)."""
     return max((int(ids_of(record).max(initial=-1)) for record in records), default=-1)
 
 
-# Retired rows on their way out of a list or a shard: first delete pending, then forgotten
+# How retired rows leave a list or a shard: first they are marked as delete pending, then removed
 
 Record = TypeVar("Record", bound=NodeList | StreamShard)
 
 
 def with_delete_pending(now: Record, retired_before_ms: int) -> tuple[Record | None, NDArray[np.int64]]:
-    """Mark what was retired before a time as delete pending: from then on it cannot come back.
+    """Mark the rows that were retired before a time as delete pending: from then on no undo restores them.
 
     Args:
         now: the list or the shard.
-        retired_before_ms: what was retired at that very time is spared. The format record's `retired_seconds` ago.
+        retired_before_ms: rows retired exactly at this time are spared. The format record's `retired_seconds` ago.
 
     Returns:
-        The record with the marks (None: all that is old enough has them), and the ids of all objects that are delete
-        pending, those of earlier rounds among them.
+        The marked record (None: all rows that are old enough are marked already), and the ids of all objects that are
+        delete pending, including those of earlier rounds.
     """
     is_pending = now.retired["doomed"] != 0
     fresh = ~is_pending & (now.retired["retired_at_ms"] < retired_before_ms)
@@ -657,9 +657,9 @@ def with_delete_pending(now: Record, retired_before_ms: int) -> tuple[Record | N
 
 
 def without_collected(now: Record, object_ids: Iterable[int] | NDArray[np.int64]) -> Record | None:
-    """Forget objects that were delete pending and are deleted.
+    """Remove the rows of objects that were delete pending and are deleted.
 
-    Ids that do not stand there any more count as done; None if all do.
+    Ids that are not there any more count as removed. Returns None if no row is left to remove.
 
     Raises:
         CommitRefused: an id that is not delete pending.
@@ -678,15 +678,15 @@ def without_collected(now: Record, object_ids: Iterable[int] | NDArray[np.int64]
 READ_OBJECT: Final = np.dtype(
     [(name, "<i8") for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum", "streams")]
 )
-"""An object that was opened; `streams` says how many rows of ranges are its own."""
+"""An object that was opened; `streams` is the number of its READ_RANGE rows."""
 
 READ_RANGE: Final = np.dtype([(name, "<i8") for name in ("stream_id", "start", "end", "holed")])
-"""What an object holds of one stream; `holed` is 1 where offsets in between are missing."""
+"""The range of one stream in an object; `holed` is 1 where offsets in between are missing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadBatch:
-    """What the indexes of some objects say.
+    """The contents of some objects' indexes.
 
     Args:
         objects: READ_OBJECT rows, ascending by object id.
@@ -715,11 +715,11 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True)
 class ImportRun:
-    """How far an import has come with the counter of object ids, so that it can be led back.
+    """The changes of an import to the counter of object ids, so that they can be undone.
 
     Args:
-        counter_before: what the counter said before it was raised.
-        raised_to: what this import, or a repeated one, has raised it to or was about to.
+        counter_before: the value of the counter before it was raised.
+        raised_to: the values to which this import, and repetitions of it, raised the counter or were about to.
     """
 
     counter_before: int

@@ -1,56 +1,57 @@
-"""How a reader catches up with the catalog: what it keeps, what it asks again, and the image that it makes of it.
+"""Reading the changes of the catalog: the state that a reader keeps, the keys that it reads, and the image it builds.
 
-    round 1    the directory of nodes, and each node's list      conditional GETs, all at once
-    round 2    lists of nodes that are new in the directory      only then
-    round 3    the stream shards                                 conditional GETs, all at once
-    then       lists and shards -> a metadata image              what did not change comes from the one before
+    round 1    the directory of nodes, and each node's list      conditional GETs, all in parallel
+    round 2    lists of nodes that are new in the directory      after round 1
+    round 3    the stream shards                                 conditional GETs, all in parallel
+    then       lists and shards -> a metadata image              unchanged parts are taken from the previous image
 
-A key that did not change answers 304, without a body, and what was built from it stays. Lists are read before streams,
-because writers write the other way round: an object of one stream appears in a shard before a list drops what it
-replaces, so a reader sees data twice rather than not at all.
+For an unchanged key the answer is 304, without a body, and the parts built from it are kept. Lists are read before
+shards, because writers write in the opposite order: a stream object is added to a shard before it is dropped from a
+list, so a reader sees data twice rather than not at all.
 
-**By listing.** That is a request a key, and mostly nothing changed. A reader that follows (`Watch.follow`) looks at a
-listing first: one request tells the ETags of 1,000 keys, and only keys whose ETag is another one are asked, as above.
-The order is the same one, for the same reason:
+**By listing.** The rounds above cost one request a key, although most keys did not change. A reader that follows
+(`Watch.follow`) lists the keys first: one request returns the ETags of 1,000 keys, and only keys with another ETag are
+read, as above. The order is the same, for the same reason:
 
-    round 1    LIST the lists and the directory, then conditional GETs of those that changed
+    round 1    LIST the lists and the directory, then conditional GETs of the changed ones
     round 2    lists of new nodes
-    round 3    only now LIST the shards, then conditional GETs of those that changed
+    round 3    only now LIST the shards, then conditional GETs of the changed ones
 
-A server may show a write late in its listings. Then a reader is behind, and sees it later; but an object must not be in
-neither place. So where something has left a list, the shards, which may have it now, are asked without a listing. And a
-listing confirms nothing: what was read with its help is known to be the newest since the last time that each key was
-asked itself. `follow` does that, when this is long ago, and where listings fail or save nothing (a server whose
+A server may show a write late in its listings. Then a reader sees the write later; but an object must not be missing in
+both list and shard. So if an object has left a list, the shards, which may contain it now, are read without a listing.
+A listing confirms nothing: only a read of each key itself confirms that the state was the newest at that time. So
+`follow` reads all keys if the last such read is long ago, and where listings fail or save nothing (a server whose
 listings have other ETags).
 
-**What does not fit.** What the shards know of a node's sessions and commits, its list must have seen: if it has not, a
-session came in between, and all is asked once more; or the list, or the directory, went back in time, and then the
-refresh fails. An undo cannot keep the order above: its first write is the list's. If one comes between rounds 1 and 3,
-the shards have let go of what it takes away, and the lists do not show yet what it brings back. That can be seen
-(`node_list.is_led_back`), and then all is asked once more. Asking once more is done without listings.
+**Contradictions.** A node's list must contain every session and commit that the shards contain. If it does not, a
+session or commit was made between the reads, and all keys are read once more; or the list or the directory went back in
+time, and then the refresh fails. An undo cannot keep the order above: its first write is the list's. If an undo is made
+between rounds 1 and 3, the shards have retired the objects that it withdraws, and the lists do not contain yet the
+objects that it restores. `node_list.is_led_back` detects this, and all keys are read once more. These repeated reads
+use no listings.
 
-**The image.** Readers catch up every second or so, and mostly a few lists changed and nothing else. What is untouched
-is shared by identity: a list that is the same record, or lists the same objects, gives the same `NodeImage`, with all
-that lookups found out about it; a shard that is the same record gives the same streams. So comparing two images costs
-only what changed.
+**The image.** A reader refreshes about every second, and usually only a few lists changed. Unchanged parts are shared
+by identity: a list that is the same record, or lists the same objects, keeps its `NodeImage`, with all facts that
+lookups found out about it; a shard that is the same record keeps its streams. So comparing two images takes time only
+for the changed parts.
 
-**Its streams.** An image may have hundreds of thousands of streams, of which a reader asks for some. So the columns of
-the shards are kept as they are, and a stream is cut out of them, checked, and remembered when it is first looked up:
+**Its streams.** An image may have hundreds of thousands of streams, of which a reader needs a few. So the columns of
+the shards are kept as they are, and a stream is made from slices of them, checked, and kept when it is first looked up:
 
     streams         17   23   ...       one row a stream
     ranges          17   17   23 ...    neighbouring rows of one stream: a slice, found by two searches
-    stream objects  17   23   23 ...    likewise; and those that still stand in the lists of nodes
+    stream objects  17   23   23 ...    likewise; and those that are still in the lists of nodes
 
 A commit writes stream objects into its node's list; they are moved to their shards afterwards, and then dropped from
-the list. So a reader sees some of them twice, and some in a list long after the shard had them and let go of them
-again. A row of a list counts unless the shard knows better:
+the list. So a reader sees some of them twice, and some in an old list after the shard has added and removed them again.
+A row of a list counts unless the shard shows that it is outdated:
 
-- it has, or had, an object of the same id;
+- the shard has an object of the same id, live or retired;
 - the stream was trimmed to the row's end or beyond it;
 - a stream object of the shard holds all of the row's offsets: it replaced the object.
 
-The other way round, a commit that is undone leaves the list first and the shards later: rows of the shard that a list
-calls withdrawn do not count.
+In the opposite case, an undone commit leaves the list first and the shards later: rows of the shard that were added by
+a withdrawn commit of a list do not count.
 """
 
 from __future__ import annotations
@@ -107,20 +108,20 @@ T = TypeVar("T")
 U = TypeVar("U")
 
 REREADS_MAX = 3
-"""So often a refresh asks again because of an undo or a new session that came in between."""
+"""The maximum number of repeated reads of a refresh because of an undo or a new session in between."""
 
 LISTING_PAUSE_SECONDS = 60.0
-"""So long keys are asked without listings after a listing that failed, or that saved nothing."""
+"""The time without listings after a listing that failed, or that saved nothing."""
 
 ETags = Mapping[tuple[str, str], str]
-"""(table, key) -> ETag, as a listing shows it."""
+"""(table, key) -> ETag, from a listing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CatalogState:
-    """All that was read of the catalog, with the image built from it. Not of one instant: see the module.
+    """The records that were read, with the image built from them. Not of one instant: see the module's docstring.
 
-    Nothing newer stood at any key when the timer said `confirmed_seconds`.
+    At `confirmed_seconds` of the timer, no key had a newer version.
     """
 
     directory: Versioned[NodeDirectory]
@@ -136,17 +137,17 @@ class CatalogState:
 
 
 class Watch:
-    """Keeps a state, and catches up when asked.
+    """Keeps the last state, and refreshes it on request.
 
     Args:
         keys: the catalog's keys.
         namespace: of the objects.
-        shard_count: stream shards, as the format record says.
+        shard_count: the number of stream shards in the format record.
         executor: sends the requests of a round.
         timer: seconds, from any start.
-        ends: what is known of ends of streams, for the images; None = nothing.
+        ends: the known ends of streams, for the images; None = no ends.
 
-    Threads: any. Two threads that refresh at once both ask; the newer answer stays.
+    Threads: any. Two threads that refresh at once both send requests; the newer state is kept.
     """
 
     def __init__(
@@ -170,32 +171,32 @@ class Watch:
         self._state: CatalogState | None = None
 
     def state(self) -> CatalogState:
-        """What was read last; reads if nothing was."""
+        """The state that was read last; read now if there is none."""
         state = self._state
         return self.refresh() if state is None else state
 
     def refresh(self) -> CatalogState:
-        """Catch up: one conditional GET a key, in two or three rounds.
+        """Read all changes: one conditional GET a key, in two or three rounds.
 
-        Where the directory names another generation than before (`restore`), nothing that was read before counts:
-        all is read anew, and the image that comes of it is newer than every one of an earlier generation.
+        If the directory has another generation than before (`undo.restored`), the earlier state does not count: all
+        keys are read again, and the new image is newer than every image of an earlier generation.
 
         Raises:
             StoreError: the catalog cannot be read now.
-            CatalogWentBack: a key holds less than before, and the directory names no new generation.
-            CatalogDamaged: a key is gone, or shards know of nodes, sessions or commits that the lists do not.
-            CorruptObject, FormatTooNew: it is not what it should be.
+            CatalogWentBack: a key has an older version than before, and the directory has no new generation.
+            CatalogDamaged: a key is gone, or shards contain nodes, sessions or commits that the lists do not contain.
+            CorruptObject, FormatTooNew: a key is damaged, or a newer release wrote it.
         """
         return self._catch_up(self._state, None)
 
     def follow(self, confirm_seconds: float) -> CatalogState:
-        """Catch up as far as listings show it: two requests, and one for each key that changed.
+        """Read the changes that listings show: two requests, and one for each changed key.
 
         Args:
-            confirm_seconds: after so long without it, all keys are asked, as by `refresh`.
+            confirm_seconds: if the last read of all keys is at least this long ago, the call is `refresh`.
 
         Raises:
-            As `refresh`. A listing that fails is no error: then all keys are asked.
+            As `refresh`. A failed listing is no error: then all keys are read.
         """
         before, now_seconds = self._state, self._timer()
         if before is None or now_seconds - before.confirmed_seconds >= confirm_seconds:
@@ -218,7 +219,7 @@ class Watch:
             before, after = after, self._read(after)
         else:
             behind = None if before is None else _behind(replace(after, shards=before.shards), known)
-            if behind is not None:  # by shards that were read before these lists: nothing came in between
+            if behind is not None:  # behind shards that were read before these lists: no commit was made in between
                 raise CatalogDamaged(behind)
         return self._keep(after)
 
@@ -228,7 +229,7 @@ class Watch:
             if now is None:
                 self._state = after
             else:
-                # What is behind in nothing was as new as the other one when that was confirmed.
+                # `newer` is at least as new in every key, so the confirmation of the other state holds for it, too.
                 newer = after if is_newer(after.version, now.version) else now
                 if newer is after or after.version == now.version:
                     confirmed_seconds = max(now.confirmed_seconds, after.confirmed_seconds)
@@ -236,7 +237,7 @@ class Watch:
             return self._state or after
 
     def _read(self, before: CatalogState | None, listed: ETags | None = None) -> CatalogState:
-        """Read what is there; with a listing of the lists, only what it and one of the shards say has changed."""
+        """Read all keys; with a listing of the lists, only the keys that it and one of the shards show as changed."""
         started_seconds = self._timer()
         known = {} if before is None else before.lists
         directory_flight = self._executor.submit(self._read_directory, before, listed)
@@ -245,7 +246,7 @@ class Watch:
         directory = directory_flight.result()
         missing = [node_id for node_id in directory.value.node_ids.tolist() if node_id not in lists]
         lists.update(zip(missing, self._all(_there, map(self._keys.node_list, missing)), strict=True))
-        is_listing = listed is not None and not _have_let_go(known, lists)
+        is_listing = listed is not None and not _has_lost_objects(known, lists)
         shards = tuple(self._read_shards(before, self._listed(STREAM_SHARDS) if is_listing else None))
         confirmed_seconds = started_seconds if before is None or listed is None else before.confirmed_seconds
         version = _version(directory, lists, shards)
@@ -262,7 +263,7 @@ class Watch:
         return CatalogState(directory, lists, shards, version, built, confirmed_seconds)
 
     def _listed(self, *tables: str) -> ETags | None:
-        """What a listing of these tables shows; None where none is to be had now."""
+        """The ETags of these tables' keys from a listing; None if it fails, or if listings are paused."""
         if self._timer() < self._lists_from_seconds:
             return None
         try:
@@ -289,7 +290,7 @@ class Watch:
     def _read_again(
         self, pairs: Sequence[tuple[TypedKey[T], Versioned[T]]], listed: ETags | None
     ) -> list[Versioned[T]]:
-        """What stands at keys now, in this order; those that a listing shows unchanged are not asked."""
+        """The current values of keys, in order; keys that a listing shows unchanged are not read."""
         due = [at for at, (key, seen) in enumerate(pairs) if _may_differ(key, seen, listed)]
         values = [seen for _, seen in pairs]
         for at, value in zip(due, self._all(self._again, (pairs[at] for at in due)), strict=True):
@@ -319,8 +320,8 @@ def _may_differ(key: TypedKey[T], seen: Versioned[T], listed: ETags | None) -> b
     return listed is None or listed.get((key.table_name, key.key)) != seen.version.etag
 
 
-def _have_let_go(before: Mapping[int, Versioned[NodeList]], after: Mapping[int, Versioned[NodeList]]) -> bool:
-    """Whether an object has left a list: a shard may have its data now. O(n log n) for lists that changed."""
+def _has_lost_objects(before: Mapping[int, Versioned[NodeList]], after: Mapping[int, Versioned[NodeList]]) -> bool:
+    """Whether an object has left a list: a shard may have its data now. O(n log n) for changed lists."""
     for node_id, seen in before.items():
         now = after[node_id]
         if now is seen:
@@ -343,10 +344,11 @@ def _is_torn(after: CatalogState, before: CatalogState | None) -> bool:
 
 
 def _behind(after: CatalogState, before: CatalogState | None) -> str | None:
-    """What shards know of nodes that their lists do not; None if nothing. O(rows of the shards that changed).
+    """A session or commit that shards contain and their node's list lacks, as an error's text; None if there is none.
 
-    Lists are read before shards: a session or commit in between is no damage. It is gone when all is asked again; if
-    each time another one comes in between, lists are compared with the shards that were read before them.
+    Lists are read before shards, so a session or commit in between is no damage: the difference is gone when all keys
+    are read again. If each repetition finds a new difference, lists are compared with the shards that were read before
+    them. O(rows of the changed shards).
     """
     known = before.shards if before is not None else (None,) * len(after.shards)
     changed = [seen.value for seen, other in zip(after.shards, known, strict=True) if seen is not other]
@@ -355,7 +357,7 @@ def _behind(after: CatalogState, before: CatalogState | None) -> str | None:
             seen = after.lists.get(node_id)
             found = None if seen is None else getattr(seen.value, expected)
             if found is None or found < least:
-                wanted = f"a list of node {node_id} with {expected} of at least {least}, as stream shards know"
+                wanted = f"a list of node {node_id} with {expected} of at least {least}, as in stream shards"
                 return f"expected {wanted}, found {'none in the directory' if found is None else found}: put back?"
     return None
 
@@ -387,7 +389,7 @@ def _version(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltImage:
-    """An image, and what it was built from: the start of the next one. Threads: any.
+    """An image, and the records it was built from, for building the next image. Threads: any.
 
     Args:
         image: the image.
@@ -409,19 +411,19 @@ def build_image(
     *,
     ends: KnownEnds | None = None,
 ) -> BuiltImage:
-    """An image of what lists and shards say.
+    """Build the image of lists and shards.
 
     Args:
         namespace: of the objects.
         lists: node id -> its list.
         shards: all stream shards, in the order of their numbers.
         version: of the image.
-        previous: what was built before, from earlier records of the same catalog; shared where it still holds.
-        ends: what is known of ends of streams, the same one for all images of a catalog; None = nothing.
+        previous: the previous image, from earlier records of the same catalog; its unchanged parts are shared.
+        ends: the known ends of streams, the same object for all images of a catalog; None = no ends.
 
     Raises:
-        ImageRefused: a list or the row of shards contradicts itself. A stream that does is refused when it is asked
-            for, so that it harms no other one.
+        ImageRefused: a list or a shard has the wrong number. A contradiction in a stream is raised when the stream is
+            looked up, so that other streams are not affected.
 
     Complexity: O(n log n) in the objects of lists that changed, no loop over objects or streams in Python.
     """
@@ -483,7 +485,7 @@ def _part(shard: StreamShard, late: Rows, withdrawn: Commits, before: ShardStrea
 
 
 def _late_rows(lists: Iterable[NodeList], shard_count: int) -> dict[int, Rows]:
-    """Stream objects that still stand in lists, by the shard where they belong."""
+    """Stream objects that are still in lists, by the shard of their streams."""
     waiting = [node_list.stream_objects for node_list in lists if len(node_list.stream_objects)]
     if not waiting or not shard_count:
         return {}
@@ -504,11 +506,11 @@ Commits = frozenset[tuple[int, int]]
 
 
 class ShardStreams:
-    """The streams of one shard, each made when it is first asked for. Threads: any; two may make the same one.
+    """The streams of one shard, each made when it is first looked up. Threads: any; two may make the same stream.
 
     Args:
-        shard: what the shard holds.
-        late: STREAM_OBJECT rows of this shard's streams that stand in lists of nodes, ascending by (stream id, start).
+        shard: the shard.
+        late: STREAM_OBJECT rows of this shard's streams that are in lists of nodes, ascending by (stream id, start).
         withdrawn: commits whose rows in the shard do not count.
     """
 
@@ -533,9 +535,9 @@ class ShardStreams:
         """A stream; None if the shard does not have it.
 
         Raises:
-            ImageRefused: what the catalog says of this stream contradicts itself.
+            ImageRefused: the records of this stream contradict themselves.
 
-        Complexity: O(log shard) and what the stream has, once; then O(1).
+        Complexity: O(log shard + rows of the stream) once; then O(1).
         """
         made = self._made.get(stream_id)
         if made is None and (position := self._position(stream_id)) >= 0:
@@ -570,9 +572,9 @@ class ShardStreams:
 
 
 class ShardedStreams(Mapping[int, StreamImage]):
-    """All streams of an image: stream id -> stream, each made when it is first asked for. Threads: any.
+    """All streams of an image: stream id -> stream, each made when it is first looked up. Threads: any.
 
-    Length, iteration over ids and ``in`` make none.
+    Length, iteration over ids and ``in`` make no stream.
 
     Args:
         parts: the streams of each shard, in the order of the shards' numbers.
@@ -609,7 +611,7 @@ class ShardedStreams(Mapping[int, StreamImage]):
 
 
 def _stream_ids(rows: Rows) -> NDArray[np.int64]:
-    # A field of a structured array is strided; each search would copy it as a whole.
+    # A field of a structured array is strided; each search would copy the whole column.
     return np.ascontiguousarray(rows["stream_id"])
 
 

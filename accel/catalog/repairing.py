@@ -1,19 +1,20 @@
-"""Repair of a catalog: keys that cannot be read, or are missing, are rebuilt where they follow from others.
+"""Repair of a catalog: unreadable or missing keys are rebuilt if their value follows from other keys.
 
-    | key                        | follows from                                                                     |
+    | key                        | rebuilt from                                                                     |
     |----------------------------|----------------------------------------------------------------------------------|
-    | marker of a table          | nothing: it says by being there that there is a table                            |
+    | marker of a table          | nothing needed: its presence is its only content                                 |
     | copy of the choices        | the format record                                                                |
-    | directory of nodes         | the lists; only if every node that a checkpoint, a kept version or a range of    |
-    |                            | streams names has one                                                            |
+    | directory of nodes         | the lists; only if every node in a checkpoint, a kept version or a range of      |
+    |                            | streams has a list                                                               |
     | counter of object ids      | the highest id in the bucket, in lists, shards and hints, and 1,048,576 above it |
-    | checkpoint, kept version   | deleted: they save work and allow an undo, and sessions write others             |
-    | list, stream shard,        | nothing: they are named, with what can be done                                   |
+    | checkpoint, kept version   | not rebuilt but deleted: sessions write new ones                                 |
+    | list, stream shard,        | cannot be rebuilt: they are reported, with advice                                |
     | counters of histories      |                                                                                  |
 
-A key that can be read is never written. Each write replaces exactly what was read: nothing, or these very bytes (a
-compare-and-set on their ETag). So it may run beside readers and writers; a write in between wins, and the finding
-says so. A run without `apply` writes nothing. The findings are those of the repair of a stream.
+A key that can be read is never written. Each write replaces exactly the value that was read: no value, or these bytes
+(a compare-and-set on their ETag). So a repair may run beside readers and writers; a write in between wins, and the
+finding reports it. A run without `apply` writes nothing. The findings have the same form as those of the repair of a
+stream.
 
 Source: docs/operations/repair.md.
 """
@@ -49,12 +50,12 @@ PUT_BACK: Final = "put the newest sound version of the key back, from the bucket
 
 
 def repair(catalog: ObjectCatalog, *, apply: bool) -> Repair:
-    """Find keys of a catalog that are damaged or gone, and with `apply` write what follows from others.
+    """Find damaged and missing keys of a catalog, and with `apply` write those that follow from other keys.
 
     Requests: one or two a key of the catalog; if the counter is gone, one more for 1,000 keys of the bucket.
 
     Raises:
-        StoreError: to be repeated as it is.
+        StoreError: a request failed; repeat the call.
     """
     repairing = CatalogRepairing(catalog)
     findings = repairing.find()
@@ -63,7 +64,7 @@ def repair(catalog: ObjectCatalog, *, apply: bool) -> Repair:
 
 
 class CatalogRepairing:
-    """Looks through the keys of one catalog. Threads: one."""
+    """Checks the keys of one catalog. Threads: one."""
 
     def __init__(self, catalog: ObjectCatalog) -> None:
         self._parts = catalog.parts
@@ -72,7 +73,7 @@ class CatalogRepairing:
         self.is_complete = True
 
     def find(self) -> Findings:
-        """All that is wrong, as far as one run may look; nothing is written."""
+        """Find the damaged and missing keys, up to the limit of one run; nothing is written."""
         try:
             if self._check_markers():
                 self.is_complete = False  # nothing can be listed in a table without a marker
@@ -110,7 +111,7 @@ class CatalogRepairing:
             self._findings.rebuild(key, stands, record, "the format record", problem)
 
     def _check_lists(self) -> bool:
-        """Look at lists and shards; gives whether all of them can be read."""
+        """Check lists and shards; returns whether all of them can be read."""
         directory = self._keys.directory().inspect().value
         named = set() if directory is None else set(directory.node_ids.tolist())
         lists = (self._keys.node_list(node_id) for node_id in sorted(named | set(listed_node_ids(self._parts))))
@@ -146,7 +147,7 @@ class CatalogRepairing:
         self._findings.rebuild(key, stands, nodes, "the lists of nodes, and the format record")
 
     def _named_nodes(self) -> set[int]:
-        """Nodes that anything but the directory names."""
+        """The nodes in checkpoints, kept versions of lists, and ranges of streams."""
         shards = (self._keys.shard(number).read() for number in range(self._parts.format.stream_buckets))
         owners = (seen.value.ranges["node_id"].tolist() for seen in shards if seen is not None)
         return {*self._checkpointed(), *(node_id for node_id, _ in kept_places(self._parts)), *chain(*owners)}
@@ -169,7 +170,7 @@ class CatalogRepairing:
                 source = "the highest id in the bucket, in lists and in hints"
                 self._findings.rebuild(key, stands, highest + 1 + IDS_PASSED_OVER, source)
         shared = SystemKeys(self._keys.tables)
-        are_wanted = any(history_counter_problems(self._parts))  # before the first scope there are none
+        are_wanted = any(history_counter_problems(self._parts))  # before the first scope there are no counters
         for name in (SEGMENT_STREAMS, TRANSACTION_IDS):
             counter = shared.counter(name)
             found = counter.inspect()

@@ -1,23 +1,23 @@
-"""The opening of a session, where the node's streams end, and what a commit adds to them.
+"""Opening a session, recovering the ends of the node's streams, and the objects that a commit adds.
 
-From the moment `open_session` returns, nobody else commits for this node:
+From the moment `open_session` returns, no other session commits for this node:
 
-    1. the counter of ids   read after the node's list (those of the others, if the node is new): one that is not above
-                            the ids in it went back
-    2. the node's list      its session number is raised; every later commit of an older session meets it and is refused
+    1. the counter of ids   read after the node's list (or all other lists, if the node is new): a counter that is not
+                            above the ids in it went back
+    2. the node's list      its session number is raised; every later commit of an older session is refused
     3. the directory        the node is added, if it is new
     4. the stream shards    the session number of the node's open ranges is raised, so that an older session cannot
-                            close one of its streams any more at an end that is out of date
-    5. the ends             where each of these streams ended (`recover_ends`)
+                            close one of the streams any more at an outdated end
+    5. the ends             the ends of these streams are recovered (`recover_ends`)
 
 A crash in between leaves a node without a session, and the next opening starts over.
 
-Only a node that has never written gets a new list. If the directory names it, if a stream has a range of it, or if it
-has a checkpoint, its list was deleted: an empty one in its place would begin the offsets of its streams anew, and all
-its objects would look like orphans.
+Only a node that has never written gets a new list. If the directory names the node, a stream has a range of it, or it
+has a checkpoint, the node's list was deleted: with an empty list in its place, the offsets of its streams would start
+again at 0, and all its objects would look like orphans.
 
-**Recovering the ends.** Nobody keeps the end of an open stream in one place: that would be a write a stream and upload.
-It is the highest of
+**Recovering the ends.** The end of an open stream is not stored in one place: that would cost a write for each stream
+and upload. The end is the highest of
 
     the checkpoint of the node        ends as of some order id, written at intervals of commits
     objects of the list since then    their indexes, one GET each; or the time records of their commits, no GET
@@ -25,8 +25,8 @@ It is the highest of
     the stream itself                 the start of its open range, and its first kept offset: data below that may be
                                       gone from all objects
 
-That holds while objects are compacted, too: an object that a compaction made counts as "since" if any of its sources
-does (`last_order_id`).
+This holds while objects are compacted, too: an output of a compaction counts as "since" if any of its sources does
+(`last_order_id`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class StreamEnds:
 
     @classmethod
     def of(cls, stream_ids: NDArray[np.int64], ends: NDArray[np.int64]) -> StreamEnds:
-        """From columns in any order; of a stream that stands there more than once, the highest end counts.
+        """From columns in any order; of a stream with several ends, the highest counts.
 
         Complexity: O(n log n).
         """
@@ -108,28 +108,28 @@ class StreamEnds:
         return len(self.stream_ids)
 
     def end(self, stream_id: int) -> int | None:
-        """The next offset of a stream; None if it is not among these. Complexity: O(log n)."""
+        """The next offset of a stream; None for other streams. Complexity: O(log n)."""
         at = int(np.searchsorted(self.stream_ids, stream_id))
         if at == len(self) or self.stream_ids[at] != stream_id:
             return None
         return int(self.ends[at])
 
     def with_higher_ends(self, stream_ids: NDArray[np.int64], ends: NDArray[np.int64]) -> StreamEnds:
-        """With these ends where they are higher, and these streams added. Complexity: O(n log n)."""
+        """The ends, raised to the given ones where those are higher, with new streams added. Complexity: O(n log n)."""
         return StreamEnds.of(np.concatenate((self.stream_ids, stream_ids)), np.concatenate((self.ends, ends)))
 
     def without_others(self, stream_ids: NDArray[np.int64]) -> StreamEnds:
-        """Without all other streams."""
+        """The ends of these streams only."""
         kept = np.isin(self.stream_ids, stream_ids)
         return StreamEnds(self.stream_ids[kept], self.ends[kept])
 
     def without(self, stream_ids: NDArray[np.int64]) -> StreamEnds:
-        """Without these streams."""
+        """The ends of all streams but these."""
         kept = ~np.isin(self.stream_ids, stream_ids)
         return StreamEnds(self.stream_ids[kept], self.ends[kept])
 
     def reach(self, stream_ids: NDArray[np.int64], ends: NDArray[np.int64]) -> bool:
-        """Whether all these streams end at these offsets or further on. Complexity: O(m log n)."""
+        """Whether all these streams end at these offsets or above. Complexity: O(m log n)."""
         if not len(self):
             return not len(stream_ids)
         at = np.minimum(np.searchsorted(self.stream_ids, stream_ids), len(self) - 1)
@@ -146,8 +146,8 @@ class StreamEnds:
             ends: of the same length.
 
         Raises:
-            CommitRefused: a stream that is not open here, one that is not continued, or an empty range; the first one
-                is named, with what was expected and what was found.
+            CommitRefused: a stream that is not open here, a range that does not begin at its stream's end, or an empty
+                range; the error names the first, with what was expected and found.
 
         Complexity: O(m log n) for m ranges, no loop in Python.
         """
@@ -165,30 +165,30 @@ class StreamEnds:
                 known = f"; the stream ended at {self.ends[at[first]]}" if expected.startswith("a start") else ""
                 raise CommitRefused(
                     f"stream {stream_ids[first]}: expected {expected}, "
-                    f"found [{starts[first]}, {ends[first]}){known} ({len(positions)} streams alike)"
+                    f"found [{starts[first]}, {ends[first]}){known} ({len(positions)} streams in all)"
                 )
 
 
 def columns_of(ranges: ObjectRanges) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Stream ids, starts and ends of what an object holds."""
+    """Stream ids, starts and ends of an object's ranges."""
     starts = ranges.starts.astype(np.int64)
     return ranges.stream_ids, starts, starts + ranges.lengths.astype(np.int64)
 
 
-# What a commit adds
+# The objects that a commit adds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Claims:
-    """Objects of one commit with all that they hold.
+    """The objects of one commit with their ranges.
 
     Args:
         facts: the stream set object, if there is one.
         rows: STREAM_OBJECT rows.
-        stream_ids: the streams of all of them, ascending, each once.
+        stream_ids: the streams of all objects, ascending, each once.
         starts: of the same length.
         ends: of the same length.
-        to_look_at: one of the objects, if nobody has seen yet that it lies where readers look.
+        to_look_at: an object that must still be checked to be at its key; None if all are known to be there.
     """
 
     facts: ObjectFacts | None
@@ -199,12 +199,12 @@ class Claims:
     to_look_at: ObjectRef | None = None
 
     def object_ids(self) -> NDArray[np.int64]:
-        """The ids of all these objects."""
+        """The ids of all objects of the commit."""
         own = [] if self.facts is None else [self.facts.object_id]
         return np.concatenate((np.array(own, dtype=np.int64), self.rows["object_id"]))
 
     def are_listed(self, node_list: NodeList) -> bool:
-        """Whether a list has some of these objects: then it has them all, for one write brings them."""
+        """Whether a list has any of these objects: then it has them all, because one write adds them."""
         places = (node_list.live, node_list.retired, node_list.stream_objects)
         ids = self.object_ids()
         return any(bool(np.isin(ids, rows["object_id"]).any()) for rows in places)
@@ -218,7 +218,7 @@ def make_claims(
     time_ms: int,
     to_look_at: ObjectRef | None = None,
 ) -> Claims:
-    """Put together what a commit adds.
+    """The claims of a commit.
 
     Raises:
         CommitRefused: an object without its sizes, a range with a hole, too many streams, or a stream in two objects.
@@ -248,12 +248,12 @@ def make_claims(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownTimes:
-    """When appends to the node's streams arrived, as its checkpoint and its list have it. Threads: immutable, any.
+    """The times of appends to the node's streams, from its checkpoint and its list. Threads: immutable, any.
 
     Args:
-        covered: the commit that the checkpoint goes up to.
+        covered: the last commit that the checkpoint covers.
         checkpoint: TIME_RECORD rows of the checkpoint.
-        since: those of the list, of commits behind it.
+        since: TIME_RECORD rows of the list, of commits after the checkpoint.
     """
 
     covered: int = -1
@@ -261,10 +261,10 @@ class KnownTimes:
     since: Rows = field(default_factory=lambda: no_rows(TIME_RECORD))
 
     def of(self, stream_id: int) -> Rows:
-        """TIME_RECORD rows of a stream, with records that follow one another, as far as they do.
+        """The TIME_RECORD rows of a stream with consecutive records, up to the first gap.
 
-        The first one is record 0, or the last of those that have moved to parts of the time index. Rows that do not go
-        on there come behind appends that nobody has told the list of, and count for nothing. O(rows).
+        The first row is record 0, or the last record that has moved to a part of the time index. Rows after a gap are
+        ignored: they follow appends whose times are missing in the list. O(rows).
         """
         first, after = np.searchsorted(self.checkpoint["stream_id"], [stream_id, stream_id + 1])
         rows = join_rows(self.checkpoint[first:after], self.since[self.since["stream_id"] == stream_id])
@@ -275,7 +275,7 @@ class KnownTimes:
         return rows[: breaks[0] + 1] if len(breaks) else rows
 
     def without(self, stream_ids: NDArray[np.int64]) -> Rows:
-        """Those of all streams but these, ascending by (stream id, record)."""
+        """The rows of all streams but these, ascending by (stream id, record)."""
         others = np.unique(np.concatenate((self.checkpoint["stream_id"], self.since["stream_id"])))
         others = others[~np.isin(others, stream_ids)]
         pieces = [self.of(stream_id) for stream_id in others.tolist()]
@@ -283,18 +283,18 @@ class KnownTimes:
 
 
 NUMBERS_MAX = 65_536
-"""The most rows of writers' numbers that a checkpoint has."""
+"""The maximum number of WRITER_NUMBER rows of a checkpoint."""
 
 
 class TimeLog(Protocol):
-    """Holds when appends to streams arrived, and the numbers of their events. Threads: any."""
+    """Records the times of appends to streams, and the numbers of their events. Threads: any."""
 
     def appended(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
-        """TIME_RECORD rows of appends within these ranges, without their commit; no stream is asked for twice."""
+        """TIME_RECORD rows of the appends within these ranges, without their commit; each stream is passed once."""
         ...
 
     def kept(self, ends: StreamEnds) -> Rows:
-        """Rows of the streams that it has, up to these ends, as in `Checkpoint.times`."""
+        """The rows of the log's streams up to these ends, as in `Checkpoint.times`."""
         ...
 
     def numbered(self, stream_ids: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Rows:
@@ -302,22 +302,22 @@ class TimeLog(Protocol):
         ...
 
     def kept_numbers(self, ends: StreamEnds) -> Rows:
-        """Rows of the streams that it has, up to these ends, as in `Checkpoint.numbers`."""
+        """The rows of the log's streams up to these ends, as in `Checkpoint.numbers`."""
         ...
 
     def stream_ids(self) -> NDArray[np.int64]:
-        """The streams that it has."""
+        """The streams of the log."""
         ...
 
 
 class KnownNumbers(NamedTuple):
-    """Which events of writers are durable in a stream, as the node's checkpoint and its list have it.
+    """Which events of writers are durable in a stream, from the node's checkpoint and its list.
 
     Args:
-        rows: WRITER_NUMBER rows of the stream. Those that say to have all, and are of a range of before, are left out:
+        rows: WRITER_NUMBER rows of the stream. Rows that claim to be complete and are of an earlier range are left out:
             another node had the stream in between.
-        start: where the node's range of the stream begins; 0 if it is not open.
-        are_missing: whether some rows were left out, since they were too many.
+        start: the start of the node's range of the stream; 0 if the stream is not open.
+        are_missing: whether some rows were left out, because they were too many.
     """
 
     rows: Rows
@@ -326,14 +326,14 @@ class KnownNumbers(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """What a new session knows of a node's streams.
+    """The state of a node's streams that a new session recovers.
 
     Args:
-        ends: of those that it has open.
-        opened: how many objects were committed since the checkpoint.
-        times: when appends to them arrived.
-        checkpoint: the node's, if it has one.
-        starts: where the node's open ranges of the streams begin.
+        ends: the ends of the streams that are open on the node.
+        opened: the number of objects that were committed since the checkpoint.
+        times: the times of appends to the node's streams.
+        checkpoint: the node's checkpoint; None if there is none.
+        starts: the starts of the node's open ranges of the streams.
     """
 
     ends: StreamEnds
@@ -349,14 +349,14 @@ class Recovered(NamedTuple):
 
 
 class SessionTimes:
-    """When appends arrived: what a session found, and what it is told. Threads: any; its session sets it.
+    """The times of appends: those that a session recovered, and those of its log. Threads: any; its session sets them.
 
     Args:
-        recovered: what it found.
+        recovered: the state that the session recovered.
 
     Attributes:
-        log: tells of what is appended; None = nobody does.
-        counted: the commit that the newest checkpoint goes up to.
+        log: returns the times of new appends; None = their times are not recorded.
+        counted: the last commit that the newest checkpoint covers.
     """
 
     def __init__(self, recovered: Recovered) -> None:
@@ -367,7 +367,7 @@ class SessionTimes:
         self.counted = self.known.covered
 
     def added_to(self, claims: Claims) -> Claims:
-        """The same with times, for the list."""
+        """The claims with their times and numbers, for the list."""
         if claims.facts is None:
             return claims
         columns = (claims.stream_ids, claims.starts, claims.ends)
@@ -378,14 +378,14 @@ class SessionTimes:
         return replace(claims, facts=replace(claims.facts, times=times, counted=self.counted, numbers=numbers))
 
     def kept(self, ends: StreamEnds) -> Rows:
-        """For a checkpoint: those of all streams that end here; none at all if they were too many."""
+        """TIME_RECORD rows for a checkpoint, of all streams in `ends`; no rows if they would be too many."""
         rows = no_rows(TIME_RECORD) if self.log is None else self.log.kept(ends)
         others = self.known.without(self._logged())
         rows = join_rows(rows, others[np.isin(others["stream_id"], ends.stream_ids)])
         return by_stream(rows, "record") if len(rows) <= ROWS_MAX else no_rows(TIME_RECORD)
 
     def kept_numbers(self, ends: StreamEnds, since: Rows) -> Rows:
-        """For a checkpoint: those of all streams that end here, of the writers that wrote last if they are too many.
+        """WRITER_NUMBER rows for a checkpoint; if they are too many, those of the writers that wrote last.
 
         Args:
             ends: of the streams.
@@ -400,11 +400,11 @@ class SessionTimes:
         return rows[np.argsort(rows["stream_id"], kind="stable")]
 
     def begin(self, ranges: Rows) -> None:
-        """Streams are open here, by these ranges."""
+        """Note the starts of ranges that were opened on the node."""
         self._starts = self._starts.with_higher_ends(ranges["stream_id"], ranges["start"])
 
     def numbers_of(self, stream_id: int, since: Rows) -> KnownNumbers:
-        """Numbers of writers of a stream. O(rows).
+        """The numbers of the writers of a stream. O(rows).
 
         Args:
             stream_id: the stream.
@@ -416,11 +416,11 @@ class SessionTimes:
         return KnownNumbers(rows[(rows["stream_id"] == stream_id) & ~is_past], start, are_missing)
 
     def _known_numbers(self, since: Rows) -> Rows:
-        """Those of the newest checkpoint, and of the node's list behind it."""
+        """The rows of the newest checkpoint, and those of the node's list after it."""
         return join_rows(self._numbers, since[since["commit"] > self.counted])
 
     def counts(self, commit: int, times: Rows, numbers: Rows) -> None:
-        """A checkpoint is written, with these rows."""
+        """Note that a checkpoint was written, with these rows."""
         self.known = KnownTimes(commit, times[~np.isin(times["stream_id"], self._logged())])
         self._numbers = numbers
         self.counted = commit
@@ -433,11 +433,11 @@ class SessionTimes:
 
 
 def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList], Recovered]:
-    """Fence older sessions of a node; gives its list, and what `recover_ends` gives.
+    """Fence older sessions of a node; returns its list, and the result of `recover_ends`.
 
     Requests: two for the list, one or two for the directory, one for the counter, one or two a shard, one for the
-    checkpoint, and one an object that was committed after it without time records; for a new node one more a shard, and
-    one a list.
+    checkpoint, and one for each object that was committed after it without time records; for a new node one more a
+    shard, and one a list.
 
     Raises:
         CatalogDamaged: the node's list, the directory, a shard or the counter was deleted, or the counter is not above
@@ -457,7 +457,7 @@ def open_session(parts: CatalogParts, node_id: int) -> tuple[Versioned[NodeList]
 
 
 def with_session_number(shard: StreamShard, node_id: int, session_number: int) -> StreamShard | None:
-    """A shard whose open ranges of this node are of this session; None if they are so already, or of a newer one."""
+    """The shard with this session number in the node's open ranges; None if all have it already, or a higher one."""
     ranges = shard.ranges
     older = (ranges["node_id"] == node_id) & (ranges["end"] == OPEN) & (ranges["epoch"] < session_number)
     if not older.any():
@@ -481,10 +481,10 @@ def _opened_list(parts: CatalogParts, node_id: int, known: NodeDirectory) -> Ver
 
 
 def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: int, where: str) -> None:
-    """Refuse a node that has written before, and has no list.
+    """Refuse to open a node that has written before, but has no list.
 
     Raises:
-        CatalogDamaged: it is one.
+        CatalogDamaged: the node has written before.
     """
     traces = []
     if node_id in directory.node_ids:
@@ -500,7 +500,7 @@ def _refuse_lost_list(parts: CatalogParts, directory: NodeDirectory, node_id: in
 
 
 def _note_ids_of_others(parts: CatalogParts, directory: NodeDirectory) -> None:
-    # A new node has no list that shows which ids are in use. One of another node that cannot be read shows nothing.
+    # A new node has no list with the ids in use, so the lists of other nodes are read; unreadable lists are skipped.
     for node_id in directory.node_ids.tolist():
         with suppress(AccelError):
             seen = parts.keys.node_list(node_id).read()
@@ -528,15 +528,15 @@ def _shard(parts: CatalogParts, number: int) -> Versioned[StreamShard]:
 
 
 def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[StreamShard]) -> Recovered:
-    """Where the node's open streams end, how many indexes had to be opened to learn it, and times of appends.
+    """Recover the ends of the node's open streams, and the times of appends.
 
-    Requests: one for the checkpoint, and one an object committed since (two if its index is large), but for those
-    whose commits tell when appends arrived: see `told_by_times`.
+    Requests: one for the checkpoint, and one for each object committed since (two if its index is large); none for
+    objects whose commits have time records: see `told_by_times`.
 
     Raises:
-        CatalogDamaged: the checkpoint or a shard knows of more commits than the list has seen, or the checkpoint or an
-            object of streams that no shard knows: one of them went back.
-        StoreError, CorruptObject: an object that is listed could not be opened.
+        CatalogDamaged: the checkpoint or a shard contains a later commit than the list, or the checkpoint or an object
+            contains streams that no shard contains: one of the records went back.
+        StoreError, CorruptObject: a listed object could not be opened.
     """
     node_id = node_list.node_id
     for number, shard in enumerate(shards):
@@ -571,14 +571,15 @@ def recover_ends(parts: CatalogParts, node_list: NodeList, shards: Sequence[Stre
 
 
 def told_by_times(objects: Rows, times: Rows) -> tuple[NDArray[np.bool_], StreamEnds]:
-    """Which objects need not be opened, since time records tell where all their streams end; and these ends.
+    """Which objects need not be opened, because time records contain the ends of all their streams; and these ends.
 
-    A stream has one block or more in an object, and the object's index has 36 bytes a block. So an object with as many
-    blocks as its commit has streams with records has no other stream. One that a compaction made is always opened.
+    A stream has one block or more in an object, and the object's index has 36 bytes a block. So if the number of blocks
+    of an object equals the number of streams with records in its commit, the object has no other stream. An output of a
+    compaction is always opened.
 
     Args:
         objects: LIVE rows.
-        times: TIME_RECORD rows of the list: of each append of a commit, or of none.
+        times: TIME_RECORD rows of the list, which has rows for all appends of a commit or for none.
 
     Complexity: O(n log n) for n records.
     """
@@ -594,10 +595,10 @@ def told_by_times(objects: Rows, times: Rows) -> tuple[NDArray[np.bool_], Stream
 
 
 def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness: str) -> None:
-    """Refuse a list that has not seen a commit which somebody else knows of.
+    """Refuse a list that lacks a commit which another record contains.
 
     Raises:
-        CatalogDamaged: it has not.
+        CatalogDamaged: the list lacks the commit.
     """
     if commit < node_list.next_order_id:
         return
@@ -606,24 +607,24 @@ def refuse_behind(parts: CatalogParts, node_list: NodeList, commit: int, witness
         seen = "no list" if now is None else f"{now.value.next_order_id}"
         where = f"list of node {node_list.node_id}"
         raise CatalogDamaged(
-            f"{where}: expected the {commit + 1} commits that {witness} knows, found {seen}: put back?"
+            f"{where}: expected the {commit + 1} commits that {witness} contains, found {seen}: put back?"
         )
 
 
 def _refuse_strangers(
     parts: CatalogParts, known: NDArray[np.int64], stream_ids: NDArray[np.int64], witness: str
 ) -> None:
-    """Refuse shards that do not know a stream which somebody else knows: a shard never forgets one.
+    """Refuse shards that lack a stream which another record contains: a stream is never removed from its shard.
 
     Raises:
-        CatalogDamaged: they do not.
+        CatalogDamaged: the shards lack a stream.
     """
     strangers = np.setdiff1d(stream_ids, known)
     numbers = np.unique(shards_of(strangers, parts.format.stream_buckets)).tolist()
     now = [must_read(parts.keys.shard(number)).value.streams["stream_id"] for number in numbers]
     strangers = np.setdiff1d(strangers, joined_ids(now))  # a newer session may have opened some just now
     if len(strangers):
-        expected = f"streams {some(strangers)}, which {witness} knows"
+        expected = f"streams {some(strangers)}, which {witness} contains"
         raise CatalogDamaged(f"stream shards: expected {expected}, found none of them: put back?")
 
 

@@ -1,31 +1,32 @@
 """Writes to stream shards: opening, closing and trimming streams, and moving stream objects into their shards.
 
-Shards are independent keys: one conditional write for each that is touched, side by side. A change of several shards
-may stop half-way, with some streams changed and others not. Every change may be repeated, and then leaves alone what it
-has done already.
+Shards are independent keys: one conditional write for each touched shard, in parallel. A change of several shards may
+stop half-way, with some streams changed and others not. Every change may be repeated; a repetition skips the streams
+that are changed already.
 
-**Moving.** Stream objects enter through a node's list, so that one conditional write commits all of an upload or a
-compaction, and a fenced writer cannot bring any. They do not stay there, because a list is read and written often and
-must be small. Each step may be repeated, by this process or another one:
+**Moving.** Stream objects are committed to a node's list, so that one conditional write commits a whole upload or
+compaction, and a fenced writer can commit none. They are then moved to the shards, because a list is read and written
+often and must be small. Each step may be repeated, by this process or another one:
 
-    1. what undone commits had made is retired in the shards, be it there already or still on its way
+    1. stream objects of undone commits are retired in the shards, whether they were moved there or still wait
     2. a shard is read, then the list; rows that the list still has are added to the shard
-    3. when all shards have theirs, the list forgets these rows
+    3. when all shards have their rows, the rows are removed from the list
 
-A slow mover cannot bring back what was moved, replaced and deleted meanwhile: the other mover wrote the shard after it
-was read here, so the write of step 2 loses its race, and the list, read again, has nothing to move any more. The same
-holds for what an undo took out of the list before it had moved: step 1 finds these rows in the version of the list that
-the undo kept, and writes them into their shards as retired, whether anybody brings them there or not; only then does
-the list forget that their commits were undone. Readers see an object twice for a while, in the list and in the shard,
-and never not at all, because they read lists first.
+A slow mover cannot restore objects that were moved, replaced and deleted meanwhile: the other mover wrote the shard
+after the slow mover had read it, so the write of step 2 loses its race, and the list, read again, has no row to move
+any more. The same holds for rows that an undo removed from the list before they had moved: step 1 finds these rows in
+the version of the list that the undo kept, and writes them into their shards as retired, even if no process moves them
+there; only then are the undone commits removed from the list. Readers see an object twice for a while, in the list and
+in the shard, but never not at all, because they read lists first.
 
-**Versions of a list** are kept for that, and for undoing: each an immutable key of its own, written before each commit
-that takes objects out of the list, and before each undo.
+**Versions of a list** are kept for this, and for undoing: each version is an immutable key, written before each commit
+that removes objects from the list, and before each undo.
 
-**Merging** stream objects is refused while an undo can take one of them away. A compaction can be undone as long as its
-sources exist; then these come back, and the stream objects that it had made go. One that had been merged with others
-could not go, and its offsets would be found twice for ever. So what a compaction made is left alone until the collector
-has made its sources delete pending. What uploads made may be merged at once: uploads are never undone.
+**Merging** stream objects is refused while an undo can remove one of them. A compaction can be undone as long as its
+sources exist; then the sources are restored, and the stream objects that it made are retired. A stream object that had
+been merged with others could not be retired, and its offsets would be found twice for ever. So the stream objects of a
+compaction are not merged until the collector has made its sources delete pending. The objects of uploads may be merged
+at once: uploads are never undone.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from loaders.versions import Versioned
 
 Ids = NDArray[np.int64]
 EditRule = Callable[[StreamShard, Ids, Ids], StreamShard | None]
-"""(shard, stream ids, an offset for each) -> the shard that follows, or None."""
+"""(shard, stream ids, an offset for each) -> the next shard, or None."""
 
 
 def open_ranges(
@@ -99,8 +100,8 @@ def close_ranges(parts: CatalogParts, node_id: int, session_number: int, ends: M
     """Close streams on a node at these ends.
 
     Raises:
-        SessionFenced: a newer session has taken them over.
-        StreamsReleased: another node has continued some of them, at these very ends; the others are closed.
+        SessionFenced: a newer session has taken the streams over.
+        StreamsReleased: another node has continued some streams, at exactly these ends; the others are closed.
         CommitRefused: see `stream_shards.with_closed_ranges`.
     """
 
@@ -116,7 +117,7 @@ def close_ranges(parts: CatalogParts, node_id: int, session_number: int, ends: M
 
 
 def read_last_ranges(parts: CatalogParts, stream_ids: Collection[int]) -> Rows:
-    """The last OWNED_RANGE rows of those of these streams that are known, ascending by stream id. 1 request a shard."""
+    """The last OWNED_RANGE row of each of these streams that exists, ascending by stream id. 1 request a shard."""
     ids = np.fromiter(stream_ids, dtype=np.int64)
 
     def read(number: int) -> Rows:
@@ -129,10 +130,10 @@ def read_last_ranges(parts: CatalogParts, stream_ids: Collection[int]) -> Rows:
 
 
 def trim_streams(parts: CatalogParts, offsets: Mapping[int, int]) -> None:
-    """Let go what streams hold below these offsets; whether these lie within the streams is for the caller to know.
+    """Trim streams to these offsets; the caller checks that the offsets are within the streams.
 
     Raises:
-        CommitRefused: an unknown stream, or an offset beyond the end of a closed one.
+        CommitRefused: an unknown stream, or an offset beyond the end of a closed stream.
     """
 
     def rule(shard: StreamShard, ids: Ids, starts: Ids) -> StreamShard | None:
@@ -142,7 +143,7 @@ def trim_streams(parts: CatalogParts, offsets: Mapping[int, int]) -> None:
 
 
 def edit_shards(parts: CatalogParts, offsets: Mapping[int, int], rule: EditRule) -> list[StreamShard]:
-    """Apply a rule to the streams of each shard; gives these shards as they are then.
+    """Apply a rule to the streams of each shard; returns the changed shards.
 
     Requests: two a shard that is touched.
     """
@@ -170,8 +171,8 @@ def _refuse_fenced(shard: StreamShard, ids: Ids, node_id: int, session_number: i
     if taken.any():
         first = ranges[int(taken.argmax())]
         raise SessionFenced(
-            f"stream {first['stream_id']}: expected to be open for epoch {session_number} of node {node_id}, "
-            f"found epoch {first['epoch']}: another session was opened"
+            f"stream {first['stream_id']}: expected to be open for session {session_number} of node {node_id}, "
+            f"found session {first['epoch']}: another session was opened"
         )
 
 
@@ -179,14 +180,14 @@ def _refuse_fenced(shard: StreamShard, ids: Ids, node_id: int, session_number: i
 
 
 def move_stream_objects(parts: CatalogParts, node_id: int) -> Versioned[NodeList]:
-    """Move all that waits in a node's list; gives the list as it is then.
+    """Move all stream objects that wait in a node's list; returns the list afterwards.
 
-    Requests: one for the list; if something waits, three a shard that is touched and one or two for the list; after an
-    undo that was not finished one or two a shard, and one a version of the list that is kept.
+    Requests: one for the list; if objects wait, three a touched shard and one or two for the list; after an unfinished
+    undo one or two a shard, and one a kept version of the list.
 
     Raises:
         CatalogMissing: the node has no list.
-        StoreError, TableError: it stopped half-way; repeating it is safe.
+        StoreError, TableError: the move stopped half-way; repeating it is safe.
     """
     key = parts.keys.node_list(node_id)
     seen = read_list(key, node_id)
@@ -202,10 +203,10 @@ def move_stream_objects(parts: CatalogParts, node_id: int) -> Versioned[NodeList
 
 
 def read_list(key: TypedKey[NodeList], node_id: int) -> Versioned[NodeList]:
-    """A list that must exist.
+    """Read a list that must exist.
 
     Raises:
-        CatalogMissing: it does not.
+        CatalogMissing: it does not exist.
     """
     seen = key.read()
     if seen is None:
@@ -217,7 +218,7 @@ def _move_into(parts: CatalogParts, key: TypedKey[NodeList], node_id: int, numbe
     shard = parts.keys.shard(number)
 
     def change(now: StreamShard | None) -> StreamShard | None:
-        waiting = read_list(key, node_id).value.stream_objects  # after the shard was read: see the module
+        waiting = read_list(key, node_id).value.stream_objects  # read after the shard: see the module's docstring
         here = shards_of(waiting["stream_id"], parts.format.stream_buckets) == number
         return with_stream_objects(require(now, shard.where), waiting[here], parts.now_ms())
 
@@ -225,7 +226,7 @@ def _move_into(parts: CatalogParts, key: TypedKey[NodeList], node_id: int, numbe
 
 
 def _withdraw(parts: CatalogParts, key: TypedKey[NodeList], seen: Versioned[NodeList]) -> Versioned[NodeList]:
-    """Retire in all shards what undone commits had made, so that none of it lies there or comes there as live."""
+    """Retire the stream objects of undone commits in all shards, those that were not moved there yet included."""
     node_id, commits = seen.value.node_id, seen.value.withdrawn_commits
     waited = waited_for(kept_lists(parts, node_id), commits)
     numbers = shards_of(waited["stream_id"], parts.format.stream_buckets)
@@ -248,18 +249,18 @@ def _withdraw(parts: CatalogParts, key: TypedKey[NodeList], seen: Versioned[Node
 
 
 def refuse_undoable(parts: CatalogParts, rows: Rows) -> None:
-    """Refuse to merge what an undo may yet take away.
+    """Refuse to merge objects that an undo may still remove.
 
     Args:
         parts: of the catalog.
-        rows: STREAM_OBJECT rows as their shard has them. It was read before: an undo that comes between takes them out
-            of the shard, and the writer of that loses its race.
+        rows: STREAM_OBJECT rows of their shard, which was read before: an undo after that read changes the shard, and
+            the write of the merge loses its race.
 
-    Requests: one a node whose commits made them.
+    Requests: one for each node whose commits made the objects.
 
     Raises:
-        CommitRefused: the compaction that made one of them can still be undone, or was.
-        CatalogMissing: the list of a node is not there.
+        CommitRefused: the compaction that made one of the objects can still be undone, or was undone.
+        CatalogMissing: a node has no list.
     """
     for node_id in np.unique(rows["node_id"]).tolist():
         now = read_list(parts.keys.node_list(node_id), node_id).value
@@ -268,7 +269,7 @@ def refuse_undoable(parts: CatalogParts, rows: Rows) -> None:
         wrong = mine[np.isin(mine["added_by"], np.concatenate((undoable_commits(now), undone)))]
         if len(wrong):
             raise CommitRefused(
-                f"stream {wrong['stream_id'][0]}: expected objects to merge that no undo takes away, found "
+                f"stream {wrong['stream_id'][0]}: expected objects to merge that no undo removes, found "
                 f"{some(wrong['object_id'])} of node {node_id}, made by a compaction whose sources are still there"
             )
 
@@ -278,28 +279,28 @@ def refuse_undoable(parts: CatalogParts, rows: Rows) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptList:
-    """A version, and when it was kept: just before it was replaced, by the store's clock, milliseconds since 1970."""
+    """A version of a list, and when it was kept: just before its replacement, by the store's clock, ms since 1970."""
 
     version: ListVersion
     kept_at_ms: int
 
 
 def kept_lists(parts: CatalogParts, node_id: int) -> list[KeptList]:
-    """The versions of a node's list, oldest first. One listing, and a request each unless the cache has it.
+    """The kept versions of a node's list, oldest first. One listing, and a request for each that is not cached.
 
     Raises:
-        StoreError, CorruptObject, FormatTooNew: they could not be read.
+        StoreError, CorruptObject, FormatTooNew: a version could not be read.
     """
     versions = []
     for info, place in _listed(parts, list_version_prefix(node_id)):
         seen = None if place is None else parts.keys.list_version(*place).read()
-        if seen is not None:  # one may be erased meanwhile
+        if seen is not None:  # a version may be erased meanwhile
             versions.append(KeptList(seen.value, int(info.modified_seconds * MILLISECONDS)))
     return versions
 
 
 def kept_places(parts: CatalogParts) -> Iterator[tuple[int, int]]:
-    """(node, sequence) of all versions that are kept, even without the table's marker. One request for 1,000."""
+    """(node, sequence) of all kept versions, even without the table's marker. One request for 1,000 versions."""
     return (place for _, place in _listed(parts, "") if place is not None)
 
 
@@ -310,7 +311,7 @@ def _listed(parts: CatalogParts, prefix: str) -> Iterator[tuple[ObjectInfo, tupl
 
 
 def waited_for(kept: list[KeptList], commits: tuple[int, ...]) -> Rows:
-    """STREAM_OBJECT rows of these commits that stood in any of the versions, each once, in no order."""
+    """STREAM_OBJECT rows of these commits in any of the versions, each once, in no order."""
     waiting = np.concatenate(
         [no_rows(STREAM_OBJECT), *(kept_list.version.node_list.stream_objects for kept_list in kept)]
     )

@@ -1,13 +1,13 @@
-"""Sketching the objects of a list anew: those that have no sketch, and those whose sketch hides a stream.
+"""Makes the missing and the wrong sketches of a list's objects again.
 
-An object has no sketch if its commit did not say what it holds, or if a release wrote the list that does not know
-sketches. Then lookups open it to learn that it lacks their stream. A sketch that excludes a stream that its object
-holds is damage (`verify` finds it): lookups do not find that stream's data there.
+An object has no sketch if its commit did not contain its streams, or if an older release without sketches wrote the
+list. Then lookups open the object to find out that it lacks their stream. A sketch that excludes a stream of its object
+is damage (`verify` finds it): lookups do not find that stream's data in the object.
 
     1. the list is read, and all its live objects are opened
-    2. one conditional write of the list, rebased on a lost race: sketches of objects that are live then are set
+    2. one conditional write of the list, rebased after a lost race: sketches of objects that are live then are set
 
-A sketch that is as true as a new one stays. Repeating it changes nothing.
+A true sketch stays. A repetition changes nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from bloom import StreamSketch
 
 @dataclass(frozen=True, slots=True)
 class SketchReport:
-    """What was sketched, or would be.
+    """The objects whose sketches were made, or would be.
 
     Args:
-        node_id: whose list.
-        objects: how many live objects it has; all of them were opened.
-        missing: ids of those that had no sketch.
-        wrong: ids of those whose sketch excluded a stream that they hold, or had numbers that no sketch has.
+        node_id: the node of the list.
+        objects: the number of live objects in the list; all of them were opened.
+        missing: ids of the objects that had no sketch.
+        wrong: ids of the objects whose sketch excluded a stream that they hold, or had numbers that no sketch has.
     """
 
     node_id: int
@@ -45,20 +45,20 @@ class SketchReport:
 
 
 def sketch_list(catalog: ObjectCatalog, node_id: int, *, is_dry_run: bool = False) -> SketchReport:
-    """Give each live object of a node a true sketch.
+    """Set a true sketch for each live object of a node.
 
-    Requests: one for the list, one an object (two if its index is large), and one conditional write if there is
-    anything to write.
+    Requests: one for the list, one an object (two if its index is large), and one conditional write if a sketch
+    changed.
 
     Args:
-        catalog: whose list.
+        catalog: the catalog of the list.
         node_id: the node.
-        is_dry_run: only tell.
+        is_dry_run: only report, write nothing.
 
     Raises:
         CatalogMissing: the node has no list.
         StoreError, CorruptObject, KeyMissing: an object could not be opened. Nothing was written.
-        AmbiguousWrite, DataConflict: it may have been written; repeat it.
+        AmbiguousWrite, DataConflict: the list may have been written; repeat the call.
     """
     parts = catalog.parts
     key = parts.keys.node_list(node_id)
@@ -73,7 +73,7 @@ def sketch_list(catalog: ObjectCatalog, node_id: int, *, is_dry_run: bool = Fals
 
 
 def _due(parts: CatalogParts, node_list: NodeList) -> Iterator[tuple[int, Rows, bool]]:
-    """Object id, its new row, and whether it had none, of objects that want a sketch."""
+    """Objects that need a new sketch: (object id, its new row, whether it had no row)."""
     ids = node_list.sketches["object_id"]
     known, impossible = set(ids.tolist()), set(ids[sketch_columns(node_list.sketches).wrong].tolist())
     for opened in parts.open_all(node_list.node_id, refs_of(node_list.live)):

@@ -1,31 +1,31 @@
-"""The state machine of a stream shard: every rule that makes the next shard out of a shard.
+"""The state machine of a stream shard: all rules that make the next shard from the current shard.
 
     placing         shard_of, shards_of
     ownership       with_open_ranges, with_closed_ranges, with_moved_ranges, with_starts; last_ranges
     stream objects  with_stream_objects, with_replacement, without_commits, with_withdrawn; with_delete_pending and
-                    without_collected stand in `records`
+                    without_collected are in `records`
     checking        check_shard
 
-All rules are pure: a shard and facts in, the next shard out, or None where nothing is left to do. They take columns of
-streams, because a broker opens, closes and trims thousands of them at once, and refuse the whole call if one stream
-contradicts it. For m streams or objects and a shard of n rows each is O((n + m) log n), and loops over no rows in
-Python. Times are milliseconds since 1970.
+All rules are pure: they take a shard and facts and return the next shard, or None if the shard needs no change. They
+take columns of streams, because a broker opens, closes and trims thousands of streams at once, and refuse the whole
+call if one stream contradicts it. For m streams or objects and a shard of n rows each rule takes O((n + m) log n),
+without a loop over rows in Python. Times are milliseconds since 1970.
 
-- **A stream never changes its shard.** Streams are spread over a fixed number of shards by a hash of their ids, so that
-  ids given out one after another, which tend to be busy at the same time, do not meet in one shard. The hash is the
-  finalizer of splitmix64 (public domain, S. Vigna). It is part of the format, and so the number of shards stands in the
-  format record (`stream_buckets`):
+- **A stream never changes its shard.** Streams are distributed over a fixed number of shards by a hash of their ids, so
+  that ids allocated one after another, which tend to be busy at the same time, are in different shards. The hash is the
+  finalizer of splitmix64 (public domain, S. Vigna). It is part of the format, and so the format record contains the
+  number of shards (`stream_buckets`):
 
       z = id + 0x9E3779B97F4A7C15
       z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9
       z = (z ^ z >> 27) * 0x94D049BB133111EB
       shard = (z ^ z >> 31) mod shards                  all modulo 2**64, unsigned
 
-- **Every offset has one owner.** Opening a stream on a node begins a range without an end; closing it there gives the
-  range its end; the next node continues exactly at that end. So at most one node may write a stream at any time.
-  Trimming raises the first kept offset; what lies wholly below it is retired or forgotten.
+- **Every offset has one owner.** Opening a stream on a node begins a range without an end; closing the stream there
+  sets the end; the next node continues exactly at that end. So at most one node may write a stream at any time.
+  Trimming raises the first kept offset; objects wholly below it are retired, and ranges wholly below it are removed.
 - **No two objects of one stream overlap.** An object that is not needed any more is retired first, then delete pending,
-  then deleted, as those of nodes' lists are (see `node_list`).
+  then deleted, like the objects in nodes' lists (see `node_list`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def shard_of(stream_id: int, shards: int) -> int:
 
     Args:
         stream_id: of at least 0, below 2**63.
-        shards: how many there are, as the format record says.
+        shards: the number of shards in the format record.
 
     Raises:
         ValueError: fewer than one shard.
@@ -83,7 +83,7 @@ def shard_of(stream_id: int, shards: int) -> int:
     Source: docs/reference/catalog-records.md, "Stream shards".
     """
     _check_count(shards)
-    # Plain integers: every lookup asks for one stream, and arrays take 20 times as long.
+    # Plain integers: every lookup needs the shard of one stream, and arrays take 20 times as long.
     mixed = stream_id + _STEP & _MASK
     for shift, factor in _MIX:
         mixed = (mixed ^ mixed >> shift) * factor & _MASK
@@ -95,10 +95,10 @@ def shards_of(stream_ids: NDArray[np.int64], shards: int) -> NDArray[np.int64]:
 
     Args:
         stream_ids: n ids of at least 0.
-        shards: how many there are, as the format record says.
+        shards: the number of shards in the format record.
 
     Returns:
-        n numbers of shards, in the order of the ids.
+        n shard numbers, in the order of the ids.
 
     Raises:
         ValueError: fewer than one shard.
@@ -134,20 +134,20 @@ def with_open_ranges(
     *,
     reopens: bool = True,
 ) -> StreamShard | None:
-    """Open streams on a node: it may write them from where they end.
+    """Open streams on a node: the node may write each stream from its end on.
 
-    A stream that is open on this node already stays as it is. A new stream begins at the start that is asked for, or 0.
+    A stream that is open on this node already stays as it is. A new stream begins at the requested start, or at 0.
 
     Args:
-        now: the shard of these streams; that they hash to it is not checked.
+        now: the shard of these streams; whether they hash to it is not checked.
         stream_ids: m ids in any order, each once.
         node_id: the node.
-        session_number: of its session; stands in the range.
-        starts: for each stream where the caller believes that it ends; -1 (the default, for all) = no matter where.
-        reopens: whether streams that were closed are continued; else they stay closed.
+        session_number: of the node's session; stored in the range.
+        starts: the expected end of each stream; -1 (the default, for all) = any end.
+        reopens: whether closed streams are continued; else they stay closed.
 
     Raises:
-        CommitRefused: a stream that is open on another node, or that does not end where the caller believes.
+        CommitRefused: a stream that is open on another node, or a closed stream with another end than expected.
     """
     where = now.where
     ids, (wanted,) = _sorted_columns(where, stream_ids, starts)
@@ -156,7 +156,7 @@ def with_open_ranges(
     ranges = now.ranges[last[known]]
     is_open = ranges["end"] == OPEN
     foreign = is_open & (ranges["node_id"] != node_id)
-    _refuse(where, ids[known], foreign, f"a stream that no node but {node_id} has open", node=ranges["node_id"])
+    _refuse(where, ids[known], foreign, f"a stream that is open on no node but {node_id}", node=ranges["node_id"])
     beside = ~is_open & (wanted[known] != OPEN) & (wanted[known] != ranges["end"])
     _refuse(where, ids[known], beside, "a start where the stream ended", start=wanted[known], end=ranges["end"])
     begun = ids[~known]
@@ -179,13 +179,13 @@ def with_open_ranges(
 
 
 def with_closed_ranges(now: StreamShard, stream_ids: ArrayLike, node_id: int, ends: ArrayLike) -> StreamShard | None:
-    """Close streams on a node: it has written them up to these ends, and writes no more.
+    """Close streams on a node: the node has written the streams up to these ends, and does not write them any more.
 
     Args:
         now: the shard of these streams.
         stream_ids: in any order, each once.
         node_id: the node.
-        ends: one past the last offset of each.
+        ends: one past the last offset of each stream.
 
     Raises:
         CommitRefused: a stream that is not open on the node, and was not closed there at that end either.
@@ -208,7 +208,7 @@ def with_closed_ranges(now: StreamShard, stream_ids: ArrayLike, node_id: int, en
 
 
 def last_ranges(now: StreamShard, stream_ids: ArrayLike) -> Rows:
-    """The last OWNED_RANGE row of each of these streams that the shard knows, ascending by stream id."""
+    """The last OWNED_RANGE row of each of these streams that the shard contains, ascending by stream id."""
     ids = np.unique(np.asarray(stream_ids, dtype=np.int64))
     last = _last_ranges(now.ranges, ids)
     rows: Rows = now.ranges[last[last >= 0]]
@@ -216,20 +216,21 @@ def last_ranges(now: StreamShard, stream_ids: ArrayLike) -> Rows:
 
 
 def with_moved_ranges(now: StreamShard, seen: Rows, ends: ArrayLike, node_id: int, session_number: int) -> StreamShard:
-    """Move open ranges to a node: each ends where its data ends, and the next one begins there.
+    """Move open ranges to a node: each range ends where its data ends, and the node's range begins there.
 
     Args:
         now: the shard of these streams.
         seen: OWNED_RANGE rows, ascending by stream id: the open ranges as they were before their release.
-        ends: one past the last offset of each, as its node's list tells; objects of one stream in the shard count too.
+        ends: one past the last offset of each stream, from its node's list; the ends of objects of one stream in the
+            shard and the first kept offset are taken if they are higher.
         node_id: the node that continues the streams.
-        session_number: of its session.
+        session_number: of that node's session.
 
     Returns:
-        The shard itself if this was done before.
+        The shard itself if the ranges were moved before.
 
     Raises:
-        CommitRefused: a range that is not as it was seen: its node has a new session, has opened it anew, has closed
+        CommitRefused: a range differs from `seen`: its node has a new session, has opened the stream again, has closed
             it, or another node took it over.
     """
     where = now.where
@@ -263,18 +264,18 @@ def with_moved_ranges(now: StreamShard, seen: Rows, ends: ArrayLike, node_id: in
 
 
 def with_starts(now: StreamShard, stream_ids: ArrayLike, offsets: ArrayLike, now_ms: int) -> StreamShard | None:
-    """Trim streams: offsets below these are not needed any more. A start never falls.
+    """Trim streams: offsets below the given ones are not needed any more. A first kept offset never falls.
 
-    Stream objects wholly below go to the retired ones, ranges wholly below are forgotten; the last one stays.
+    Stream objects wholly below are retired; ranges wholly below are removed, except the last range of a stream.
 
     Args:
         now: the shard of these streams.
         stream_ids: in any order, each once.
-        offsets: the first kept offset of each.
+        offsets: the first kept offset of each stream.
         now_ms: milliseconds since 1970.
 
     Raises:
-        CommitRefused: a stream that is not known, or an offset beyond the end of a closed stream.
+        CommitRefused: an unknown stream, or an offset beyond the end of a closed stream.
     """
     where = now.where
     ids, (starts,) = _sorted_columns(where, stream_ids, offsets)
@@ -294,8 +295,8 @@ def with_starts(now: StreamShard, stream_ids: ArrayLike, offsets: ArrayLike, now
 
 
 def _without_trimmed(streams: Rows, ranges: Rows, raised: Column) -> Rows:
-    # Only of the streams whose start was raised: elsewhere an empty range may lie at the start (opened and closed
-    # without a write), and the process that closed it may have to say so once more.
+    # Only ranges of the streams whose start was raised: other streams may have an empty range at the start (opened and
+    # closed without a write), and the process that closed such a range may have to repeat the close.
     below = np.isin(ranges["stream_id"], raised) & (ranges["end"] != OPEN)
     below &= ranges["end"] <= starts_of(streams, ranges["stream_id"])
     below[_last_ranges(ranges, streams["stream_id"])] = False
@@ -304,7 +305,7 @@ def _without_trimmed(streams: Rows, ranges: Rows, raised: Column) -> Rows:
 
 
 def _last_ranges(ranges: Rows, stream_ids: Column) -> Column:
-    # Position of each stream's last range; -1 without one.
+    # The position of each stream's last range; -1 for a stream without ranges.
     last = np.searchsorted(ranges["stream_id"], stream_ids, side="right") - 1
     if not len(ranges):
         return np.full(len(stream_ids), -1, dtype=np.int64)
@@ -312,7 +313,7 @@ def _last_ranges(ranges: Rows, stream_ids: Column) -> Column:
 
 
 def _refuse_unless_closed(now: StreamShard, stream_id: int, node_id: int, end: int) -> None:
-    # Only for streams that are not open on the node: an end that is told twice, perhaps after others have opened them.
+    # Only for streams that are not open on the node: a repeated close, perhaps after other nodes opened the stream.
     first, stop = np.searchsorted(now.ranges["stream_id"], [stream_id, stream_id + 1])
     ranges = now.ranges[first:stop]
     if not ((ranges["node_id"] == node_id) & (ranges["end"] == end)).any():
@@ -342,7 +343,7 @@ def _refuse(where: str, ids: Column, wrong: NDArray[np.bool_], expected: str, **
         return
     at = int(wrong.argmax())
     found = ", ".join(f"{name} {int(values[at])}" for name, values in facts.items()) or "none"
-    alike = f" ({int(wrong.sum())} streams alike)" if wrong.sum() > 1 else ""
+    alike = f" ({int(wrong.sum())} streams in all)" if wrong.sum() > 1 else ""
     raise CommitRefused(f"{where}, stream {int(ids[at])}: expected {expected}, found {found}{alike}")
 
 
@@ -352,7 +353,7 @@ _IDENTITY = ("stream_id", "start", "end", "size_bytes")
 
 
 def with_stream_objects(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | None:
-    """Add objects; those that lie here already, live or retired, are skipped.
+    """Add objects; objects that are in the shard already, live or retired, are skipped.
 
     An object wholly below its stream's first kept offset is retired at once.
 
@@ -362,8 +363,8 @@ def with_stream_objects(now: StreamShard, rows: Rows, now_ms: int) -> StreamShar
         now_ms: milliseconds since 1970.
 
     Raises:
-        CommitRefused: an unknown stream, an object that overlaps another one, an id that lies here with other facts, an
-            id twice, a negative number or an empty range.
+        CommitRefused: an unknown stream, overlapping objects, an id that is in the shard with other facts, an id twice,
+            a negative number or an empty range.
         ValueError: rows of another type.
     """
     where = now.where
@@ -381,25 +382,25 @@ def with_stream_objects(now: StreamShard, rows: Rows, now_ms: int) -> StreamShar
 def with_replacement(
     now: StreamShard, stream_id: int, added: Rows, removed: Iterable[int], now_ms: int
 ) -> StreamShard | None:
-    """Swap neighbouring objects of a stream for one that holds just what they hold.
+    """Replace neighbouring objects of a stream by an object that holds exactly their offsets.
 
-    Undoing a commit that had made one of them would not take the merged object away; so they are looked at before (see
-    `shard_writes`).
+    An undo of the commit that made a source would not remove the merged object; so `shard_writes.refuse_undoable`
+    checks the sources before.
 
     Args:
         now: the shard of the stream.
         stream_id: the stream.
-        added: one STREAM_OBJECT row; `node_id`, `data_time_ms` and `added_by` are filled in here, as those of the first
-            source, the oldest of all, and none.
+        added: one STREAM_OBJECT row; filled in here: `node_id` of the first source, the oldest `data_time_ms` of all
+            sources, and NO_COMMIT as `added_by`.
         removed: ids of the objects that were merged.
-        now_ms: milliseconds since 1970; they are retired at that time.
+        now_ms: milliseconds since 1970; the sources are retired at that time.
 
     Returns:
-        None if the object lies here already.
+        None if the object is in the shard already.
 
     Raises:
-        CommitRefused: a removed object that is gone, ranges that do not cover the new one exactly, more than one new
-            row, or one of another stream.
+        CommitRefused: a removed object that is gone, ranges that do not cover the new object exactly, more than one new
+            row, or a row of another stream.
         ValueError: rows of another type.
     """
     where = now.where
@@ -422,16 +423,16 @@ def with_replacement(
 
 
 def without_commits(now: StreamShard, node_id: int, commits: Iterable[int], now_ms: int) -> StreamShard | None:
-    """Retire what undone commits of a node's list had made (see `node_list`).
+    """Retire the objects of undone commits of a node's list (see `node_list`).
 
     Args:
         now: the shard.
-        node_id: whose list.
-        commits: their numbers.
-        now_ms: milliseconds since 1970; what goes is retired at that time.
+        node_id: the node of the list.
+        commits: the numbers of the undone commits.
+        now_ms: milliseconds since 1970; the objects are retired at that time.
 
     Returns:
-        None if the shard has nothing of them.
+        None if the shard has no live object of these commits.
     """
     numbers = np.fromiter(commits, dtype=np.int64)
     made = (now.stream_objects["node_id"] == node_id) & np.isin(now.stream_objects["added_by"], numbers)
@@ -439,9 +440,9 @@ def without_commits(now: StreamShard, node_id: int, commits: Iterable[int], now_
 
 
 def with_withdrawn(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | None:
-    """Retire objects that undone commits had made and that may not have come here yet.
+    """Retire objects of undone commits that may not have been moved to the shard yet.
 
-    Those that come late are known as retired then, and are not listed. See `node_list`.
+    A later move finds such an object retired, and does not list it. See `node_list`.
 
     Args:
         now: the shard of all their streams.
@@ -449,7 +450,7 @@ def with_withdrawn(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | N
         now_ms: milliseconds since 1970.
 
     Raises:
-        CommitRefused: an unknown stream, or an id that lies here with other facts.
+        CommitRefused: an unknown stream, or an id that is in the shard with other facts.
         ValueError: rows of another type.
     """
     check_new_rows(rows, now.where)
@@ -462,7 +463,7 @@ def with_withdrawn(now: StreamShard, rows: Rows, now_ms: int) -> StreamShard | N
 
 
 def retire_trimmed(now: StreamShard, now_ms: int) -> StreamShard:
-    """Retire the objects that lie wholly below the first kept offsets of their streams; the same shard without any."""
+    """Retire the objects wholly below the first kept offsets of their streams; the same shard if there are none."""
     below = now.stream_objects["end"] <= starts_of(now.streams, now.stream_objects["stream_id"])
     return _retire(now, below, now_ms) if below.any() else now
 
@@ -486,7 +487,7 @@ def _lie_here(now: StreamShard, rows: Rows) -> NDArray[np.bool_]:
         if differs.any():
             at = int(differs.argmax())
             found = describe_row(kept[positions[here]][at])
-            raise CommitRefused(f"{now.where}: expected {describe_row(rows[here][at])}, found {found} of that id")
+            raise CommitRefused(f"{now.where}: expected {describe_row(rows[here][at])}, found {found} with this id")
     return here
 
 
@@ -505,15 +506,15 @@ def _refuse_other_coverage(sources: Rows, added: np.void, where: str) -> None:
         raise CommitRefused(f"{where}: expected sources that cover {describe_row(added)} without a gap, found {found}")
 
 
-# Checking: the rules keep this true, foreign hands may not
+# Checking: the rules above keep these conditions; other programs that write the shard may break them
 
 
 def check_shard(shard: StreamShard, shards: int | None = None) -> list[Problem]:
-    """What is wrong with a shard; empty if nothing is. Complexity: O(n log n).
+    """The problems of a shard; empty if there are none. Complexity: O(n log n).
 
     Args:
         shard: the shard.
-        shards: how many there are, to check that the streams belong here; None = not checked.
+        shards: the number of shards, to check that the streams hash to this shard; None = not checked.
     """
     where = shard.where
     mismatches = [mismatch for rule in _RULES for mismatch in rule(shard)]

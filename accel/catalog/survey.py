@@ -1,31 +1,31 @@
-"""What maintenance reads: the whole catalog afresh, whether its keys agree, and all objects of the bucket.
+"""The survey that maintenance reads: the whole catalog, whether its keys agree, and all objects of the bucket.
 
     read_survey            every list and stream shard, each key read once
-    find_contradictions    what these keys say against one another, and against those that stand beside them
-    list_objects           the ids, sizes and times of all objects that a listing of the bucket shows
-    open_each              the index of each object, opened anew; nothing is taken from memory
-    BulkScan               the last two, which take time: each object by itself, so a cluster can divide them. What
-                           follows from a scan is decided in one place, by `verify` and `collect`
+    find_contradictions    contradictions between these keys, and between them and the catalog's other keys
+    list_objects           the ids, sizes and times of all objects in a listing of the bucket
+    open_each              the index of each object, opened again; no cache is used
+    BulkScan               the last two, which take time: a cluster can divide the objects. Only `verify` and
+                           `collect` decide what follows from a scan
 
-Lists are read before shards: an object of one stream moves from a list to a shard and stands in the shard first, so
-nothing that is listed is missed. To learn which objects nobody lists, go through the bucket before the catalog: what
-was prepared, written and committed meanwhile is then listed for sure.
+Lists are read before shards: an object of one stream moves from a list to a shard and is added to the shard first, so
+no listed object is missed. To find unlisted objects, list the bucket before reading the catalog: an object that was
+prepared, written and committed meanwhile is then listed for sure.
 
-A key that was deleted and made anew, put back from a copy, or filled with another's bytes is sound in itself. But keys
-are written in an order, and each says something about those that were written before it:
+A key that was deleted and made again, put back from a copy, or overwritten with the bytes of another key is valid by
+itself. But keys are written in an order, and each implies conditions on the keys that were written before it:
 
-    who says so                         what must hold then
-    a checkpoint                        its node's list has as many commits; the shards know its streams
+    key                                 condition
+    a checkpoint                        its node's list has its commits; the shards contain its streams
     a kept version of a list            the list's sequence is at least as high
-    a stream shard                      nodes that it names have lists, with its session numbers and its commits
-    a list that has commits             the directory names the node
-    lists and shards                    their object ids lie below the counter, and no id stands in two lists
+    a stream shard                      its nodes have lists, with its session numbers and its commits
+    a list that has commits             the directory contains the node
+    lists and shards                    their object ids are below the counter, and no id is in two lists
     all of them                         an object is live in one place, and not live and retired
 
-None of that depends on when which key was read: what contradicts is read again, after the key that it contradicts, and
-everything that is compared here only grows. So a contradiction is damage, and nothing may be deleted by what such a
-catalog says. What cannot be seen: a key that went back to a state that nothing written since mentions (a list between
-two checkpoints, a shard by streams that no checkpoint knows), and all shards that went back at once.
+The result does not depend on the order of the reads: a key with a contradiction is read again, after the key that it
+contradicts, and all values that are compared here only grow. So a contradiction is damage, and no object may be deleted
+because of such a catalog. Two cases are not detected: a key that went back to a state that no later key implies (a list
+between two checkpoints, a shard by streams that no checkpoint contains), and all shards that went back at once.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from range_index import ObjectRanges
 T = TypeVar("T")
 Ids = NDArray[np.int64]
 Progress = Callable[[int], object]
-"""Called with how many are done so far."""
+"""Called with the number of items done so far."""
 
 _PAGE_KEYS = 1000
 _OBJECT = np.dtype([("object_id", "<i8"), ("size_bytes", "<i8"), ("modified_ms", "<i8")])
@@ -66,37 +66,37 @@ _OBJECT = np.dtype([("object_id", "<i8"), ("size_bytes", "<i8"), ("modified_ms",
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Survey:
-    """What the catalog says, each key read once. Threads: immutable.
+    """The lists and shards of the catalog, each key read once. Threads: immutable.
 
     Args:
         lists: node id -> its list.
-        shards: all of them, by number.
+        shards: all stream shards, by number.
     """
 
     lists: dict[int, Versioned[NodeList]]
     shards: tuple[Versioned[StreamShard], ...]
 
     def kept_ids(self) -> Ids:
-        """Ids of all that must not be deleted: live, prepared, waiting for a shard, retired and not delete pending."""
+        """Ids that must not be deleted: live, prepared, waiting for a shard, or retired and not delete pending."""
         waiting = (rows["object_id"][rows["doomed"] == 0] for rows in self._retired())
         return joined_ids([self.live_ids(), *self._prepared(), *waiting])
 
     def live_ids(self) -> Ids:
-        """Ids of all that readers may be told of, those that wait for a shard among them."""
+        """Ids of all objects that readers may find, including those that wait for a shard."""
         lists = [seen.value for seen in self.lists.values()]
         live = [rows["object_id"] for node_list in lists for rows in (node_list.live, node_list.stream_objects)]
         return joined_ids([*live, *(seen.value.stream_objects["object_id"] for seen in self.shards)])
 
     def listed_ids(self) -> Ids:
-        """Ids of all that is or was live: all that is known but those that are only prepared."""
+        """Ids of all objects that are or were live: all known ids except prepared ones."""
         return joined_ids([self.live_ids(), *(rows["object_id"] for rows in self._retired())])
 
     def delete_pending_ids(self) -> Ids:
-        """Ids of all that is being deleted."""
+        """Ids of all objects that are delete pending."""
         return joined_ids(rows["object_id"][rows["doomed"] != 0] for rows in self._retired())
 
     def known_ids(self) -> Ids:
-        """Ids of all that stands anywhere in the catalog."""
+        """All ids in the catalog."""
         return joined_ids([self.listed_ids(), *self._prepared()])
 
     def _prepared(self) -> Iterator[Ids]:
@@ -122,12 +122,12 @@ class StoredObjects:
     modified_ms: NDArray[np.int64]
 
     def size_bytes(self, object_id: int) -> int | None:
-        """The size of an object; None if it does not lie there. O(log n)."""
+        """The size of an object; None if it is not among these objects. O(log n)."""
         at = int(np.searchsorted(self.ids, object_id))
         return int(self.sizes_bytes[at]) if at < len(self.ids) and self.ids[at] == object_id else None
 
     def unknown_to(self, known: Ids) -> StoredObjects:
-        """Those whose ids are not among these."""
+        """The objects whose ids are not among the known ones."""
         chosen = ~np.isin(self.ids, known)
         return StoredObjects(self.ids[chosen], self.sizes_bytes[chosen], self.modified_ms[chosen])
 
@@ -138,16 +138,16 @@ def joined_ids(parts: Iterable[Ids]) -> Ids:
 
 
 def read_survey(parts: CatalogParts) -> Survey:
-    """Read all lists and all shards. One request each, without a body where nothing changed, and one or two more.
+    """Read all lists and all shards. One request each, without a body for unchanged keys, and one or two more.
 
-    A list counts even if the directory does not name its node: the directory is written second.
+    A list counts even if the directory does not contain its node: the directory is written second.
 
     Raises:
-        MaintenanceRefused: an import is under way.
-        CatalogDamaged: a list or a shard is not there.
-        StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
+        MaintenanceRefused: an import is running.
+        CatalogDamaged: a list or a shard is missing.
+        StoreError, TableError, CorruptObject, FormatTooNew: a key could not be read.
     """
-    refuse_during_import(parts)  # before anything else: what an import lists afterwards is then read as listed
+    refuse_during_import(parts)  # first: the objects of an import that starts later are then read as listed
     node_ids = list_node_ids(parts)
     lists = map_bounded(parts.executor, lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
     by_node = dict(zip(node_ids, lists, strict=True))
@@ -158,33 +158,33 @@ def read_survey(parts: CatalogParts) -> Survey:
 
 
 def refuse_during_import(parts: CatalogParts) -> None:
-    """Nothing may be taken for needless while an import is under way: it lists its objects last. One request.
+    """Refuse to run during an import, which lists its objects last: they would look like orphans. One request.
 
     Raises:
-        MaintenanceRefused: one is.
+        MaintenanceRefused: an import is running or was interrupted.
     """
     if parts.keys.tables.table_exists(IMPORT_PROGRESS):
-        found = f"an import that is under way or was broken off (table {IMPORT_PROGRESS!r})"
+        found = f"an import that is running or was interrupted (table {IMPORT_PROGRESS!r})"
         raise MaintenanceRefused(f"expected a catalog at rest, found {found}: repeat the import, or abandon it")
 
 
 def list_node_ids(parts: CatalogParts) -> list[int]:
-    """All nodes that the directory names or that have a list, ascending."""
+    """All nodes that are in the directory or have a list, ascending."""
     directory = must_read(parts.keys.directory()).value
     return sorted(set(listed_node_ids(parts)) | set(directory.node_ids.tolist()))
 
 
 def listed_node_ids(parts: CatalogParts) -> Iterator[int]:
-    """All nodes that have a list, ascending. One request for 1,000 of them."""
+    """All nodes that have a list, ascending. One request for 1,000 nodes."""
     keys = parts.keys.tables.table(NODE_LISTS).keys()
     return (node_id for node_id in map(parse_node_key, keys) if node_id is not None)
 
 
 def must_read(key: TypedKey[T]) -> Versioned[T]:
-    """What stands in a key.
+    """Read a key that must have a value.
 
     Raises:
-        CatalogDamaged: nothing does.
+        CatalogDamaged: the key has no value.
     """
     seen = key.read()
     if seen is None:
@@ -193,7 +193,7 @@ def must_read(key: TypedKey[T]) -> Versioned[T]:
 
 
 def list_objects(parts: CatalogParts, progress: Progress | None = None, prefix: str = "") -> StoredObjects:
-    """Go through the bucket, or its keys with a prefix. One request for 1,000 keys; 24 bytes of memory an object."""
+    """List the objects of the bucket, or those with a prefix. One request for 1,000 keys; 24 bytes an object."""
     chunks = [np.empty(0, dtype=_OBJECT)]
     infos = parts.store.list(prefix)
     seen = 0
@@ -206,7 +206,7 @@ def list_objects(parts: CatalogParts, progress: Progress | None = None, prefix: 
 
 
 def joined_objects(parts: Iterable[StoredObjects]) -> StoredObjects:
-    """Objects of several listings that share none."""
+    """The objects of several disjoint listings."""
     chunks = [np.empty(0, dtype=_OBJECT)]
     for objects in parts:
         rows = np.empty(len(objects.ids), dtype=_OBJECT)
@@ -233,11 +233,11 @@ def _objects_of(parts: CatalogParts, page: Iterable[ObjectInfo]) -> Iterator[tup
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExistingObject:
-    """An object that is there and can be opened. Picklable, and small: 20 bytes a stream.
+    """An object that exists and can be opened. Picklable, and small: 20 bytes a stream.
 
     Args:
-        ranges: what it holds.
-        index_size_bytes: of its block index; -1 for a composite object, which has none of its own.
+        ranges: its ranges.
+        index_size_bytes: of its block index; -1 for a composite object, which has none.
     """
 
     ranges: ObjectRanges
@@ -245,16 +245,16 @@ class ExistingObject:
 
     @classmethod
     def of(cls, opened: OpenedObject) -> ExistingObject:
-        """What matters of an opened object."""
+        """The small form of an opened object."""
         return cls(opened.ranges, -1 if opened.composite is not None else opened.index.nbytes)
 
 
 ScannedObject = tuple[ObjectRef, ExistingObject | AccelError]
-"""What was said of an object, and what was found: its error, if it cannot be opened."""
+"""An object as listed, and the opened object, or the error if it cannot be opened."""
 
 
 class BulkScan:
-    """Goes through the bucket and opens all objects, with threads of this process; a subclass may use a cluster."""
+    """Lists the bucket and opens all objects, with threads of this process; a subclass may use a cluster."""
 
     def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
         """All objects of the bucket; one request for 1,000 keys.
@@ -265,34 +265,34 @@ class BulkScan:
         return list_objects(parts, progress)
 
     def open_objects(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[ScannedObject]:
-        """Open indexes of (node id, object) pairs, and give what was found in this order; one ranged GET an object."""
+        """Open the indexes of (node id, object) pairs, and yield the results in order; one ranged GET an object."""
         return (scanned(ref, opened) for ref, opened in open_each(parts, wanted))
 
 
 def scanned(ref: ObjectRef, opened: OpenedObject | AccelError) -> ScannedObject:
-    """What was found of an object, in the small form."""
+    """The result of opening an object, in the small form."""
     return ref, ExistingObject.of(opened) if isinstance(opened, OpenedObject) else opened
 
 
 # Contradictions
 
 Wrong = Callable[[NodeList, int], Problem | None]
-"""What is wrong with a list, given its sequence; None if nothing is."""
+"""The problem of a list, given its sequence; None if there is none."""
 
 
 def find_contradictions(parts: CatalogParts, survey: Survey, excused: frozenset[int] = frozenset()) -> list[Problem]:
-    """All that lists and shards contradict: themselves, each other, and what stands beside them.
+    """All contradictions of lists and shards: within a record, between them, and with the catalog's other keys.
 
     Args:
         parts: of the catalog.
-        survey: what was read of it just before.
-        excused: nodes whose lists may know less than other keys: somebody has made them anew on purpose.
+        survey: of the catalog, read just before.
+        excused: nodes whose lists may be behind other keys, because an operator has made them again on purpose.
 
     Requests: one a checkpoint, one for 1,000 kept versions of lists, one each for the directory and the counter; one
-    more for each key that seems to contradict another one.
+    more for each key that seems to contradict another key.
 
     Raises:
-        StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
+        StoreError, TableError, CorruptObject, FormatTooNew: a key could not be read.
     """
     problems = [*contradictions_within(parts, survey), *contradictions_of_places(survey)]
     for _, _, check in CHECKS:
@@ -301,7 +301,7 @@ def find_contradictions(parts: CatalogParts, survey: Survey, excused: frozenset[
 
 
 def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Problem]:
-    """What is wrong with each list and shard by itself. No request; O(n log n) in their rows."""
+    """The problems of each list and shard by itself. No request; O(n log n) in their rows."""
     for node_id, node in survey.lists.items():
         if node.value.node_id != node_id:
             yield Problem(
@@ -326,7 +326,9 @@ def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
     ]
     ids, counts = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *live]), return_counts=True)
     if (counts > 1).any():
-        yield Problem(ProblemKind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more")
+        yield Problem(
+            ProblemKind.PLACE, "catalog", "each live object in one place", f"{some(ids[counts > 1])} in more than one"
+        )
     gone = [node_list.retired["object_id"] for node_list in lists] + [shard.retired["object_id"] for shard in shards]
     both = np.intersect1d(ids, joined_ids(gone))
     if len(both):
@@ -334,7 +336,7 @@ def contradictions_of_places(survey: Survey) -> Iterator[Problem]:
 
 
 def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> Iterator[Problem]:
-    """Lists that have seen less than a checkpoint, a kept version or a shard knows of them, and such shards."""
+    """Lists that are behind a checkpoint, a kept version or a shard, and shards that lack streams of a checkpoint."""
     checkpoints = read_checkpoints(parts, survey)
     yield from _forgotten_streams(parts, survey, checkpoints)
     doubts: dict[int, list[Wrong]] = {}
@@ -345,9 +347,10 @@ def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> 
         if seen is None or wrong(seen.value, seen.version.sequence) is not None:
             doubts.setdefault(node_id, []).append(wrong)
     for node_id, rules in sorted(doubts.items()):
-        now = parts.keys.node_list(node_id).read()  # the list may have grown since; what doubts it was read before
+        now = parts.keys.node_list(node_id).read()  # the list may have grown since; the other keys were read before
         if now is None:
-            yield Problem(ProblemKind.LIST, f"list of node {node_id}", "a list, for other keys name the node", "none")
+            expected = "a list, because other keys name the node"
+            yield Problem(ProblemKind.LIST, f"list of node {node_id}", expected, "none")
             continue
         yield from filter(None, (wrong(now.value, now.version.sequence) for wrong in rules))
 
@@ -355,7 +358,8 @@ def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> 
 def _by_checkpoints(checkpoints: dict[int, Checkpoint]) -> Iterator[tuple[int, Wrong]]:
     for node_id, checkpoint in checkpoints.items():
         known = checkpoint.order_id + 1
-        yield node_id, _least(lambda now, _: now.next_order_id, known, f"the {known} commits that its checkpoint knows")
+        expected = f"the {known} commits that its checkpoint contains"
+        yield node_id, _least(lambda now, _: now.next_order_id, known, expected)
 
 
 def _by_versions(parts: CatalogParts) -> Iterator[tuple[int, Wrong]]:
@@ -365,7 +369,7 @@ def _by_versions(parts: CatalogParts) -> Iterator[tuple[int, Wrong]]:
     for node_id, sequence in newest.items():
         yield (
             node_id,
-            _least(lambda _, now: now, sequence, f"a sequence from {sequence} on, of which a version is kept"),
+            _least(lambda _, now: now, sequence, f"a sequence of at least {sequence}, because that version is kept"),
         )
 
 
@@ -377,9 +381,9 @@ def _by_shards(survey: Survey) -> Iterator[tuple[int, Wrong]]:
         epochs.append((ranges["node_id"], np.where(ranges["end"] == OPEN, ranges["epoch"], 0)))
         commits += [(rows["node_id"], rows["added_by"] + 1) for rows in (shard.stream_objects, shard.retired)]
     for node_id, epoch in highest_of_each(epochs):
-        yield node_id, _least(lambda now, _: now.epoch, epoch, f"epoch {epoch} of an open range, or a later one")
+        yield node_id, _least(lambda now, _: now.epoch, epoch, f"session number {epoch} of an open range, or a later")
     for node_id, commit in highest_of_each(commits):
-        expected = f"the {commit} commits that its stream objects tell of"
+        expected = f"the {commit} commits that its stream objects refer to"
         yield node_id, _least(lambda now, _: now.next_order_id, commit, expected)
 
 
@@ -393,13 +397,13 @@ def _least(read: Callable[[NodeList, int], int], least: int, expected: str) -> W
 
 
 def read_checkpoints(parts: CatalogParts, survey: Survey) -> dict[int, Checkpoint]:
-    """The checkpoints of all nodes that have a list and one. One request a node."""
+    """The checkpoints of all nodes that have both a list and a checkpoint. One request a node."""
     read = map_bounded(parts.executor, lambda node_id: parts.keys.checkpoint(node_id).read(), survey.lists)
     return {node_id: seen.value for node_id, seen in zip(survey.lists, read, strict=True) if seen is not None}
 
 
 def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[int, Checkpoint]) -> Iterator[Problem]:
-    """Stream shards that do not know a stream which a checkpoint knows: a shard never forgets one."""
+    """Stream shards that lack a stream of a checkpoint: a stream is never removed from its shard."""
     ends = joined_ids(checkpoint.ends["stream_id"] for checkpoint in checkpoints.values())
     known = joined_ids(seen.value.streams["stream_id"] for seen in survey.shards)
     missing = np.setdiff1d(ends, known)
@@ -408,14 +412,14 @@ def _forgotten_streams(parts: CatalogParts, survey: Survey, checkpoints: dict[in
         now = must_read(parts.keys.shard(number)).value.streams["stream_id"]
         forgotten = np.setdiff1d(missing[numbers == number], now)
         if len(forgotten):
-            expected = f"streams {some(forgotten)}, which a checkpoint knows"
+            expected = f"streams {some(forgotten)}, which a checkpoint contains"
             yield Problem(ProblemKind.SHARD, f"stream shard {number}", expected, "none of them: put back?")
 
 
 def _unnamed_nodes(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
-    """Lists with commits that the directory does not name: readers do not see them."""
+    """Nodes whose lists have commits and that are not in the directory: readers do not see their lists."""
     committed = [node_id for node_id, seen in survey.lists.items() if seen.value.next_order_id]
-    directory = parts.keys.directory().read()  # a session is named there before it commits
+    directory = parts.keys.directory().read()  # a session adds its node there before it commits
     if directory is None:
         yield Problem(ProblemKind.DIRECTORY, "directory of nodes", "a record", "none: deleted?")
         return
@@ -429,7 +433,7 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) -> Iterator[Problem]:
-    """Object ids that were given out twice, or would be: what is wrong with their counter. One request.
+    """Problems of the counter of object ids: ids that were allocated twice, or would be. One request.
 
     The counter is read after the ids with which it is compared; it only grows.
 
@@ -451,13 +455,13 @@ def _object_id_problems(parts: CatalogParts, survey: Survey, _: frozenset[int]) 
         np.concatenate([_NONE, *(np.unique(ids_of(seen.value)) for seen in survey.lists.values())]), return_counts=True
     )
     if (counts > 1).any():
-        found = f"{some(ids[counts > 1])} in the lists of more"
-        yield Problem(ProblemKind.COUNTER, "catalog", "each object id given to one node", found)
+        found = f"{some(ids[counts > 1])} in the lists of more than one"
+        yield Problem(ProblemKind.COUNTER, "catalog", "each object id allocated to one node", found)
 
 
 CHECKS = (
-    (ProblemKind.CHECKPOINT, "what checkpoints, kept versions and shards know of lists and streams", _went_back),
+    (ProblemKind.CHECKPOINT, "checkpoints, kept versions and shards against lists and streams", _went_back),
     (ProblemKind.DIRECTORY, "the directory of nodes against the lists", _unnamed_nodes),
     (ProblemKind.COUNTER, "the counter of object ids against lists and shards", _object_id_problems),
 )
-"""What compares keys with one another: the kind of the key that it reads, and a name for where it could not be done."""
+"""The comparisons of keys: the kind of the key that is read, a name for failures, and the check."""

@@ -1,37 +1,37 @@
-"""Taking streams over from a node that is believed to be dead, and may be alive after all.
+"""Taking streams over from a node that is believed to be dead, but may be alive.
 
-A node's list is the one key that its commits go through, so a stream leaves its owner there:
+All commits of a node write its list, so the take-over begins there. "The taker" is the node that takes over:
 
     1. the ranges     the open ranges of the streams are read from their shards
-    2. the release    the owner's list says that these ranges are released: one conditional write. A commit that brings
-                      data of such a stream is refused from then on, of whatever session and however long it was paused;
-                      one that is on its way names an older version of the list, and loses
-    3. the ends       what that version of the list, the checkpoint and the objects since then hold of the streams. No
-                      commit can add to it any more. What the list and the checkpoint know of writers' numbers is handed
-                      to who takes them over, to be kept elsewhere, as the owner's next checkpoint has it no more
-    4. the move       in each shard, by one conditional write: the range ends there, and the next one begins there, of
-                      the new owner's session. Only if the range is as it was in step 1: same index, same session, open
+    2. the release    one conditional write marks these ranges as released in the owner's list. From then on a commit
+                      with data of such a stream is refused, in every session and after any pause; a commit in flight
+                      has a condition on an older version of the list, and fails
+    3. the ends       the ends of the streams are taken from that version of the list, the checkpoint and the objects
+                      since then; no commit can raise them any more. The writers' numbers in the list and the checkpoint
+                      are passed to the taker, which keeps them, because the owner's next checkpoint drops them
+    4. the move       one conditional write of each shard: the owner's range gets its end, and a range of the taker's
+                      session begins there; only if the range is as it was in step 1: same index, same session, open
 
-Whether the owner is dead plays no part in it: a taker that believes so decides when to try, the two conditional writes
-decide which node may write. What the owner has acknowledged was in its list before the release, and so lies below the
-end. Of two takers one moves the range, and the other one finds another range than it saw.
+The take-over is safe even if the owner is alive: the taker's belief decides when to try, the two conditional writes
+decide which node may write. Acknowledged data of the owner was in its list before the release, and so is below the end.
+Of two takers one moves the range, and the other finds that the range has changed.
 
-**A crash** after the release leaves a stream that nobody can write. Any node goes on with the same four steps, and its
-owner, too, which takes it over from itself: its range ends, and it continues with one of the next index. A new session
-of the owner begins without releases (`with_new_session`), raises the session number of its open ranges before it
-commits anything, and so makes the move of a slow taker fail, or finds the range gone.
+**After a crash** between release and move no node can write the stream. Any node can repeat the four steps. The owner
+can, too: it takes the stream over from itself, ends its range, and continues with a range of the next index. A new
+session of the owner begins without releases (`with_new_session`) and raises the session number of its open ranges
+before its first commit; so the move of a slow taker fails, or the session finds that the range was moved.
 
-**A release that comes too late** names a range whose index is not the current one: the taker had read the shard before
-others opened the stream. Its move fails. A session that meets such a release looks into the shard, finds that its range
-is a later one, and leaves the release out with its commit (`NodeWriter`).
+**A late release** is of a range that is not the current one: the taker had read the shard before the stream was opened
+again. The taker's move fails. A session that reads such a release finds in the shard that its range is a later one, and
+removes the release with its next commit (`NodeWriter`).
 
-**A release stays** in the list until the owner's session has opened the stream anew, or a new one begins. A session
-that meets it drops the stream from its memory, and commits nothing of it before that.
+**A release stays** in the list until the owner's session has opened the stream again, or a new session begins. A
+session that reads the release drops the stream, and commits no data of it before that.
 
 Requests, for streams in b shards of one node: b GETs of shards; GET and PUT of the list; the checkpoint; the indexes of
 those objects since the checkpoint whose sketches do not exclude all the streams, newest first, until each stream was
-found; then a GET and a PUT of each shard. Side by side: 3 GETs, the PUT, 1 to 5 GETs, the GET and the PUT, one after
-another.
+found; then a GET and a PUT of each shard. With parallel requests, one after another: 3 GETs, the PUT, 1 to 5 GETs, the
+GET and the PUT.
 
 Source: docs/decisions/0039-segments-have-owners.md.
 """
@@ -68,10 +68,10 @@ from accel.errors import CommitRefused, StreamsReleased
 
 Ids = NDArray[np.int64]
 KeepNumbers = Callable[[Mapping[int, int], Rows], object]
-"""Is given {stream id: where it ends} and the WRITER_NUMBER rows of these streams, before they are moved."""
+"""Called with {stream id: its end} and the WRITER_NUMBER rows of these streams, before the streams are moved."""
 
 OBJECTS_AT_ONCE = 16
-"""Objects that are opened side by side before it is asked whether all streams were found."""
+"""The number of objects that are opened in parallel before the next check whether all streams were found."""
 
 
 def move_streams(
@@ -81,20 +81,20 @@ def move_streams(
     streams: Mapping[int, int],
     keep: KeepNumbers | None = None,
 ) -> Rows:
-    """Take streams over for a session of a node; gives their open ranges, OWNED_RANGE rows.
+    """Take streams over for a session of a node; returns their open ranges, OWNED_RANGE rows.
 
-    It may be repeated after any failure, and stops half-way without harm: see the module.
+    The call may be repeated after any failure, and may stop half-way: see the module's docstring.
 
     Args:
         parts: of the catalog.
         node_id: the node that continues the streams.
-        session_number: of its session.
-        streams: {stream id: the node that it is taken from}; that may be this node.
-        keep: see `KeepNumbers`; None = nobody wants them.
+        session_number: of that node's session.
+        streams: {stream id: the node that loses the stream}; that may be this node.
+        keep: see `KeepNumbers`; None = the numbers are not needed.
 
     Raises:
-        CommitRefused: a stream is not open on that node (any more), or its range changed meanwhile: another taker came
-            first, or its node is alive and opened it anew. Others may have been moved.
+        CommitRefused: a stream is not open on that node (any more), or its range changed meanwhile: another node took
+            it over first, or its node is alive and opened it again. Other streams may have been moved.
         CatalogDamaged: the node's list is gone, or went back.
         StoreError, CorruptObject, TableError: it stopped half-way.
     """
@@ -124,7 +124,9 @@ def move_streams(
 
 def _refuse_others(last: Rows, streams: Mapping[int, int], unknown: set[int]) -> None:
     if unknown:
-        raise CommitRefused(f"expected streams that are open on a node, found {some(sorted(unknown))} nowhere")
+        raise CommitRefused(
+            f"expected streams that are open on a node, found {some(sorted(unknown))} in no stream shard"
+        )
     for row in last:
         owner_id = streams[int(row["stream_id"])]
         if row["end"] != OPEN or row["node_id"] != owner_id:
@@ -133,14 +135,14 @@ def _refuse_others(last: Rows, streams: Mapping[int, int], unknown: set[int]) ->
 
 
 def _released(parts: CatalogParts, owner_id: int, ranges: Rows) -> NodeList:
-    """Step 2; gives the list as it is then."""
+    """Step 2: release ranges in the owner's list; returns the list afterwards."""
     key = parts.keys.node_list(owner_id)
     rows = retype_rows(ranges, RELEASED)
     return key.change(lambda now: with_released(require(now, key.where), rows)).value
 
 
 def _ends_of(parts: CatalogParts, node_list: NodeList, ranges: Rows) -> tuple[dict[int, int], Rows]:
-    """Step 3: where streams end, and the numbers of their writers, by a list that releases them."""
+    """Step 3: the ends of streams, and the numbers of their writers, from a list that has released the streams."""
     ends = dict(zip(ranges["stream_id"].tolist(), ranges["start"].tolist(), strict=True))
 
     def raise_to(stream_ids: Ids, offsets: Ids) -> list[int]:
@@ -169,7 +171,7 @@ def _ends_of(parts: CatalogParts, node_list: NodeList, ranges: Rows) -> tuple[di
 
 
 def _newest_first(node_list: NodeList, covered: int, stream_ids: Ids) -> Iterator[Rows]:
-    """Live objects since a commit that may hold any of the streams, some at a time, the newest ones first."""
+    """Live objects after a commit that may hold any of the streams, in groups, newest first."""
     may_hold = node_list.live["last_order_id"] > covered
     facts = NodeFacts(node_list)
     excluded = [facts.excludes(stream_id) for stream_id in stream_ids.tolist()]
@@ -181,15 +183,15 @@ def _newest_first(node_list: NodeList, covered: int, stream_ids: Ids) -> Iterato
 
 
 class SessionReleases:
-    """What one session knows of releases of its streams. Threads: one at a time, as the session.
+    """The releases of a session's streams. Threads: one at a time, like the session.
 
     Args:
         node_id: the node.
         session_number: of the session.
 
     Attributes:
-        heeded: stream id -> the highest index of its ranges whose release does not bind the session (any more).
-        ends: of streams that were released and not opened again; data of them was committed up to there.
+        heeded: stream id -> the highest range index whose release the session ignores (see `refuse_released`).
+        ends: the committed ends of streams that were released and not opened again.
     """
 
     def __init__(self, node_id: int, session_number: int) -> None:
@@ -198,7 +200,7 @@ class SessionReleases:
         self.ends = StreamEnds()
 
     def adopt(self, ranges: Rows) -> None:
-        """Take notice of ranges that the session has opened: releases of earlier ones do not bind it."""
+        """Note ranges that the session has opened: it ignores releases of earlier ranges."""
         indexes = (ranges["range_index"] - 1).tolist()
         self.heeded |= dict(zip(ranges["stream_id"].tolist(), indexes, strict=True))
         self.ends = self.ends.without(ranges["stream_id"])
@@ -206,13 +208,13 @@ class SessionReleases:
     def heed(
         self, parts: CatalogParts, node_list: NodeList, stream_ids: Collection[int], ends: StreamEnds
     ) -> list[int]:
-        """Take notice of releases; gives those of these streams that the session has lost. 1 request a shard.
+        """Note releases; returns the released streams that the session has lost. 1 request a shard.
 
         Args:
             parts: of the catalog.
-            node_list: as it was read last.
-            stream_ids: that it releases.
-            ends: where the session's streams end.
+            node_list: the list that was read last.
+            stream_ids: streams that were reported as released.
+            ends: the ends of the session's streams.
         """
         released = dict(node_list.released.tolist())
         current = {row[0]: row[1] for row in self._here(read_last_ranges(parts, stream_ids)).tolist()}
@@ -227,9 +229,9 @@ class SessionReleases:
         return lost
 
     def to_take_back(self, parts: CatalogParts, stream_ids: Iterable[int]) -> dict[int, int]:
-        """Those of these streams that were released and that nobody has taken over, for `move_streams`.
+        """The streams among these that were released and not moved to another node, for `move_streams`.
 
-        1 request a shard if any was released, else none.
+        1 request a shard if any stream was released, else none.
         """
         lost = [stream_id for stream_id in stream_ids if self.ends.end(stream_id) is not None]
         rows = self._here(read_last_ranges(parts, lost)) if lost else no_rows(OWNED_RANGE)
@@ -239,7 +241,7 @@ class SessionReleases:
         """Refuse streams that the session has lost and not opened again.
 
         Raises:
-            StreamsReleased: some are.
+            StreamsReleased: some of these streams are lost.
         """
         lost = tuple(np.intersect1d(stream_ids, self.ends.stream_ids).tolist())
         if lost:

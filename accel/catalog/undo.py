@@ -1,30 +1,30 @@
-"""Going back: a list to an earlier version of itself, or a bucket to a copy that was put back.
+"""Returning to an earlier state: undo of commits to a list, and a catalog whose bucket was put back from a copy.
 
-**Undo**: a node's list goes back to an earlier version of itself, and keeps what was uploaded since.
+**Undo**: a node's list returns to an earlier version, and keeps the uploads since.
 
-    1. the list as it stands is kept as one more version
-    2. one conditional write, rebased on a lost race: see `node_list`; before it, every object that would come back is
-       opened, and none of them may be on its way to be deleted
-    3. objects of one stream that the undone commits had made are retired in the shards of their streams, those that
-       still waited in the list among them; then the list forgets which commits were undone: see `shard_writes`
+    1. the current list is kept as a version
+    2. one conditional write, rebased after a lost race: see `node_list`; before it, every object to be restored is
+       opened, and none of them may be delete pending
+    3. stream objects of the undone commits are retired in the shards of their streams, including those that still
+       waited in the list; then the list drops the numbers of the undone commits: see `shard_writes`
 
-A collector marks an object in the list as delete pending before it deletes it, and such an object never comes back: the
-one of the two that writes the list first wins. An undo that ended half-way is finished by the next one, and by the next
-move of objects of one stream. Versions that there are: one from before each of the last few commits that took objects
-out, and one from before each undo.
+A collector marks an object in the list as delete pending before it deletes the object, and such an object is never
+restored: of collector and undo, the first to write the list wins. An undo that ended half-way is finished by the next
+undo, and by the next move of stream objects. The kept versions: one from before each of the last few commits that
+removed objects, and one from before each undo.
 
-**Restored**: after a bucket, or a part of it, was put back from a copy, nothing of the lost time is to be taken for
-true. A copy is a state of the past, and processes that lived on know a later one. They are told by a new generation:
+**Restored**: a bucket, or a part of it, was put back from a copy. The copy is an earlier state, and running processes
+have read later states; "the lost time" is the time in between. A new generation invalidates the later states:
 
     1. the format record gets a new generation: the time, and 16 random bytes
-    2. the counter of object ids is raised far above every id that is found: in the bucket, in lists, in shards of
-       streams, in hints; so no id is given out that an object of the lost time has had
-    3. the epoch of each list is raised far above its own: sessions of the lost time are fenced
-    4. the directory names every node that has a list, and the new generation: readers look there at each refresh, drop
-       their image and what they know of its objects, and go on with what is there now
+    2. the counter of object ids is raised far above every id in the bucket, in lists, in stream shards and in hints; so
+       no id of an object of the lost time is allocated again
+    3. the session number of each list is raised far above its value: sessions of the lost time are fenced
+    4. the directory gets every node that has a list, and the new generation: readers read the directory at each
+       refresh, drop their image and the cached facts about its objects, and read all keys again
 
-Each step may be repeated; a repetition makes one more generation. Nothing is deleted. Until step 4 readers that lived
-through it raise `CatalogWentBack` where they can tell, and nobody serves from the old image.
+Each step may be repeated; a repetition makes one more generation. Nothing is deleted. Until step 4, readers that were
+running before raise `CatalogWentBack` where they detect the change; no reader serves from the old image.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ from loaders.tables import renew_format
 from loaders.versions import Versioned
 
 KEPT_AGAIN_MAX = 8
-"""So often an undo keeps the list anew, if commits come between that it takes back as well."""
+"""The maximum number of versions that an undo keeps because of commits in between that it must undo as well."""
 
 
 Checked: TypeAlias = dict[int, AccelError | StreamSketch | None]
-"""Object id -> why it cannot come back; else its sketch, None if it holds nothing."""
+"""Object id -> the error why it cannot be restored; else its sketch, None if it has no stream."""
 
 
 class Way(StrEnum):
-    """Whether there is a way back to a version."""
+    """Whether a list can return to a version."""
 
     OPEN = "possible"
     THERE = "as it is now"
@@ -77,13 +77,13 @@ class KeptVersion:
     """An earlier version of a node's list.
 
     Args:
-        sequence: of the list at that time; names the version.
+        sequence: the sequence number of the list at that time; identifies the version.
         kept_at_ms: when it was kept, just before it was replaced; milliseconds since 1970, by the store's clock.
-        next_order_id: how many commits the list had seen.
-        live: how many objects it had.
+        next_order_id: the number of commits to the list by then.
+        live: the number of its live objects.
         size_bytes: of these objects together.
-        way: whether it can be put back.
-        reason: why not, where it cannot.
+        way: whether the list can return to it.
+        reason: why it cannot; else empty.
     """
 
     sequence: int
@@ -97,15 +97,15 @@ class KeptVersion:
 
 @dataclass(frozen=True, slots=True)
 class UndoReport:
-    """What an undo did, or would do.
+    """The changes of an undo, or of a planned undo.
 
     Args:
-        node_id: whose list.
-        sequence: of the version that it led to; None if only an earlier undo was finished.
-        revived: ids of objects that came back.
-        withdrawn: ids of objects of many streams that went.
-        commits: the numbers of the commits that were taken back; none if the list was as the version says already.
-        finished: the numbers of commits that an earlier undo had taken back and not finished with.
+        node_id: the node of the list.
+        sequence: of the version that the list returned to; None if only an earlier undo was finished.
+        revived: ids of the restored objects.
+        withdrawn: ids of the objects of many streams that were withdrawn.
+        commits: the numbers of the undone commits; empty if the list had the objects of the version already.
+        finished: the numbers of commits of an earlier, unfinished undo.
     """
 
     node_id: int
@@ -117,18 +117,18 @@ class UndoReport:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the list was led back by this very call."""
+        """Whether this call changed the list."""
         return bool(self.commits)
 
 
 class _NotKeptError(Exception):
-    """Commits came between that are to be taken back, too; what they made stands in no version yet."""
+    """Commits were made in between that must be undone, too; their stream objects are in no kept version yet."""
 
 
 def versions(catalog: ObjectCatalog, node_id: int) -> list[KeptVersion]:
-    """The earlier versions of a node's list that are kept, oldest first, and whether they can be put back.
+    """The kept versions of a node's list, oldest first, and whether the list can return to them.
 
-    Requests: one for the list, one listing, one a version, and one an object that would come back.
+    Requests: one for the list, one listing, one a version, and one for each object that would be restored.
 
     Raises:
         CatalogMissing: the node has no list.
@@ -141,7 +141,7 @@ def versions(catalog: ObjectCatalog, node_id: int) -> list[KeptVersion]:
 
 
 def unfinished_commits(catalog: ObjectCatalog, node_id: int) -> tuple[int, ...]:
-    """The numbers of commits that an undo has taken back and not finished with; none as a rule. One request."""
+    """The numbers of commits of an unfinished undo; usually none. One request."""
     return read_list(catalog.parts.keys.node_list(node_id), node_id).value.withdrawn_commits
 
 
@@ -159,7 +159,7 @@ def finish_undo(catalog: ObjectCatalog, node_id: int) -> UndoReport:
 
 
 def plan_undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None) -> UndoReport:
-    """What `undo` would do now. Nothing is written; arguments, requests for reading and errors as there."""
+    """The changes that `undo` would make now. Nothing is written; arguments, read requests and errors as in `undo`."""
     parts = catalog.parts
     now = read_list(parts.keys.node_list(node_id), node_id).value
     if sequence is None and now.withdrawn_commits:
@@ -172,19 +172,19 @@ def plan_undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None)
 
 
 def undo(catalog: ObjectCatalog, node_id: int, sequence: int | None = None) -> UndoReport:
-    """Lead a node's list back to an earlier version, plus all that was uploaded since. Repeating it is safe.
+    """Return a node's list to an earlier version, plus all uploads since. Repeating it is safe.
 
     Args:
-        catalog: whose list.
+        catalog: the catalog of the list.
         node_id: the node.
-        sequence: of the version; by default the newest one that has other objects than the list has now. If an
-            undo ended half-way, that one is finished instead.
+        sequence: of the version; by default the newest version whose objects differ from the current ones. If an
+            earlier undo is unfinished, it is finished instead.
 
-    Requests: one a version that is kept, one an object that comes back, three for the list and two a shard.
+    Requests: one a kept version, one an object that is restored, three for the list and two a shard.
 
     Raises:
-        MaintenanceRefused: no such version, or an object that would come back does not exist as the list says.
-        CommitRefused: an object that would come back is being deleted, or another undo lies between.
+        MaintenanceRefused: no such version, or an object to be restored does not exist as in the list.
+        CommitRefused: an object to be restored is being deleted, or another undo was made in between.
         CatalogMissing: the node has no list.
         StoreError, TableError: it stopped half-way; call it again.
     """
@@ -257,8 +257,8 @@ def _lead_back(parts: CatalogParts, seen: Versioned[NodeList], earlier: NodeList
             seen = read_list(key, node_id)
         else:
             return way_back.done
-    found = f"{KEPT_AGAIN_MAX} commits meanwhile that would have to be taken back, too"
-    raise MaintenanceRefused(f"list of node {node_id}: expected that nothing builds on what is undone, found {found}")
+    found = f"{KEPT_AGAIN_MAX} commits meanwhile that must be undone, too"
+    raise MaintenanceRefused(f"list of node {node_id}: expected no new commits on the undone ones, found {found}")
 
 
 class _WayBack:
@@ -266,9 +266,9 @@ class _WayBack:
 
     Args:
         parts: of the catalog.
-        kept: the list as it was kept just before.
-        earlier: where to go.
-        checked: what was found out of objects that were opened before.
+        kept: the list that was kept as a version just before.
+        earlier: the version to return to.
+        checked: the results of objects that were opened before.
     """
 
     def __init__(self, parts: CatalogParts, kept: NodeList, earlier: NodeList, checked: Checked) -> None:
@@ -279,7 +279,7 @@ class _WayBack:
         self.done: Undo | None = None
 
     def change(self, node_list: NodeList | None) -> NodeList | None:
-        """The list that follows; None if it was led back before: by an earlier call, or by this one unawares."""
+        """The list after the undo; None if it was done before: by an earlier call, or by this one with a lost reply."""
         now = require(node_list, f"the list of node {self._earlier.node_id}")
         undo = after_undo(now, self._earlier, self._parts.now_ms())
         if undo is None:
@@ -300,7 +300,7 @@ def _refuse_missing(parts: CatalogParts, revived: Rows, node_id: int, checked: C
     for object_id, error in _errors(revived["object_id"].tolist(), known):
         where = f"list of node {node_id}"
         raise MaintenanceRefused(
-            f"{where}: expected object {object_id}, which would come back, to exist, found {error}"
+            f"{where}: expected object {object_id}, which must be restored, to exist, found {error}"
         ) from error
 
 
@@ -309,7 +309,7 @@ def _sketch_of(stream_ids: NDArray[np.int64]) -> StreamSketch | None:
 
 
 def _sketched(undo: Undo, checked: Checked) -> NodeList:
-    """The list that follows, with sketches of all that comes back: these objects were opened."""
+    """The list after the undo, with sketches of all restored objects, which were opened before."""
     found = ((object_id, checked[object_id]) for object_id in undo.revived["object_id"].tolist())
     sketches = sketch_rows((object_id, one) for object_id, one in found if isinstance(one, StreamSketch))
     following = undo.node_list
@@ -321,30 +321,30 @@ def _errors(object_ids: Iterable[int], known: Checked) -> Iterable[tuple[int, Ac
 
 
 def _finish(parts: CatalogParts, node_id: int) -> None:
-    """Retire what undone commits had made, wherever it is on its way to its shard, and tidy up."""
+    """Retire the stream objects of undone commits, moved to their shards or not, and erase old versions."""
     move_stream_objects(parts, node_id)
     erase_old_versions(parts, node_id)
 
 
 IDS_PASSED_OVER = 1 << 20
-"""Ids above the highest one that is found which are not given out: processes of the lost time may have had them."""
+"""The number of ids above the highest found id that are skipped: processes of the lost time may have had them."""
 
 EPOCHS_PASSED_OVER = 1 << 20
-"""Sessions of a node that may have been opened in the lost time."""
+"""The number of session numbers of a node that are skipped: sessions of the lost time may have had them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What saying that a catalog was put back changes.
+    """The changes that `restored` makes.
 
     Args:
-        generation: that the catalog has now; empty in its first life.
-        highest_object_id: of all that were found; -1 if none was.
-        next_object_id: what the counter says now; None where there is no counter.
-        next_object_id_after: what it will say at least.
-        epochs: node id -> the epoch of its list now.
-        unnamed_nodes: nodes that have a list, and that the directory does not name.
-        highest_stream_id: of all streams that shards know; -1 if there is none.
+        generation: the current generation of the catalog; empty if it was never restored.
+        highest_object_id: the highest id that was found; -1 if there is none.
+        next_object_id: the value of the counter now; None if there is no counter.
+        next_object_id_after: the minimum value of the counter afterwards.
+        epochs: node id -> the session number of its list now.
+        unnamed_nodes: nodes that have a list but are not in the directory.
+        highest_stream_id: the highest stream id in the shards; -1 if there is none.
     """
 
     generation: str
@@ -358,11 +358,11 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """What was changed.
+    """The changes that were made.
 
     Args:
-        plan: what was found before.
-        generation: the new one.
+        plan: the plan.
+        generation: the new generation.
     """
 
     plan: RestorePlan
@@ -372,19 +372,19 @@ class RestoreReport:
 def plan_restored(
     catalog: ObjectCatalog, *, progress: Progress | None = None, scan: BulkScan | None = None
 ) -> RestorePlan:
-    """Find out what there is now. Nothing is written.
+    """Read the current state and plan the changes. Nothing is written.
 
     Args:
-        catalog: that was put back.
-        progress: called with the number of keys of the bucket that were seen so far.
-        scan: who goes through the bucket; this process by default.
+        catalog: the catalog that was put back.
+        progress: called with the number of keys of the bucket that were listed so far.
+        scan: lists the bucket; this process by default.
 
     Requests: one for 1,000 keys of the bucket, three a list, one a stream shard, and four more.
 
     Raises:
-        MaintenanceRefused: an import is under way.
-        CatalogDamaged: a list, a shard or the directory is not there: put it back first.
-        StoreError, TableError, CorruptObject, FormatTooNew: something could not be read.
+        MaintenanceRefused: an import is running.
+        CatalogDamaged: a list, a shard or the directory is missing: put it back first.
+        StoreError, TableError, CorruptObject, FormatTooNew: a key could not be read.
     """
     parts = catalog.parts
     stored = (scan or BulkScan()).list_objects(parts, progress)
@@ -407,19 +407,19 @@ def plan_restored(
 
 
 def restored(catalog: ObjectCatalog, plan: RestorePlan) -> RestoreReport:
-    """Say that the catalog was put back. Repeating it is safe, wherever it ended.
+    """Make a new generation of a catalog that was put back. Repeating it is safe, after any failure.
 
-    The catalog has to be opened anew afterwards.
+    The catalog must be opened again afterwards.
 
     Args:
-        catalog: the plan's.
+        catalog: the catalog of the plan.
         plan: of `plan_restored`, made just before.
 
     Requests: two for the format record, the counter and the directory each, and two a list.
 
     Raises:
         CatalogDamaged: the directory or a list is gone.
-        StoreError, TableError: it ended half-way; plan and do it again.
+        StoreError, TableError: it stopped half-way; make a new plan and repeat the call.
     """
     parts = catalog.parts
     generation = _next_generation(parts, plan.generation)
@@ -446,13 +446,13 @@ def _fenced(node_list: NodeList | None, *, where: str) -> NodeList:
 
 
 def _next_generation(parts: CatalogParts, before: str) -> str:
-    """Above the one before, whatever this machine's clock says."""
+    """A generation above the one before, even if this machine's clock is behind."""
     earlier_ms = int(before.partition("-")[0] or 0)
     return f"{max(parts.now_ms(), earlier_ms + 1):014d}-{parts.system.nonce().hex()}"
 
 
 def hinted_ids(parts: CatalogParts) -> Iterator[int]:
-    """The highest id that each root of hints names; hints that cannot be used name none."""
+    """The highest object id in each root of hints; unusable hints are skipped."""
     namespace = parts.layout.namespace
     snapshots = SnapshotReader(parts.store, namespace, parts.system.timer)
     for node_id in _hinted_nodes(parts):

@@ -1,26 +1,26 @@
-"""Is the catalog true? Everything that can be checked by reading is checked; nothing is written.
+"""Verifies a catalog: checks everything that can be checked by reading; writes nothing.
 
-    list, shard      each by itself: what the rules of lists and shards keep; and none is behind what checkpoints,
-                      kept versions of lists, and other keys know of it (`survey`)
-    directory         it names each node whose list has commits
-    counter           each counter is there, that of object ids is above all ids in use, and no id is given to two nodes
+    list, shard       each by itself follows the rules of lists and shards, and none is behind checkpoints, kept
+                      versions of lists, and other keys (`survey`)
+    directory         it contains each node whose list has commits
+    counter           each counter exists; the counter of object ids is above all ids in use; no id is of two nodes
     place             no object is live in two places, or live and retired
-    missing, damaged  each live object exists with its size, and its index can be read and has the size that is said
+    missing, damaged  each live object exists with its listed size, and its index can be read and has its listed size
     order             through a node's list the offsets of each stream ascend and do not overlap
-    stream object     it holds what its row says, and no other live object of the catalog claims the same offsets
+    stream object     it holds the range of its row, and no other live object of the catalog claims the same offsets
     sketch            no sketch of a list excludes a stream that its object holds
-    stream            streams that lists have data of stand in a shard
-    end               streams reach as far as checkpoints and closed ranges say that they do
-    hole              advice: within a range of its node, a list passes over offsets that no object holds
-    choices           advice: those that `init` keeps beside the format record cannot be read, or are others
-    marker, version   advice: a table's marker, or a version of a list that undo could lead back to, cannot be read
-    orphans           objects that stand nowhere in the catalog: no problem, but they take room (the collector's work)
+    stream            streams with data in a list are in a shard
+    end               streams reach the ends in checkpoints and closed ranges
+    hole              advice: within a range of its node, a list skips offsets that no object holds
+    choices           advice: the copy of the format record that `init` keeps cannot be read, or differs
+    marker, version   advice: a table's marker, or a version of a list for undo, cannot be read
+    orphans           objects that are not in the catalog: no problem, but they take space until they are collected
 
-Most findings are damage; advice says what somebody should look after although nothing that the catalog says is untrue.
-What no verification sees is `NOT_LOOKED_AT`.
+Most findings are damage. Advice marks a place that an operator should look at although the contents of the catalog are
+true. `NOT_LOOKED_AT` lists the cases that a verification does not detect.
 
-The catalog may change meanwhile. What contradicts itself is therefore a problem only if the lists and shards still
-stand as they were read; else it counts as not checked.
+The catalog may change meanwhile. A contradiction between lists and shards is therefore a problem only if none of them
+has changed since it was read; else it counts as not checked.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from range_index import ObjectRanges
 
 
 class Verdict(StrEnum):
-    """The answer in a word. Damage weighs more than what could not be checked, and that more than advice."""
+    """The result in a word. Damage outranks unchecked items, and these outrank advice."""
 
     CLEAN = "clean"
     ADVICE = "advice"
@@ -87,18 +87,18 @@ class Verdict(StrEnum):
 
 NOT_LOOKED_AT = (
     "the payload of objects' blocks (accel object verify --all --data reads it)",
-    "objects without a checksum of their tail: that no other object of the same size lies under their key",
-    "a key that was put back from a copy, where nothing that was written since tells of what it lost",
+    "objects without a checksum of their tail: whether another object of the same size is under their key",
+    "a key that was put back from a copy, if no key that was written since refers to the lost contents",
     "all keys put back from one copy at once: each agrees with the others",
-    "whether the counters of transactions and of streams of segments are above the ids in use (only: are they there)",
-    "whether an object that nothing lists was acknowledged before its list was put back",
+    "whether the counters of transactions and of streams of segments are above the ids in use (only if they exist)",
+    "whether an object that is not listed was acknowledged before its list was put back",
 )
-"""What no verification sees; shown with its result."""
+"""The cases that a verification does not detect; shown with its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unchecked:
-    """Something that could not be checked, and why."""
+    """A place that could not be checked, and why."""
 
     where: str
     reason: str
@@ -106,11 +106,11 @@ class Unchecked:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """An object that stands nowhere in the catalog.
+    """An object that is not in the catalog.
 
     Args:
         object_id: its id.
-        key: where it lies.
+        key: its key in the bucket.
         size_bytes: of the object.
         age_seconds: since it was written, by the store's clock.
     """
@@ -123,15 +123,15 @@ class Orphan:
 
 @dataclass(slots=True, eq=False)
 class Verification:
-    """What was found. Not changed any more once `verify` has given it.
+    """The result of a verification. Not changed after `verify` has returned it.
 
     Args:
-        problems: what is wrong.
-        unchecked: what could not be checked.
-        orphans: the oldest of them, at most 1,000.
-        counts: how many of what were checked: `lists`, `shards`, `objects` opened, `bytes` of these, `keys` of the
-            shard that are objects, `orphans`, `orphan_bytes`.
-        are_orphans_known: whether both the bucket and the whole catalog could be read, so that orphans could be told.
+        problems: the problems that were found.
+        unchecked: the places that could not be checked.
+        orphans: the oldest orphans, at most 1,000.
+        counts: the numbers of checked items: `lists`, `shards`, `objects` opened, `bytes` of these objects, `keys` of
+            the bucket that are objects, `orphans`, `orphan_bytes`.
+        are_orphans_known: whether both the bucket and the whole catalog could be read, which finding orphans needs.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -159,20 +159,20 @@ ORPHANS_SHOWN_MAX = 1000
 
 
 ProgressOfTotal = Callable[[int, int], object]
-"""Called with how many are done so far, and how many there are."""
+"""Called with the number of items done so far, and the number of all."""
 
 
 def verify(
     catalog: ObjectCatalog, *, progress: ProgressOfTotal | None = None, scan: BulkScan | None = None
 ) -> Verification:
-    """Check a whole catalog and its bucket. Errors of reading are part of the answer and not raised.
+    """Check a whole catalog and its bucket. Read errors are part of the result and not raised.
 
     Args:
-        catalog: what to check.
-        scan: who goes through the bucket and opens the objects; this process by default.
-        progress: called with the number of objects that were looked at so far, and with that of all live ones.
+        catalog: the catalog to check.
+        scan: lists the bucket and opens the objects; this process by default.
+        progress: called with the number of objects that were checked so far, and the number of all live objects.
 
-    Requests: one for 1,000 keys of the bucket, three a list, two a stream shard, one an object that is live.
+    Requests: one for 1,000 keys of the bucket, three a list, two a stream shard, one a live object.
     """
     parts, scan = catalog.parts, scan or BulkScan()
     report = Verification(counts=dict.fromkeys(_COUNTS, 0))
@@ -205,7 +205,7 @@ def _note_orphans(parts: CatalogParts, orphans: StoredObjects, report: Verificat
 
 
 def _attempt(report: Verification, where: str, read: Callable[[], T]) -> T | None:
-    """What was read; None and a note if it could not be. Bytes that are no such key are for the caller to judge."""
+    """The result of a read; None, with an entry in the report, if it failed. Errors of the format are raised."""
     try:
         return read()
     except FormatError:
@@ -216,7 +216,7 @@ def _attempt(report: Verification, where: str, read: Callable[[], T]) -> T | Non
 
 
 def _read_all(parts: CatalogParts, report: Verification) -> tuple[Survey, bool]:
-    """Lists and shards, as far as they can be read, and whether they all could."""
+    """The readable lists and shards, and whether all of them could be read."""
     node_ids = _node_ids(parts, report)
     lists: dict[int, Versioned[NodeList]] = {}
     for node_id in node_ids or []:
@@ -232,11 +232,11 @@ def _read_all(parts: CatalogParts, report: Verification) -> tuple[Survey, bool]:
 
 
 def _node_ids(parts: CatalogParts, report: Verification) -> list[int] | None:
-    """All nodes; without a directory that can be read, those that have a list."""
+    """All nodes; if the directory cannot be read, those that have a list."""
     try:
         return list_node_ids(parts)
     except (CatalogError, FormatError) as error:
-        reason = str(error)  # of the directory this is told where it is compared with the lists
+        reason = str(error)  # the comparison of directory and lists reports the problem of the directory
     except AccelError as error:
         report.unchecked.append(Unchecked("the directory of nodes", str(error)))
         return None
@@ -269,7 +269,7 @@ def _check_records(parts: CatalogParts, survey: Survey, report: Verification) ->
         try:
             report.problems += _attempt(report, what, partial(_listed, check, parts, survey)) or ()
         except FormatError as error:
-            if str(error) not in known:  # lists and shards are told of already
+            if str(error) not in known:  # problems of lists and shards are reported already
                 report.problems.append(Problem(kind, what, "keys that can be read", str(error)))
 
 
@@ -280,7 +280,7 @@ def _listed(
 
 
 def _check_beside(parts: CatalogParts, report: Verification) -> None:
-    """What no reader of objects needs, and somebody will: choices, markers of tables, kept versions of lists."""
+    """Check keys that reads of objects do not need: choices, markers of tables, kept versions of lists."""
     from accel.history.store.keys import SYSTEM_TABLES  # noqa: PLC0415 - a lookup needs no history
 
     tables = parts.keys.tables
@@ -303,9 +303,7 @@ def _check_beside(parts: CatalogParts, report: Verification) -> None:
         try:
             key.read()
         except FormatError as error:
-            report.problems.append(
-                Problem(ProblemKind.VERSION, key.where, "a version that undo can lead back to", str(error))
-            )
+            report.problems.append(Problem(ProblemKind.VERSION, key.where, "a version that undo can use", str(error)))
         except AccelError as error:
             report.unchecked.append(Unchecked(key.where, str(error)))
 
@@ -313,7 +311,7 @@ def _check_beside(parts: CatalogParts, report: Verification) -> None:
 def _check_objects(
     opener: _CheckingOpener, survey: Survey, progress: ProgressOfTotal | None, *, is_whole: bool
 ) -> Iterator[Problem]:
-    """Open all live objects; gives what may be a problem only because the catalog changed meanwhile."""
+    """Open all live objects; yields problems that a change of the catalog meanwhile may have caused."""
     rows = stream_object_rows(survey)
     spans = Spans(rows)
     total = len(rows) + sum(len(node.value.live) for node in survey.lists.values())
@@ -346,29 +344,29 @@ def _check_objects(
 
 
 def wrong_sketch(node_list: NodeList, object_id: int, ranges: ObjectRanges) -> Iterator[Problem]:
-    """Streams of an object that its sketch in the list excludes: lookups do not find them."""
+    """Streams of an object that its sketch in the list excludes: lookups do not find their data in it."""
     hidden = hidden_streams(node_list, object_id, ranges.stream_ids)
     if hidden:
         where = f"object {object_id} in the {node_list.where}"
         expected = "a sketch that excludes none of the object's streams"
-        remedy = f"`accel catalog sketch --node {node_list.node_id} --yes` makes a true one"
-        yield Problem(ProblemKind.SKETCH, where, expected, f"one that excludes {some(hidden)}: {remedy}")
+        remedy = f"`accel catalog sketch --node {node_list.node_id} --yes` makes a true sketch"
+        yield Problem(ProblemKind.SKETCH, where, expected, f"a sketch that excludes {some(hidden)}: {remedy}")
 
 
 def _compare_claims(opener: _CheckingOpener, survey: Survey, all_ends: list[Ends], rows: Rows) -> Iterator[Problem]:
-    """What objects hold against what shards and checkpoints say of their streams."""
+    """Compare the ranges of objects with the streams in shards and checkpoints."""
     shards = [seen.value for seen in survey.shards]
     read = partial(read_checkpoints, opener.parts, survey)
     try:
-        checkpoints = _attempt(opener.report, "ends that checkpoints know", read) or {}
+        checkpoints = _attempt(opener.report, "ends in checkpoints", read) or {}
     except FormatError:
-        checkpoints = {}  # told of already
+        checkpoints = {}  # reported already
     yield from strangers(all_ends, shards)
     if not opener.is_short:
         yield from unreached(all_ends, rows, shards, checkpoints.values())
     for ends in all_ends:
         if len(ends.gaps) > GAPS_MAX:
-            opener.report.unchecked.append(Unchecked(f"{ends.where}: holes", f"it has more than {GAPS_MAX} gaps"))
+            opener.report.unchecked.append(Unchecked(f"{ends.where}: holes", f"the list has more than {GAPS_MAX} gaps"))
         elif not opener.is_short:
             yield from holes(ends, rows, shards)
 
@@ -393,7 +391,7 @@ Found = tuple[ObjectRef, ExistingObject]
 
 @dataclass(frozen=True, slots=True)
 class _CheckingOpener:
-    """Looks at objects, and notes those that are not as they should be."""
+    """Opens objects, and reports those that are missing or damaged."""
 
     parts: CatalogParts
     scan: BulkScan
@@ -416,13 +414,13 @@ class _CheckingOpener:
 
     @property
     def is_short(self) -> bool:
-        """Whether what some object holds is not known: then ends and holes cannot be told."""
+        """Whether the ranges of some object are not known: then ends and holes cannot be checked."""
         kinds = (ProblemKind.MISSING, ProblemKind.DAMAGED)
         return bool(self.report.unchecked) or any(problem.kind in kinds for problem in self.report.problems)
 
     def _note(self, where: str, error: AccelError) -> None:
         if isinstance(error, KeyMissing):
-            self.report.problems.append(Problem(ProblemKind.MISSING, where, "an object, for it is live", "none"))
+            self.report.problems.append(Problem(ProblemKind.MISSING, where, "an object, because it is live", "none"))
         elif isinstance(error, FormatError):
             self.report.problems.append(Problem(ProblemKind.DAMAGED, where, "a readable index", str(error)))
         else:
@@ -448,7 +446,7 @@ def _settle(parts: CatalogParts, survey: Survey, report: Verification, doubtful:
         changed = True
     if changed:
         reason = f"the catalog changed meanwhile; {len(doubtful)} contradictions may be due to that"
-        report.unchecked.append(Unchecked("what contradicts itself between lists and shards", reason))
+        report.unchecked.append(Unchecked("contradictions between lists and shards", reason))
     else:
         report.problems += doubtful
 
@@ -456,15 +454,15 @@ def _settle(parts: CatalogParts, survey: Survey, report: Verification, doubtful:
 PROBLEMS_AN_OBJECT_MAX = 5
 
 GAPS_MAX = 100_000
-"""Gaps in a list that are compared with ranges and stream objects; with more of them it is not checked for holes."""
+"""The maximum number of gaps in a list that are compared with ranges and stream objects to find holes."""
 
 
 class Ends:
-    """Where each stream has come to so far, on the way through a list. Threads: one.
+    """The end of each stream so far, updated along a list. Threads: one.
 
     Args:
-        where: names the list.
-        node_id: whose it is.
+        where: the name of the list.
+        node_id: the node of the list.
     """
 
     def __init__(self, where: str, node_id: int) -> None:
@@ -473,21 +471,21 @@ class Ends:
         self.ids: Ids = np.empty(0, dtype=np.int64)
         self.ends: Ids = np.empty(0, dtype=np.int64)
         self.gaps: list[tuple[int, int, int]] = []
-        """(stream, from, to) of offsets that the list passes over; one more than `GAPS_MAX` at most."""
+        """(stream, from, to) of offsets that the list skips; one more than `GAPS_MAX` at most."""
 
     def follow(self, object_id: int, ranges: ObjectRanges, *, is_imported: bool) -> Iterator[Problem]:
-        """What of an object does not follow the objects before it. O(streams so far).
+        """Add the next object; yields its ranges that begin below their stream's end. O(streams so far).
 
         Args:
             object_id: the object.
-            ranges: what it holds.
-            is_imported: gaps before it are none of ours; the import has told of them.
+            ranges: its ranges.
+            is_imported: whether gaps before the object are ignored, because the import has reported them.
         """
         _, mine, theirs = np.intersect1d(self.ids, ranges.stream_ids, assume_unique=True, return_indices=True)
         wrong = np.flatnonzero(ranges.starts[theirs] < self.ends[mine])
         for at in wrong[:PROBLEMS_AN_OBJECT_MAX].tolist():
             stream_id = int(ranges.stream_ids[theirs[at]])
-            expected = f"stream {stream_id} to go on at {int(self.ends[mine[at]])} or above"
+            expected = f"stream {stream_id} to continue at {int(self.ends[mine[at]])} or above"
             seen = f"{int(ranges.starts[theirs[at]])} in object {object_id}"
             yield Problem(ProblemKind.ORDER, self.where, expected, seen)
         after = np.flatnonzero(ranges.starts[theirs] > self.ends[mine])[: GAPS_MAX + 1 - len(self.gaps)]
@@ -503,7 +501,7 @@ class Ends:
 
 
 class Spans:
-    """What is claimed of streams that have objects of their own. Threads: one.
+    """The claims of all live objects on streams that have stream objects. Threads: one.
 
     Args:
         rows: STREAM_OBJECT rows.
@@ -514,7 +512,7 @@ class Spans:
         self._columns = [[rows[name]] for name in ("stream_id", "start", "end", "object_id")]
 
     def add(self, object_id: int, ranges: ObjectRanges) -> None:
-        """Note what an object of many streams claims; where it has a hole inside, its range does not say what."""
+        """Add the claims of an object of many streams; ranges with a hole inside are left out."""
         chosen = np.isin(ranges.stream_ids, self._streams)
         chosen[ranges.holed] = False
         claimed = (ranges.stream_ids, ranges.starts, ranges.ends)
@@ -523,7 +521,7 @@ class Spans:
         self._columns[3].append(np.full(int(chosen.sum()), object_id, dtype=np.int64))
 
     def problems(self) -> Iterator[Problem]:
-        """Neighbours that overlap, if any do. O(n log n)."""
+        """Claims that overlap the next claim of the same stream. O(n log n)."""
         streams, starts, ends, objects = (np.concatenate(column) for column in self._columns)
         order = np.lexsort((starts, streams))
         streams, starts, ends, objects = streams[order], starts[order], ends[order], objects[order]
@@ -535,25 +533,24 @@ class Spans:
 
 
 def strangers(all_ends: Iterable[Ends], shards: Iterable[StreamShard]) -> Iterator[Problem]:
-    """Streams of which a list has data, and that no shard knows. O(n log n)."""
+    """Streams with data in a list that are in no shard. O(n log n)."""
     known = joined_ids(shard.streams["stream_id"] for shard in shards)
     for ends in all_ends:
         unknown = np.setdiff1d(ends.ids, known)
         if len(unknown):
-            yield Problem(
-                ProblemKind.STREAM, ends.where, "data of streams that a shard knows", f"some of {some(unknown)}"
-            )
+            expected = "data of streams that are in a shard"
+            yield Problem(ProblemKind.STREAM, ends.where, expected, f"some of {some(unknown)}")
 
 
 def unreached(
     all_ends: Iterable[Ends], rows: Rows, shards: Iterable[StreamShard], checkpoints: Iterable[Checkpoint]
 ) -> Iterator[Problem]:
-    """Streams that end before the end that a checkpoint or a closed range knows. O(n log n).
+    """Streams whose data ends before the end in a checkpoint or a closed range. O(n log n).
 
     Args:
         all_ends: of all lists.
         rows: STREAM_OBJECT rows of all live objects of one stream.
-        shards: all of them.
+        shards: all stream shards.
         checkpoints: of all nodes.
     """
     shards = list(shards)
@@ -573,14 +570,15 @@ def unreached(
         is_known = ids[at] == streams if len(ids) else np.zeros(len(streams), dtype=np.bool_)
         short = np.flatnonzero(is_known & (reached[at] < ends)) if len(ids) else np.empty(0, dtype=np.int64)
         for place in short[:PROBLEMS_AN_OBJECT_MAX].tolist():
-            expected = f"data of stream {streams[place]} up to {ends[place]}, where it says that it ends"
+            expected = f"data of stream {streams[place]} up to its end {ends[place]} there"
             yield Problem(ProblemKind.END, where, expected, f"data up to {reached[at[place]]}")
 
 
 def holes(ends: Ends, rows: Rows, shards: Iterable[StreamShard]) -> Iterator[Problem]:
-    """Offsets within a range of the node that its list passes over, and that no object of one stream holds.
+    """Offsets within a range of the node that its list skips and that no object of one stream holds.
 
-    A gap between two ranges is none: another node wrote there, or nobody. An import may bring holes; no writer does.
+    A gap between two ranges is no hole: another node wrote there, or no node did. An import may have holes; writers
+    make none.
 
     Complexity: O(gaps * log n).
     """
@@ -600,7 +598,7 @@ def holes(ends: Ends, rows: Rows, shards: Iterable[StreamShard]) -> Iterator[Pro
 
 
 def _within(ranges: Rows, node_id: int, stream_id: int, start: int, end: int) -> int:
-    """Where a gap ends that begins where a node wrote last: with its range at the latest. At its start: it is none."""
+    """The end of the part of a gap within the node's own range; the start of the gap if it is not in such a range."""
     first, stop = np.searchsorted(ranges["stream_id"], [stream_id, stream_id + 1]) if len(ranges) else (0, 0)
     for row in ranges[first:stop][::-1]:
         if int(row["start"]) <= start:
@@ -611,7 +609,7 @@ def _within(ranges: Rows, node_id: int, stream_id: int, start: int, end: int) ->
 
 
 def _behind(rows: Rows, stream_id: int, start: int) -> int:
-    """The first offset from here on that no object of this stream alone holds."""
+    """The first offset from `start` on that no object of this stream alone holds."""
     first, stop = np.searchsorted(rows["stream_id"], [stream_id, stream_id + 1])
     for row in rows[first:stop]:
         if int(row["start"]) <= start:
@@ -620,9 +618,9 @@ def _behind(rows: Rows, stream_id: int, start: int) -> int:
 
 
 def history_counter_problems(parts: CatalogParts) -> Iterator[Problem]:
-    """Counters of transactions and of streams of segments that are not there. One request a counter.
+    """Missing counters of transactions and of streams of segments. One request a counter.
 
-    They are not compared: what they gave out stands in the keys of each stream.
+    The values are not compared with the ids in use, which are in the keys of each stream.
 
     Raises:
         StoreError: a counter could not be read.

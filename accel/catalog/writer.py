@@ -1,34 +1,33 @@
-"""A session of writing for one node: upload objects, open and close streams.
+"""A write session of one node: upload objects, open and close streams.
 
     with catalog.open_node(4) as writer:
         writer.open_streams([420000])
         writer.upload({420000: batches})
 
-`upload` prepares an id, writes the object where readers look, and commits it. A broker that writes objects by itself
-takes these steps one by one: `prepare`, an `ObjectWriter` with the layout of the catalog, `commit_upload`. Its object
-is committed only if it lies where readers of this catalog look for it: in the store and under the key that its writer
-says, or else its key is looked at.
+`upload` prepares an id, writes the object at its key, and commits it. A broker that writes objects by itself takes
+these steps one by one: `prepare`, an `ObjectWriter` with the layout of the catalog, `commit_upload`. An object is
+committed only if it is at its key, where readers of this catalog look for it: an `ObjectWriter` of this process has
+written it there, or else one request checks the key.
 
-The session knows in memory where each of its streams ended and what the node's list holds, so an upload is checked
-without a request, and committed by one conditional write, whatever its number of streams. A change of the list by
-another process (a compaction, the collector) costs one more read. A newer session of the same node ends this one:
-`SessionFenced`. A commit that fails with an error of the store may have happened. The session finds out before it
-commits anything else, so the same object may be committed again, and an object that took its place is refused if it did
-happen.
+The session has the ends of its streams and the node's list in memory, so an upload is checked without a request, and
+committed by one conditional write, whatever its number of streams. A change of the list by another process (a
+compaction, the collector) costs one more read. A newer session of the same node ends this session: `SessionFenced`. A
+commit that fails with an error of the store may have happened. The session finds out before it commits anything else:
+the same object may be committed again, and another object with the same offsets is refused if the commit happened.
 
-Another node may take streams over from this one (`takeover`). The session learns that when it commits, closes or opens
-them: `StreamsReleased`. It forgets these streams then, and the others go on; opening them again tells who has them, or
-takes them back if the taker has died.
+Another node may take streams over from this node (`takeover`). The session finds out when it commits, closes or opens
+such streams: `StreamsReleased`. It then drops these streams and keeps the others. Opening a dropped stream again raises
+an error that names its node, or takes the stream back if the other node crashed before it had moved the stream.
 
-What goes wrong in an upload:
+Failures of an upload:
 
-| what goes wrong                     | what follows                                                                |
+| failure                             | consequence                                                                 |
 |-------------------------------------|-----------------------------------------------------------------------------|
-| another object lies at the id's key | the counter is compared with all lists; if it is right, another id is taken |
-| the reply to the put is lost        | the key is read: written, or sent again                                     |
-| the reply to the commit is lost     | the list is read: committed, or sent again                                  |
-| that fails, too                     | the session remembers the object: an upload of the same batches commits it  |
-| the process dies                    | the id's time runs out, and the collector deletes the object if it is there |
+| another object is at the id's key   | the counter is compared with all lists; if it is right, another id is taken |
+| the reply to the put is lost        | the key is read: the object is written, or is sent again                    |
+| the reply to the commit is lost     | the list is read: the commit is made, or is sent again                      |
+| that fails, too                     | the session keeps the object: an upload of the same batches commits it      |
+| the process crashes                 | the id's deadline passes, and the collector deletes the object, if any      |
 """
 
 from __future__ import annotations
@@ -96,23 +95,23 @@ from loaders.versions import Versioned
 from range_index import ObjectRanges, RangesGiven
 
 DOUBTFUL_MAX = 1000
-"""Commits of unknown outcome that a session remembers."""
+"""The maximum number of commits of unknown outcome that a session keeps."""
 
 logger = logging.getLogger(__name__)
 
 
 class _LandedError(Exception):
-    """An earlier commit whose outcome was unknown turns out to have happened."""
+    """An earlier commit of unknown outcome was made after all."""
 
 
 class NodeWriter:
     """One session of a node; `ObjectCatalog.open_node` makes it.
 
-    It is of the process that opened it, and ends with the catalog: elsewhere every call raises WrongProcess, later
-    Closed. A process that is forked opens a session of its own, which fences this one.
+    A session belongs to the process that opened it, and ends with the catalog: in another process every call raises
+    WrongProcess, and after the end Closed. A forked process opens a new session, which fences this one.
 
-    Threads: any, but one call at a time; a second one at the same time raises RuntimeError. Commits of one node follow
-    one another, because each continues its streams where the one before ended them.
+    Threads: any, but one call at a time; a second simultaneous call raises RuntimeError. Commits of one node are made
+    one after another, because each commit continues its streams at the ends of the previous commit.
     """
 
     def __init__(self, parts: CatalogParts, seen: Versioned[NodeList], recovered: Recovered) -> None:
@@ -149,38 +148,38 @@ class NodeWriter:
 
     @property
     def node_list(self) -> NodeList:
-        """The node's list as this session saw it last."""
+        """The node's list as this session read or wrote it last."""
         return self._seen.value
 
     def end(self, stream_id: int) -> int | None:
-        """Where the next upload of a stream has to start; None if the stream is not open on this node."""
+        """The offset where the next upload of a stream must start; None if the stream is not open on this node."""
         self._lifetime.check()
         return self._ends.end(stream_id)
 
     def times(self, stream_id: int) -> Rows:
-        """When appends to a stream arrived, as the session found it: see `KnownTimes.of`. No request."""
+        """The times of appends to a stream that the session recovered: see `KnownTimes.of`. No request."""
         self._lifetime.check()
         return self._times.known.of(stream_id)
 
     def numbers(self, stream_id: int) -> KnownNumbers:
-        """Numbers of writers of a stream, by the checkpoint and the list as this session saw them last. No request."""
+        """The numbers of a stream's writers, from the checkpoint and the list that were read last. No request."""
         self._lifetime.check()
         return self._times.numbers_of(stream_id, self._seen.value.numbers)
 
     def log_times(self, log: TimeLog) -> None:
-        """Let commits and checkpoints tell when appends arrived, so that the next session need not read data."""
+        """Store the times of appends with commits and checkpoints, so that the next session need not read data."""
         self._times.log = log
 
     def prepare(self, count: int = 1, deadline_seconds: float = PREPARED_SECONDS) -> list[int]:
         """Prepare ids for objects that are about to be written. No request while ids of earlier commits suffice.
 
         Args:
-            count: how many.
-            deadline_seconds: how long they must be good for at least. What is not committed by then may be deleted.
+            count: the number of ids.
+            deadline_seconds: the minimum time that the ids are valid. An object not committed by then may be deleted.
 
         Raises:
             SessionFenced: a newer session writes for this node.
-            InvalidArgument: a count that is none, or a deadline that is not ahead or beyond ten years.
+            InvalidArgument: an invalid count, or a deadline that is not ahead or beyond ten years.
         """
         count = checked_count(count)
         deadline_ms_after(0, deadline_seconds)
@@ -188,10 +187,10 @@ class NodeWriter:
             return self._prepare(count, deadline_seconds)
 
     def take_prepared(self, deadline_seconds: float = PREPARED_SECONDS) -> int | None:
-        """An id that an earlier commit has prepared; None if there is none. No request; beside any other call.
+        """An id that an earlier commit has prepared; None if there is none. No request; safe during any other call.
 
         Args:
-            deadline_seconds: how long it must be good for at least.
+            deadline_seconds: the minimum time that the id is valid.
         """
         self._lifetime.check()
         needed_ms = deadline_ms_after(self._parts.now_ms(), deadline_seconds)
@@ -199,7 +198,7 @@ class NodeWriter:
             while True:
                 object_id, deadline_ms = self._ready.popleft()
                 if deadline_ms >= needed_ms:
-                    return object_id  # the others expire: the collector takes them out of the list
+                    return object_id  # the ids skipped before expire: the collector removes them from the list
         return None
 
     def upload(
@@ -209,30 +208,30 @@ class NodeWriter:
         data_time_seconds: float | None = None,
         deadline_seconds: float = PREPARED_SECONDS,
     ) -> Uploaded:
-        """Write batches of streams as a new object, and commit it. What it returns is durable, and readers find it.
+        """Write batches of streams as a new object, and commit it. When it returns, the data is durable and readable.
 
-        One put and one conditional write as a rule; a large object goes out by multipart. All batches are in memory
-        meanwhile. What happens when something fails: see the module.
+        One put and one conditional write as a rule; a large object is uploaded by multipart. All batches are in memory
+        meanwhile. Failures: see the table in the module's docstring.
 
         Args:
             streams: {stream id: batches} or (stream id, batches) pairs, in any order of the streams; the batches of a
-                stream go on where it ended (`end`) and leave nothing out.
-            data_time_seconds: when the oldest of it was written, since 1970; now by default.
-            deadline_seconds: how long writing and committing may take; after that the object may be deleted.
+                stream continue at its end (`end`) without gaps.
+            data_time_seconds: when the oldest batch was written, since 1970; now by default.
+            deadline_seconds: the maximum time for writing and committing; after that the object may be deleted.
 
         Returns:
-            The object and the ranges that it holds.
+            The object and its ranges.
 
         Raises:
-            CommitRefused: a stream is not open here or not continued, or it took longer than the deadline. Nothing was
+            CommitRefused: a stream is not open here or not continued at its end, or the deadline passed. Nothing was
                 committed.
             StreamsReleased: another node takes some of the streams over; nothing was committed, and the object stays
-                unlisted. Upload the others without them.
+                unlisted. Upload the other streams without these.
             SessionFenced: a newer session writes for this node; nothing was committed.
             CatalogDamaged: the counter of ids was deleted or went back.
             FormatError, FormatLimit: batches that the format cannot hold.
-            StoreError, AmbiguousWrite, DataConflict: it may have been committed. Upload the same batches again: they
-                are committed once.
+            StoreError, AmbiguousWrite, DataConflict: the object may have been committed. Upload the same batches again:
+                they are committed once.
         """
         deadline_ms_after(0, deadline_seconds)
         time_ms = data_time_ms_of(self._parts.now_ms(), data_time_seconds)
@@ -265,23 +264,22 @@ class NodeWriter:
     ) -> None:
         """List an object that was written, and the objects of one stream that belong to the same upload.
 
-        One conditional write, whatever the number of streams. Repeated for the same object it changes nothing. Besides,
-        one byte of an object is read, to see that it lies where readers look: not of those that an `ObjectWriter` of
-        this process has written there, and of one only, because all of an upload lie in one layout.
+        One conditional write, whatever the number of streams. A repetition for the same object changes nothing. One
+        request more checks that an object is at its key, unless an `ObjectWriter` of this process has written it there.
+        Only one object is checked, because all objects of an upload have the same layout.
 
         Args:
             ref: the stream set object, with its size and index size; None if the upload has only objects of one stream.
-            ranges: what it holds: {stream id: (start, end)}, (stream id, start, end) rows, or `ObjectRanges`.
+            ranges: its ranges: {stream id: (start, end)}, (stream id, start, end) rows, or `ObjectRanges`.
             stream_objects: {stream id: object of that stream alone}.
-            data_time_seconds: when its oldest data was written, since 1970; now by default.
+            data_time_seconds: when the oldest data was written, since 1970; now by default.
 
         Raises:
-            CommitRefused: a stream is not open here or not continued where it ended, an id was not prepared (any
-                more), a size is unknown, the format's limits are passed, or an object does not lie where readers look.
-                Nothing was written.
+            CommitRefused: a stream is not open here or not continued at its end, an id is not prepared (any more), a
+                size is unknown, a limit of the format is exceeded, or an object is not at its key. Nothing was written.
             StreamsReleased: another node takes some of the streams over; nothing was written.
             SessionFenced: a newer session writes for this node; nothing was written.
-            StoreError, AmbiguousWrite, DataConflict: it may have been written; commit the same object again.
+            StoreError, AmbiguousWrite, DataConflict: the commit may have been written; commit the same object again.
         """
         time_ms = data_time_ms_of(self._parts.now_ms(), data_time_seconds)
         own = stream_objects or {}
@@ -304,18 +302,17 @@ class NodeWriter:
         ids_ahead: int | None = None,
         with_upkeep: bool = True,
     ) -> None:
-        """List objects that were written side by side: as `commit_upload` of each in turn, with one write for all.
+        """List objects that were written in parallel: like `commit_upload` of each in turn, with one write for all.
 
         Args:
-            uploads: objects with what they hold, at least one; each continues its streams where those before it ended
-                them.
-            ids_ahead: how many ids stand prepared afterwards, for the next objects; None = as the catalog's settings
-                say.
-            with_upkeep: whether `upkeep` follows at once; False = the caller calls it, so that nobody waits for it who
-                waits for the commit.
+            uploads: objects with their ranges, at least one; each object continues its streams at the ends of the
+                objects before it.
+            ids_ahead: the number of ids to keep prepared for the next objects; None = from the catalog's settings.
+            with_upkeep: whether `upkeep` follows at once; False = the caller calls it later, so that waiters for the
+                commit do not wait for the upkeep.
 
         Raises:
-            AccelError: as `commit_upload`, for all of them together.
+            AccelError: as `commit_upload`, for all objects together.
         """
         time_ms = self._parts.now_ms()
         claims = []
@@ -329,30 +326,30 @@ class NodeWriter:
                 self._upkeep()
 
     def upkeep(self) -> None:
-        """Do what is due after commits: move objects of one stream to their shards, write a checkpoint.
+        """Do the work due after commits: move objects of one stream to their shards, write a checkpoint.
 
-        No request as a rule; one for a checkpoint, which is due every `checkpoint_commits`. What fails is logged.
+        No request as a rule; one for a checkpoint, which is due every `checkpoint_commits`. Failures are logged.
         """
         with self._turn():
             self._upkeep()
 
     def register_stream_object(self, stream_id: int, stream_object: StreamObject) -> None:
-        """List an object of one stream that continues it; `commit_upload` with nothing else."""
+        """List an object of one stream that continues the stream: `commit_upload` of this object only."""
         self.commit_upload(None, stream_objects={stream_id: stream_object})
 
     def open_streams(self, streams: Iterable[int] | Mapping[int, int | None], *, reopens: bool = True) -> None:
-        """Begin to write streams on this node: one conditional write a shard that is touched.
+        """Begin to write streams on this node: one conditional write a touched shard.
 
         Args:
-            streams: their ids; or {stream id: first offset} for streams that are new and do not start at 0.
-            reopens: whether streams that were closed are continued, the default; else they stay closed, and `end`
-                returns None for them. The write itself decides it, whatever was read before.
+            streams: their ids; or {stream id: first offset} for new streams that do not start at 0.
+            reopens: whether closed streams are continued, the default; else they stay closed, and `end` returns None
+                for them. The conditional write decides it, whatever was read before.
 
         Raises:
-            CommitRefused: a stream is open on another node, or known with another end. Streams of other shards may
-                have been opened; repeating it is safe.
+            CommitRefused: a stream is open on another node, or has another end. Streams of other shards may have been
+                opened; repeating it is safe.
 
-        Streams that were released and that nobody has taken over since are taken back: see `takeover`.
+        Streams that were released but not moved to another node are taken back: see `takeover`.
         """
         wanted = checked_starts(streams)
         with self._turn():
@@ -362,20 +359,20 @@ class NodeWriter:
             self._adopt(open_ranges(self._parts, self.node_id, self.session_number, wanted, reopens=reopens))
 
     def take_over(self, streams: Mapping[int, int], keep: KeepNumbers | None = None) -> dict[int, int]:
-        """Continue streams that other nodes have open: nodes that are dead, as the caller believes.
+        """Continue streams that are open on other nodes, which the caller believes to be dead.
 
-        Whether they are plays no part in what is safe: see `takeover`, which also has the requests.
+        The call is safe even if these nodes are alive: see `takeover`, which also has the requests.
 
         Args:
-            streams: {stream id: the node that is to lose it}.
-            keep: is given what the other nodes know of writers' numbers, before the streams are moved.
+            streams: {stream id: the node that loses the stream}.
+            keep: called with the writers' numbers of the other nodes, before the streams are moved.
 
         Returns:
-            stream id -> where it goes on here.
+            stream id -> the offset where the stream continues here.
 
         Raises:
-            CommitRefused: a stream is not open on that node any more, or became so meanwhile. Others may have been
-                taken over; repeating it is safe.
+            CommitRefused: a stream is not open on that node (any more), or its range changed meanwhile. Other streams
+                may have been taken over; repeating it is safe.
             SessionFenced: a newer session writes for this node.
             StoreError, CorruptObject, TableError: it stopped half-way. Some streams may be released and have no owner:
                 repeat it, here or on any node.
@@ -387,14 +384,14 @@ class NodeWriter:
             return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}
 
     def close_streams(self, stream_ids: Iterable[int]) -> dict[int, int]:
-        """End this node's ranges of streams where they stand, so that another node can open them.
+        """Close streams: end this node's ranges at the ends of the streams, so that another node can open them.
 
         Returns:
             stream id -> the end of its range.
 
         Raises:
             CommitRefused: a stream that is not open here.
-            StreamsReleased: another node has continued some of them; the others are closed.
+            StreamsReleased: another node has continued some streams; the others are closed.
             SessionFenced: a newer session writes for this node.
         """
         wanted = checked_streams(stream_ids)
@@ -412,7 +409,7 @@ class NodeWriter:
             return ends
 
     def trim(self, offsets: Mapping[int, int]) -> None:
-        """Let go what streams hold below an offset: {stream id: offset}, none beyond its stream's end.
+        """Trim streams: release everything below an offset. ``offsets`` is {stream id: offset}, each at most the end.
 
         Raises:
             CommitRefused: a stream that is not open here, or an offset beyond its end.
@@ -428,32 +425,32 @@ class NodeWriter:
             trim_streams(self._parts, offsets)
 
     def checkpoint(self) -> None:
-        """Write down where the streams end, so that the next session has few objects to open. One request."""
+        """Write the ends of the streams, so that the next session has few objects to open. One request."""
         with self._turn():
             self._settle()
             self._write_checkpoint()
 
     def close(self) -> None:
-        """Write a last checkpoint. The session stays the node's until another one is opened.
+        """Write a last checkpoint. The session stays the node's session until another session is opened.
 
-        A checkpoint that cannot be written is logged: it costs the next session time, and nobody data.
+        A failure to write the checkpoint is logged: it costs the next session time, but no data is lost.
         """
         with self._turn():
             self._try_checkpoint()
 
     def _end_now(self, stream_id: int) -> int | None:
-        # For lookups of this process, in any thread, also when this session has ended: ends only rise.
+        # For lookups of this process, in any thread, also after this session has ended: ends only rise.
         return self._ends.end(stream_id)
 
-    # Inside; all of it within `_turn`
+    # Internal; all called within `_turn`
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        # First of all: a lock that was held when the process was forked is never released in this one.
+        # Before the lock: a lock that was held when the process was forked is never released in the child.
         self._lifetime.check()
         self._parts.lifetime.check()
         if not self._busy.acquire(blocking=False):
-            raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second one")
+            raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second call")
         try:
             yield
         finally:
@@ -498,12 +495,12 @@ class NodeWriter:
             self._seen = self._key.change(change, seen=self._seen)
         except _LandedError:
             self._forget_doubt(claims)
-            self._commit(claims, ids_ahead)  # settles first; then these are refused if the other took their place
+            self._commit(claims, ids_ahead)  # settles first; then these claims are refused if the other has the offsets
             return
         except StreamsReleased as error:
             self._forget_doubt(claims)
             self._heed(error)
-            self._commit(claims, ids_ahead)  # only late releases, which do not bind it
+            self._commit(claims, ids_ahead)  # only late releases, which the session may ignore
             return
         except (CommitRefused, SessionFenced):
             self._forget_doubt(claims)
@@ -511,33 +508,33 @@ class NodeWriter:
         self._forget_doubt(claims)
         [self._known_commits] = known
         if self._seen is not before:
-            self._doubtful.clear()  # whatever is still on its way names a version that is no longer there
+            self._doubtful.clear()  # a write still in flight has a condition on an old version, and fails
         for each in claims:
             self._ends = self._ends.with_higher_ends(each.stream_ids, each.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
         self._commits_since_checkpoint += len(claims)
 
     def _heed(self, error: StreamsReleased) -> None:
-        """Forget streams that were released, unless they are open here by a later range.
+        """Drop streams that were released, unless they are open here with a later range.
 
         Raises:
-            StreamsReleased: some are not.
+            StreamsReleased: some streams were dropped.
         """
         self._seen = self._key.read_newer(self._seen)
-        self._settle()  # whatever was on its way names a version before the release
+        self._settle()  # a write in flight has a condition on a version before the release, and fails
         lost = self._releases.heed(self._parts, self._seen.value, error.stream_ids, self._ends)
         if lost:
             self._ends = self._ends.without(np.array(lost, dtype=np.int64))
             raise StreamsReleased(self.node_id, tuple(lost))
 
     def _adopt(self, ranges: Rows) -> None:
-        """Streams are open here, by these ranges."""
+        """Note that streams are open here with these ranges."""
         self._releases.adopt(ranges)
         self._ends = self._ends.with_higher_ends(ranges["stream_id"], ranges["start"])
         self._times.begin(ranges)
 
     def _with_uploads(self, now: NodeList, claims: Sequence[Claims]) -> NodeList | None:
-        """The list with these objects, each as a commit of its own number; None if it has all of them."""
+        """The list with these objects, each with its own commit number; None if the list has all of them."""
         changed = now
         for each in claims:
             after = with_upload(changed, self.session_number, each.facts, each.rows)
@@ -561,7 +558,7 @@ class NodeWriter:
             self._try_checkpoint()
 
     def _settle(self) -> None:
-        """Learn what became of commits whose outcome is unknown; they stay in doubt while they may still arrive."""
+        """Find out which commits of unknown outcome were made; the others stay in doubt while they may still arrive."""
         if not self._doubtful:
             return
         self._seen = self._key.read_newer(self._seen)
@@ -578,10 +575,10 @@ class NodeWriter:
         refuse_clones(found, self.session_number, self._known_commits, own)
 
     def _check(self, claims: Sequence[Claims]) -> None:
-        """That commits continue their streams one after the other, or were made before.
+        """Check that the commits continue their streams one after another, or were made before.
 
         Raises:
-            CommitRefused: one does neither.
+            CommitRefused: a commit does neither.
         """
         ends = self._ends
         for each in claims:
@@ -601,14 +598,14 @@ class NodeWriter:
             ids = claims.object_ids().tolist()
             raise CommitRefused(
                 f"node {self.node_id}: expected objects that are not listed, or a commit that was made before, found "
-                f"{ids[:5]} listed and streams that do not reach as far as these ranges"
+                f"{ids[:5]} listed and streams that end below these ranges' ends"
             )
 
     def _look_at(self, claims: Sequence[Claims]) -> None:
         for each in claims:
             if each.to_look_at is None or each.are_listed(self._seen.value):
                 continue
-            # What the list refuses is refused without a request.
+            # Apply the rule to the known list first: what the list refuses needs no request.
             with_upload(self._seen.value, self.session_number, each.facts, each.rows)
             refuse_misplaced(self._parts, each.to_look_at)
 
@@ -646,7 +643,7 @@ class NodeWriter:
             logger.warning("node %d: no checkpoint could be written", self.node_id, exc_info=True)
 
     def _write_checkpoint(self) -> None:
-        released = self._releases.ends  # while the move is not made, the next taker may rely on these
+        released = self._releases.ends  # until the streams are moved, another node may need these ends
         known = self._ends.with_higher_ends(released.stream_ids, released.ends)
         ends = make_rows(STREAM_END, stream_id=known.stream_ids, end=known.ends)
         times = self._times.kept(self._ends)
@@ -671,7 +668,7 @@ def _is_prepared(node_list: NodeList, object_id: int) -> bool:
 # An upload's batches and object
 
 NEW_IDS_MAX = 8
-"""How many ids are tried for one object, if other objects lie at their keys."""
+"""The maximum number of ids that are tried for one object, if other objects are at their keys."""
 
 _BATCH = struct.Struct(">qqqqq")
 
@@ -682,7 +679,7 @@ class Uploaded:
 
     Args:
         ref: the object, with its sizes.
-        ranges: what it holds.
+        ranges: the ranges of the object.
     """
 
     ref: ObjectRef
@@ -696,12 +693,12 @@ class Uploaded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unsettled:
-    """An object that was written, and of which is not known whether it is committed.
+    """An object that was written and whose commit has an unknown outcome.
 
     Args:
         uploaded: the object.
-        claims: with which it was to be committed.
-        digest: of its batches.
+        claims: the claims of the commit.
+        digest: of the object's batches.
     """
 
     uploaded: Uploaded
@@ -710,7 +707,7 @@ class Unsettled:
 
 
 def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:
-    """See to it that batches go on where their streams ended, and leave nothing out. No request.
+    """Check that batches continue their streams at their ends without gaps. No request.
 
     Raises:
         CommitRefused: they do not.
@@ -725,7 +722,7 @@ def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:
 
 
 def digest_of(wanted: Wanted) -> bytes:
-    """A hash of batches: equal ones make the same object. O(bytes)."""
+    """A hash of batches: batches with equal hashes make the same object. O(bytes)."""
     hashed = xxh3_128()
     for stream_id, batches in wanted:
         for batch in batches:
@@ -737,12 +734,12 @@ def digest_of(wanted: Wanted) -> bytes:
 def write_object(
     parts: CatalogParts, node_id: int, object_id: int, wanted: Wanted, backoff: Backoff
 ) -> Uploaded | None:
-    """Write an object where readers of this catalog look for it; None if another object lies there.
+    """Write an object at its key in this catalog; None if another object is there.
 
     Raises:
-        CatalogDamaged: another object lies there because the counter of ids went back.
+        CatalogDamaged: another object is there because the counter of ids went back.
         FormatError, FormatLimit: batches that the format cannot hold.
-        StoreError: it could not be written.
+        StoreError: the object could not be written.
     """
     try:
         with ObjectWriter(parts.store, parts.layout, object_id, backoff=backoff) as writer:
@@ -755,10 +752,10 @@ def write_object(
 
 
 def _refuse_given_twice(parts: CatalogParts, node_id: int, object_id: int) -> None:
-    """Find out whether an id that has an object already was given to another node as well. One request a list.
+    """Refuse an id that was allocated to another node as well; called if an object is at its key. One request a list.
 
     Raises:
-        CatalogDamaged: it was, or the counter is not above all ids in use: it went back.
+        CatalogDamaged: the id was allocated twice, or the counter is not above all ids in use: it went back.
     """
     for other_id in list_node_ids(parts):
         seen = parts.keys.node_list(other_id).read()
@@ -766,6 +763,7 @@ def _refuse_given_twice(parts: CatalogParts, node_id: int, object_id: int) -> No
             continue
         if other_id != node_id and object_id in ids_of(seen.value):
             found = f"that node {other_id} has it, too: the counter went back"
-            raise CatalogDamaged(f"object id {object_id}: expected to be given to node {node_id} alone, found {found}")
+            expected = f"to be allocated to node {node_id} alone"
+            raise CatalogDamaged(f"object id {object_id}: expected {expected}, found {found}")
         parts.ids.note(highest_id(seen.value))
     parts.ids.refuse_lost()

@@ -6,8 +6,8 @@
 
 The sidecar serves both files to its page. A cell of a notebook is a document in an `iframe`: it contains both files and
 the data, loads nothing, and is drawn wherever the notebook is opened. Names come from a bucket, where other users may
-have written them, so three things prevent that they are run as code. The document receives them as JSON in which no tag
-can begin, and shows them as text, never as HTML. The frame is sandboxed: it has no origin, and cannot reach the
+have written them, so three measures prevent names from being run as code. The document receives them as JSON in which
+no tag can begin, and shows them as text, never as HTML. The frame is sandboxed: it has no origin, and cannot reach the
 notebook or its server. Its content security policy allows only its own script and style, by their hashes, and no
 request.
 
@@ -51,10 +51,10 @@ def cell_html(view: str, data: Mapping[str, Any], *, title: str, text: str, heig
     """The HTML of an object in a notebook: the drawing in a frame, and below it the text.
 
     Args:
-        view: the entry of `CELLS` in drawing.js that draws it.
+        view: the entry of `CELLS` in drawing.js that draws the object.
         data: for that view; plain, and limited by the caller.
         title: of the frame, for screen readers.
-        text: the same as lines; the first 200 are used.
+        text: the same content as lines; the first 200 are used.
         height: of the frame, in pixels; it scrolls.
 
     Complexity: O(size of the data and the text).
@@ -82,7 +82,7 @@ def first_lines(text: str) -> str:
 
 @cache
 def drawing_file(name: str) -> bytes:
-    """The text of one of `FILES`."""
+    """The contents of one of `FILES`."""
     from importlib import resources  # noqa: PLC0415 - images import this module, and few are drawn
 
     return resources.files(__name__).joinpath(name).read_bytes()

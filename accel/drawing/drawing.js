@@ -1,5 +1,5 @@
-// Draws maps, lookups, histories and images as SVG and tables, from plain data: it asks nothing and keeps nothing.
-// The console imports it, and each cell of a notebook has it inside (accel/drawing/__init__.py).
+// Draws maps, lookups, histories and images as SVG and tables, from plain data: it sends no request and keeps no state.
+// The console imports this module, and each cell of a notebook contains it (accel/drawing/__init__.py).
 
 const SVG = "http://www.w3.org/2000/svg";
 const ROWS_MAX = 240; // of a map: more objects share rows
@@ -39,7 +39,7 @@ export function size(bytes) {
   return `${bytes.toFixed(at ? 1 : 0)}\u00a0${units[at]}`;
 }
 
-// What all drawings share
+// Functions that all drawings share
 
 const drawing = (label, width, height, ...parts) => svg("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label}, ...parts);
 const titled = (name, attributes, text) => svg(name, attributes, svg("title", {}, text));
@@ -49,7 +49,7 @@ export function figure(name, value, more = "") {
   return node("div", {}, node("dt", {}, name), node("dd", {}, value), ...(more ? [node("dd", {class: "quiet small"}, more)] : []));
 }
 
-// The first cell of a row is its head. A long table scrolls by itself, by keyboard as well.
+// The first cell of a row is its header. A long table scrolls separately, also by keyboard.
 export function table(label, titles, rows, attributes = {}) {
   const head = node("tr", {}, ...titles.map((title) => node("th", {scope: "col"}, title)));
   const body = rows.map(([first, ...rest]) => node("tr", {}, node("th", {scope: "row"}, first), ...rest.map((cell) => node("td", {}, cell))));
@@ -64,7 +64,7 @@ export function bar(part, whole) {
     svg("rect", {class: "bound", x: .5, y: 1, width: 99, height: 8}));
 }
 
-// Patterns tell the kinds apart without colour. A document has them once, in a picture of no size.
+// Patterns distinguish the kinds without colour. A document contains them once, in a picture of size 0.
 export function patterns() {
   const pattern = (kind, ...lines) => svg("pattern", {id: `p-${kind}`, width: 8, height: 8, patternUnits: "userSpaceOnUse"},
     svg("rect", {class: kind, width: 8, height: 8}), ...lines);
@@ -129,7 +129,7 @@ function drawMarks(each, {rows, step, row, top}) {
   return parts;
 }
 
-// A row with unknown objects: between the known ranges before and after them their offsets have to be.
+// A row with unknown objects: their offsets must be between the known ranges before and after these objects.
 function drawUnknown(each, {x, low, high}, {step, row, top}) {
   const parts = [];
   let before = low;
@@ -150,8 +150,8 @@ function drawUnknown(each, {x, low, high}, {step, row, top}) {
   return parts;
 }
 
-// Neighbours that touch are one rectangle, so that a picture has no more of them than it has pixels.
-// rows: [y, id, start, end] in order; `joins` tells of two neighbours of one y, as drawn so far and at x, whether they are one.
+// Touching neighbours are one rectangle, so that a picture has no more rectangles than pixels.
+// rows: [y, id, start, end] in order; `joins` returns whether two neighbours with the same y, as drawn at x, are joined.
 function drawRuns(rows, {x}, height, joins) {
   const parts = [];
   let last = null;
@@ -232,7 +232,7 @@ function drawOwn(map, scale, trace, width) {
   return node("figure", {}, node("figcaption", {}, label), drawing(label, width, 44, ...parts, ...scale.labels(38)));
 }
 
-// The parts of a map: its legend, and a figure for each node. With a trace the read is drawn on it.
+// The parts of a map: its legend, and a figure for each node. With a trace, the read is drawn on the map.
 export function mapView(map, trace, width) {
   const scale = axis(...offsetsOf(map, trace), width);
   const names = ["known", "absent", "unknown", "excluded", "hole", ...(trace ? ["read", "opened", "picked"] : [])];
@@ -299,7 +299,7 @@ function segmentsOf(epochs) {
   return found;
 }
 
-// A segment that is not in the cut has gone if one of the cut that has some of its keys began after it.
+// A segment that is not in the cut is truncated if a segment of the cut with some of its keys began after it.
 function goneSegments(segments, cut) {
   const kept = Object.keys(cut).map((name) => segments.get(name)).filter(Boolean);
   const isGone = (each) => !(each.name in cut) && kept.some((one) => one.low < each.high && each.low < one.high && each.first < one.first);
@@ -316,7 +316,7 @@ function timesOf(epochs, cuts) {
   };
 }
 
-// One line through the keys, at a place (in epochs) that is within the life of each segment; null if one is not shown.
+// A line through the keys, at a place (in epochs) within the life of each segment; null if a segment is not shown.
 function cutPath(cut, segments, place, {x, y}) {
   const names = Object.keys(cut);
   const found = names.map((name) => segments.get(name)).filter(Boolean).sort((one, other) => one.low - other.low);
@@ -366,7 +366,7 @@ function historyTables(told, head) {
   return [...parts, table("Recorded cuts", ["Cut", "Recorded (UTC)", "Before it", "Segments", "Begins here"], cuts, {class: "cuts"})];
 }
 
-// told: {epochs, more, cuts, more_cuts, unit, head: {cut, is_deleting}}, as the routes below /v1/streams answer.
+// told: {epochs, more, cuts, more_cuts, unit, head: {cut, is_deleting}}, as the routes below /v1/streams return.
 export function historyView(told, width) {
   const {epochs, cuts} = told;
   if (!epochs.length) return [];
@@ -394,7 +394,7 @@ export function historyText(told) {
   return `${counted(epochs.length, "epoch")}${more}. ${counted(cuts.length, "recorded cut")}${last}. It begins with ${cutText(head.cut) || "its first segments"}${deleting}.`;
 }
 
-// What cells of notebooks show; each takes the data of the Python object, and the width of the cell
+// The views of notebook cells; each takes the data of the Python object, and the width of the cell
 
 function explanationView({trace, map}, width) {
   const {request} = trace;

@@ -64,13 +64,13 @@ class HintChoice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePlan:
-    """What a node's hints need. Picklable.
+    """The hints of a node that must be built. Picklable.
 
     Args:
         node_id: the node.
         live: LIVE rows of its list.
-        filters: what its pack needs; None if no filters are to be built.
-        snapshot: what its snapshot needs; None if none is to be built.
+        filters: the work for its pack; None if no filters are to be built.
+        snapshot: the work for its snapshot; None if none is to be built.
         requests: of planning.
     """
 
@@ -121,7 +121,7 @@ class NodePlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HintPlan:
-    """What is to be built, node by node, ascending."""
+    """The hints to build, node by node, ascending."""
 
     nodes: tuple[NodePlan, ...]
 
@@ -137,8 +137,8 @@ class NodeReport:
 
     Args:
         node_id: the node.
-        objects: that it lists.
-        opened: objects that were opened for it.
+        objects: the number of objects in its list.
+        opened: the number of objects that were opened for it.
         filters: the result for its pack; None if no filters were to be built.
         snapshot: the result for its snapshot; None if none was to be built.
         failures: objects that could not be opened.
@@ -223,7 +223,7 @@ def plan_hints(
     nodes: frozenset[int] | None = None,
     progress: Progress | None = None,
 ) -> HintPlan:
-    """Find what is missing. Requests: a refresh; two a node for each kind of hint, see `Depth` for more.
+    """Find the missing hints. Requests: a refresh; two a node for each kind of hint, see `Depth` for more.
 
     Args:
         catalog: of the nodes; or an image from elsewhere (`accel.catalog.foreign`).
@@ -233,7 +233,7 @@ def plan_hints(
 
     Raises:
         ValueError: a node that the catalog does not have.
-        StoreError: something could not be read now.
+        StoreError: the catalog or the hints could not be read now.
         MaintenanceRefused: an image from elsewhere does not have the size of each object.
     """
     lists = listed_nodes(catalog, nodes)
@@ -246,10 +246,10 @@ def plan_hints(
 
 
 def plan_node_hints(parts: ObjectAccess, node_id: int, live: Rows, choice: HintChoice) -> NodePlan:
-    """Find what one node's hints need.
+    """Find which of one node's hints are missing.
 
     Raises:
-        StoreError: something could not be read now.
+        StoreError: the hints could not be read now.
     """
     store, namespace = CountingStore(parts.store), parts.layout.namespace
     filters = find_filter_needs(store, namespace, node_id, live, choice.depth) if choice.filters else None
@@ -264,7 +264,7 @@ def build_hints(
 
     Args:
         catalog: the catalog of the plan.
-        plan: what to build.
+        plan: the hints to build.
         progress: called with the number of opened objects, and the number to open.
     """
     timer = catalog.parts.system.timer
@@ -284,11 +284,11 @@ def build_node_hints(parts: ObjectAccess, plan: NodePlan, tell: Callable[[], obj
     """Build one node's hints; the result contains the failures.
 
     Requests: one for each object to open, and those of `write_filters` and `SnapshotBuild.write`. Memory: a data object
-    of filters, and 128 MiB of entries, for a moment three times as much; further entries are in temporary files.
+    of filters, and 128 MiB of entries, for a moment three times this size; further entries are in temporary files.
 
     Args:
         parts: of the catalog, or of an image from elsewhere.
-        plan: what to build.
+        plan: the hints to build.
         tell: called for each opened object.
     """
     if plan.is_current:
@@ -329,7 +329,7 @@ class _NodeBuild:
         coming = self._filters(plan.to_open)
         filters = self._written_filters(coming)
         for _ in coming:
-            pass  # objects that the pack did not read: there is none to write, or it failed
+            pass  # opens the objects that the pack did not take: there is no pack to write, or writing failed
         snapshot = self._written_snapshot()
         failures = tuple(self._failures)
         return NodeReport(plan.node_id, len(plan.live), self._opened, filters, snapshot, failures)

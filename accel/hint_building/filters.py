@@ -1,9 +1,9 @@
-"""Filter packs: which objects of a node lack a filter, and the generation that adds them.
+"""Filter packs: which objects of a node lack a filter, and the generation that adds the missing filters.
 
 A filter is built for a listed object that has none, whose filter is foreign (built for an object of another size), or
-whose data object of the pack is gone. On request, also for an object whose stored filter cannot be read or is bad
-(docs/reference/hints.md), which requires reading the whole pack. Other filters are kept; those of objects that are no
-longer listed are dropped.
+whose data object of the pack is gone. On request, a filter is also built for an object whose stored filter cannot be
+read or is bad (docs/reference/hints.md), which requires reading the whole pack. Other filters are kept; filters of
+objects that are no longer listed are dropped.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Depth(StrEnum):
     """How much of the stored hints is used."""
 
     MISSING = "missing"
-    """All; only missing filters for objects of an id and size are built."""
+    """All stored hints: only the filters that are missing for an object's id and size are built."""
     BAD = "bad"
-    """Filters are read, and those that cannot be read or pass too many absent streams are rebuilt."""
+    """The good stored hints: unreadable filters, and filters that pass too many absent streams, are rebuilt."""
     ALL = "all"
-    """None: every object is opened."""
+    """No stored hints: every object is opened."""
 
 
 class Overtaken(Exception):
@@ -50,13 +50,13 @@ class Overtaken(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilterNeeds:
-    """What a node's pack needs. Picklable.
+    """The filters of a node's pack that must be built. Picklable.
 
     Args:
         wanted: for each listed object whether its filter is to be built.
         previous: the root that the next generation extends; None to write a whole pack.
         generation: of the stored root, if its number can be read.
-        dropped: ids in that root that are not listed, or not with that size.
+        dropped: ids in that root that are not listed, or are listed with another size.
         bad: filters that are to be replaced: foreign, gone, bad or unreadable.
         problem: why the stored root cannot be used; empty if it can, or there is none.
     """
@@ -70,7 +70,7 @@ class FilterNeeds:
 
     @property
     def kept(self) -> int:
-        """Filters that stay."""
+        """The number of filters that are kept."""
         return int((~self.wanted).sum())
 
     @property
@@ -101,7 +101,7 @@ class NodeFilters:
 
 
 def find_filter_needs(store: ObjectStore, namespace: str, node_id: int, live: Rows, depth: Depth) -> FilterNeeds:
-    """Find what a node's pack needs. Two requests; with `Depth.BAD` also those of reading the pack.
+    """Find the filters that a node's pack lacks. Two requests; with `Depth.BAD` also those of reading the pack.
 
     Raises:
         StoreError: the store failed.
@@ -129,7 +129,7 @@ def _previous_root(store: ObjectStore, namespace: str, node_id: int) -> tuple[Pa
 
 
 def _in_parts_that_are_there(store: ObjectStore, root: PackRoot, object_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """For each object whether the data object of its filter exists, whole: hints may be deleted."""
+    """For each object whether the data object of its filter exists with its full size: hints may be deleted."""
     sizes = {info.key: info.size_bytes for info in store.list(hint_node_prefix(HintKind.PACKS, root.node_id))}
     parts = [sizes.get(root.part_key(number)) == part.size_bytes for number, part in enumerate(root.parts)]
     places = root.covered.positions(object_ids)
@@ -173,7 +173,7 @@ def write_filters(
 
 
 def _nothing_unless_first(store: ObjectStore, namespace: str, node_id: int, generation: int) -> Iterator[FilterEntry]:
-    # Parts of older generations that a newer root does not name are deleted: this root would name missing parts.
+    # Parts of older generations that a newer root does not name are deleted, so this root could name missing parts.
     newer, _ = _previous_root(store, namespace, node_id)
     if newer is not None and newer.generation > generation:
         raise Overtaken

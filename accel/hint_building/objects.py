@@ -1,6 +1,6 @@
-"""The nodes whose hints are built, their listed objects, and the results of opening these.
+"""The nodes whose hints are built, their listed objects, and opening these objects.
 
-An object is opened by one request. One that cannot be opened is reported and left out; the others are not affected.
+An object is opened by one request. An object that cannot be opened is reported and left out; others are not affected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def listed_nodes(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] 
 
 
 def opened_catalog(store: ObjectStore, image: MetadataImage | None) -> ObjectCatalog | ForeignCatalog:
-    """The stored catalog, or an image from elsewhere in its place; close it.
+    """The stored catalog, or an image from elsewhere in its place; the caller closes it.
 
     Raises:
         CatalogMissing, StoreError: there is no image, and the catalog cannot be read now.
@@ -71,7 +71,7 @@ class FailedObject:
 
 
 def open_patiently(parts: ObjectAccess, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[Opened]:
-    """Open objects; those that failed for a temporary reason are opened once more at the end.
+    """Open objects; after a temporary failure, an object is opened once more at the end.
 
     One ranged GET an object; for an object that cannot be opened, its error is yielded. In order, except for retries.
     """

@@ -1,8 +1,8 @@
-"""Index snapshots: which objects of a node are not covered, and the generation that covers all.
+"""Index snapshots: which objects of a node are not covered, and the generation that covers all objects.
 
-Entries of objects that are still listed, with the size in the snapshot, are copied from the previous generation: it is
-read through, 16 MiB a request, instead of opening the objects. Entries of other objects are read from the objects. All
-are merged in the order of a snapshot (`loaders.hints.sorted_entries`) and written as one file.
+Entries of objects that are still listed, with the size in the snapshot, are copied from the previous generation, which
+is read with 16 MiB a request, instead of opening the objects. Entries of other objects are read from the objects. All
+entries are merged in the order of a snapshot (`loaders.hints.sorted_entries`) and written as one file.
 
 If the previous generation turns out to be damaged, its objects are opened. An object that cannot be opened is left out:
 the snapshot does not cover it, so that readers open it themselves, and the next run retries it.
@@ -44,7 +44,7 @@ _NAME_DIGITS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotNeeds:
-    """What a node's snapshot needs. Picklable.
+    """The objects that a node's snapshot must add. Picklable.
 
     Args:
         wanted: for each listed object whether it is to be opened.
@@ -62,7 +62,7 @@ class SnapshotNeeds:
 
     @property
     def kept(self) -> int:
-        """Objects whose entries are copied."""
+        """The number of objects whose entries are copied."""
         return int((~self.wanted).sum())
 
 
@@ -73,7 +73,7 @@ class NodeSnapshot:
     Args:
         covered: the number of listed objects that it covers.
         kept: of these, the number copied from the previous generation.
-        entries: in it.
+        entries: the number of its entries.
         size_bytes: of its file.
         is_current: it covered exactly these objects before, and was not changed.
         is_overtaken: another run has written a newer snapshot in the meantime; this one's was discarded.
@@ -92,7 +92,7 @@ class NodeSnapshot:
 
 
 def find_snapshot_needs(store: ObjectStore, namespace: str, node_id: int, live: Rows, depth: Depth) -> SnapshotNeeds:
-    """Find what a node's snapshot needs. Two requests.
+    """Find the objects that a node's snapshot lacks. Two requests.
 
     Raises:
         StoreError: the store failed.
@@ -125,14 +125,14 @@ def _previous_root(store: ObjectStore, namespace: str, node_id: int) -> tuple[Sn
 
 
 def _is_whole(store: ObjectStore, root: SnapshotRoot) -> bool:
-    """Whether its files exist: hints may be deleted."""
+    """Whether all files of a root exist: hints may be deleted."""
     sizes = {info.key: info.size_bytes for info in store.list(hint_node_prefix(HintKind.SNAPSHOTS, root.node_id))}
     keys = [hint_file_key(HintKind.SNAPSHOTS, root.node_id, root.generation, file.name) for file in root.files]
     return all(sizes.get(key) == file.size_bytes for key, file in zip(keys, root.files, strict=True))
 
 
 def kept_entries(store: ObjectStore, root: SnapshotRoot, kept: Rows) -> Iterator[EntryColumns]:
-    """Entries of these objects in an older snapshot, in order; their order ids as they are listed now.
+    """Entries of these objects in an older snapshot, in order; with the order ids that are listed now.
 
     Args:
         store: the store of its files.
@@ -159,7 +159,7 @@ class SnapshotBuild:
     """Builds one node's snapshot. Threads: one.
 
     Args:
-        store: where it is written.
+        store: the store to write to.
         namespace: of the cluster's objects.
         node_id: the node.
         needs: the result of planning.
@@ -184,7 +184,7 @@ class SnapshotBuild:
 
         Args:
             kept: LIVE rows of the objects whose entries are copied.
-            opened: LIVE rows of the objects whose entries are in the sorter.
+            opened: the objects whose entries are in the sorter.
 
         Raises:
             HintProblem: the older snapshot is damaged: nothing was written.
@@ -213,7 +213,7 @@ class SnapshotBuild:
         sources = self.sorter.runs()
         if self.needs.previous is not None and len(kept):
             sources.insert(0, kept_entries(self.store, self.needs.previous, kept))
-        # A run may be started twice, and stop at any time: each attempt has its own file, and the root names one.
+        # A run may be started twice, and stop at any time: each attempt has its own file, and the root names one file.
         name = f"entries-{self.nonce().hex()[:_NAME_DIGITS]}"
         with SnapshotFileWriter(self.store, node_id=self.node_id, generation=self.generation, name=name) as writer:
             for columns in merge_sorted(sources):

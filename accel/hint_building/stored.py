@@ -1,4 +1,4 @@
-"""The hints in the bucket: pack and snapshot of each node, their age, size and quality.
+"""The hints in the bucket: the pack and the snapshot of each node, with age, size and quality.
 
 Two small requests a node return all but the quality of the filters. `check_filters` reads each filter twice: with
 Accel, and with pybloom_live, which defines its format. The bits and the answers of both must be equal. Memory of a
@@ -70,15 +70,15 @@ class StoredHint:
     Args:
         node_id: the node.
         kind: pack or snapshot.
-        trouble: why it cannot be used, as a word; None if it can; ``missing`` if there is none.
+        trouble: why the hint cannot be used, as a word; None if it can be used; ``missing`` if there is none.
         problem: the same in a sentence; empty if it can be used.
         age_seconds: since it was written, by the clock of the writer; never negative; None if it cannot be read.
         size_bytes: of the data objects that it names.
         unused_bytes: the part of these that is no longer referenced.
-        entries: filters, or rows of the snapshot.
-        listed: objects that the node lists.
-        covered: of these, the number that it covers.
-        unlisted: objects that it covers and that are no longer listed.
+        entries: the number of filters, or of rows of the snapshot.
+        listed: the number of objects that the node lists.
+        covered: of these, the number that the hint covers.
+        unlisted: the number of covered objects that are no longer listed.
         check: of a pack that was read; else None.
     """
 
@@ -112,7 +112,7 @@ def stored_hints(
 
     Args:
         store: of the hints.
-        namespace: of the cluster; hints of another one are foreign.
+        namespace: of the cluster; hints of another namespace are foreign.
         node_id: the node.
         live: rows of the objects that the node lists.
         now_seconds: since 1970.

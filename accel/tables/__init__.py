@@ -1,4 +1,4 @@
-"""The metadata as tables of Arrow, without Spark and without Java: for pandas, DuckDB, Polars and whatever reads Arrow.
+"""The metadata as Arrow tables, without Spark and Java: for pandas, DuckDB, Polars and other programs that read Arrow.
 
     from accel import open_store, tables
 
@@ -16,25 +16,27 @@
 | `cuts`          | a segment in a recorded cut (kind `recorded`), or in the cut that its stream begins with    |
 |                 | (kind `head`)                                                                               |
 
-Columns, and the requests of each table: `accel.tables.schemas`; their meanings are in the site's reference, made by
-tests/docs/metadata_tables.py. docs/how-to/querying.md shows how to use them. All functions take
+Columns, and the requests of each table: `accel.tables.schemas`; the meanings of the columns are in the site's
+reference, made by tests/docs/metadata_tables.py. docs/how-to/querying.md shows how to use the tables. All functions
+take
 
-    store       where the catalog lies; `open_store` makes one from a URL
-    columns     those to return, in this order; None = all. Without `stream_id` and `size`, `segments` sends no
-                requests for them
-    filters     conditions, joined by AND, as Parquet readers take them: [("stream_id", "=", 7), ("epoch", ">", 2)];
-                operators =, ==, !=, <, <=, >, >=, in, not in. What they exclude of ids, offsets, scopes, streams and
-                epochs is not read (`accel.tables.bounds`); all of them hold for the rows
+    store       the store of the catalog; `open_store` opens one from a URL
+    columns     the columns to return, in this order; None = all. Without `stream_id` and `size`, `segments` sends no
+                requests for these columns
+    filters     conditions, joined by AND, as for Parquet readers: [("stream_id", "=", 7), ("epoch", ">", 2)];
+                operators =, ==, !=, <, <=, >, >=, in, not in. Ids, offsets, scopes, streams and epochs that they
+                exclude are not read (`accel.tables.bounds`); the returned rows fulfil all conditions
 
 and return a `pyarrow.RecordBatchReader`. It is lazy, and its memory does not grow with the table
-(`accel.tables.reading`). A table of the catalog reads the catalog once, at the call: its rows are of that one image. An
-object that compaction replaces meanwhile is still there for the time that the bucket keeps it for such readers (an
-hour by default); a reader that takes longer raises KeyMissing. Tables of histories list streams as they go.
+(`accel.tables.reading`). A table of the catalog reads the catalog once, at the call: its rows are of one image. An
+object that compaction replaces meanwhile is kept in the bucket for some time (an hour by default); after that, a reader
+that still needs the object raises KeyMissing. Tables of histories list streams while rows are read.
 
-They raise ValueError (columns or conditions that the table cannot answer) and CatalogMissing at the call, and errors of
-the store as rows are taken. pandas, DuckDB and Polars may show these as errors of their own, with the same words.
+The functions raise ValueError (columns or conditions that the table does not support) and CatalogMissing at the call,
+and errors of the store while rows are read. pandas, DuckDB and Polars may replace errors of the store by their own
+exceptions, with the same text.
 
-Threads: a reader is for one at a time. Needs pyarrow, which the extra `arrow` installs.
+Threads: one thread at a time may use a reader. Needs pyarrow, which the extra `arrow` installs.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ def objects(
 def stream_ranges(
     store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
 ) -> pa.RecordBatchReader:
-    """Which stream has which offsets in each object. Requests: those of the catalog, 1 an object."""
+    """The offsets of each stream in each object. Requests: those of the catalog, 1 an object."""
     return read_table(store, TABLES["stream_ranges"], columns, filters)
 
 
@@ -117,5 +119,5 @@ def segments(
 def cuts(
     store: ObjectStore, *, columns: Sequence[str] | None = None, filters: Sequence[Condition] = ()
 ) -> pa.RecordBatchReader:
-    """The recorded cuts of all streams, and where each stream begins. Requests: 7 a stream, 1 a cut."""
+    """The recorded cuts of all streams, and the cut that each stream begins with. Requests: 7 a stream, 1 a cut."""
     return read_table(store, TABLES["cuts"], columns, filters)

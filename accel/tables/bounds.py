@@ -1,18 +1,18 @@
-"""Conditions on columns, and what they exclude before anything is read.
+"""Conditions on columns, and the bounds that exclude rows before they are read.
 
-A query's conditions, such as `("stream_id", "=", 7)` or `("end_offset", ">", 1000)`, are joined by AND. Those that are
-simple enough are kept as one `Bounds` and laid over the columns of what is at hand:
+A query's conditions, such as `("stream_id", "=", 7)` or `("end_offset", ">", 1000)`, are joined by AND. Simple
+conditions are converted to one `Bounds`, which is applied at each step of reading to the columns known by then:
 
-    the list of objects     node_id, object_id, order_id      objects that no row is asked of are not opened
-    an object's index       stream_id, offsets                blocks that no row is asked of are not read
-    record batches          offsets                           what is left becomes rows
-    the list of streams     scope, stream                     histories that no row is asked of are not read
-    a history               epoch                             chunks that no row is asked of are not read
+    the list of objects     node_id, object_id, order_id      objects without requested rows are not opened
+    an object's index       stream_id, offsets                blocks without requested rows are not read
+    record batches          offsets                           the remaining batches become rows
+    the list of streams     scope, stream                     histories without requested rows are not read
+    a history               epoch                             chunks without requested rows are not read
 
-Bounds only ever leave out rows that the conditions certainly exclude. The caller applies all conditions again to the
-rows that it gets, so one that is not understood here costs time and nothing else.
+Bounds exclude only rows that the conditions certainly exclude. The caller applies all conditions to the rows again, so
+a condition that cannot be converted costs only time.
 
-No I/O; all of it is immutable, any thread may use it.
+No I/O; all values are immutable, any thread may use them.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class AllowedIntegers:
     chosen: frozenset[int] | None = None
 
     def __and__(self, other: AllowedIntegers) -> AllowedIntegers:
-        """What both allow."""
+        """The integers that both allow."""
         chosen = _both(self.chosen, other.chosen)
         return AllowedIntegers(max(self.low, other.low), min(self.high, other.high), chosen)
 
     def mask(self, column: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which values it allows. Complexity: O(values log chosen)."""
+        """Which values are allowed. Complexity: O(values log chosen)."""
         allowed: NDArray[np.bool_] = (column >= self.low) & (column <= self.high)
         if self.chosen is not None:
             fitting = [value for value in self.chosen if _INT64.min <= value <= _INT64.max]
@@ -52,7 +52,7 @@ class AllowedIntegers:
         return allowed
 
     def hull(self) -> tuple[int, int]:
-        """The lowest and the highest integer that it may allow; the first above the second if it allows none."""
+        """The lowest and the highest allowed integer; the first is above the second if no integer is allowed."""
         if self.chosen is None:
             return self.low, self.high
         fitting = [value for value in self.chosen if self.low <= value <= self.high]
@@ -64,7 +64,7 @@ EVERY_INTEGER = AllowedIntegers()
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is allowed, by the name of the column; a column that is not named may have any value.
+    """The allowed values, by the name of the column; other columns may have any value.
 
     Args:
         spans: of columns of integers.
@@ -76,14 +76,14 @@ class Bounds:
 
     @classmethod
     def of(cls, conditions: Iterable[Condition]) -> Bounds:
-        """What these conditions, joined by AND, allow; those that are not understood allow everything."""
+        """The bounds of these conditions, joined by AND; conditions that cannot be converted allow everything."""
         bounds = cls()
         for name, operator, value in conditions:
             bounds &= _bound_of(name, operator, value)
         return bounds
 
     def __and__(self, other: Bounds) -> Bounds:
-        """What both allow."""
+        """The values that both allow."""
         spans, texts = dict(self.spans), dict(self.texts)
         for name, span in other.spans.items():
             spans[name] = spans[name] & span if name in spans else span
@@ -92,7 +92,7 @@ class Bounds:
         return Bounds(spans, texts)
 
     def mask(self, columns: Mapping[str, NDArray[np.int64]]) -> NDArray[np.bool_]:
-        """Which rows are allowed, as far as these columns tell; at least one column must be given."""
+        """Which rows are allowed by the bounds of these columns; at least one column must be given."""
         length = len(next(iter(columns.values())))
         allowed = np.ones(length, dtype=np.bool_)
         for name, column in columns.items():

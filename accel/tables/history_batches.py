@@ -1,13 +1,13 @@
 """Histories of streams as Arrow batches, column by column.
 
-    a stream's epochs, one after the other          -> epochs, segments
+    a stream's epochs, one after another            -> epochs, segments
     its recorded cuts, and the cut it begins with   -> cuts
 
-A stream is read epoch by epoch, so that one chunk of its history and two of its epochs are in memory at a time, and
-each recorded cut when its turn comes. Batches of small streams are joined, so that a row does not cost a batch.
+A stream is read epoch by epoch, so that only one chunk of its history and two of its epochs are in memory at a time;
+recorded cuts are read one by one. Batches of small streams are joined, so that a small stream does not cost a batch.
 
-Segments come in the order in which they were sealed, and behind them those that take writes now. Where a stream's
-object layer and sizes are asked of segments, the requests of a batch are sent side by side.
+Sealed segments are in the order in which they were sealed, followed by the segments that take writes now. If the
+columns `stream_id` or `size` of segments are requested, the requests of a batch are sent in parallel.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from accel.tables.bounds import Bounds
 from accel.tables.schemas import TABLES
 
 BATCH_ROWS = 16_384
-"""Rows of a batch, about; and segments whose streams are asked for side by side."""
+"""The approximate number of rows of a batch, and of segments whose stream ids are requested in parallel."""
 
 _NONE = -1
-"""Where a column of integers has nothing to say: becomes null."""
+"""The value of a column of integers that does not apply; becomes null."""
 
 
 def chosen_streams(streams: StreamStore, bounds: Bounds) -> Iterator[tuple[str, str]]:
@@ -53,14 +53,14 @@ def history_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of a table of histories.
 
-    A stream that is half created or deleted has no rows; one that is deleted meanwhile has those that were read.
+    A stream that is half created or deleted has no rows; a stream that is deleted meanwhile has the rows read before.
 
     Args:
-        streams: reads.
+        streams: the store of the histories.
         names: scope and name of each stream.
-        table: its name.
-        bounds: epochs that no row is asked of are not read.
-        needed: columns that somebody reads; of the others those that cost requests are null.
+        table: the name of the table.
+        bounds: epochs without requested rows are not read.
+        needed: columns that are used; other columns that cost requests are null.
     """
     rows: Callable[[Stream, Bounds, Collection[str]], Iterator[dict[str, pa.Array]]]
     rows = {"epochs": _epochs, "segments": _segments, "cuts": _cuts}[table]
@@ -68,7 +68,7 @@ def history_batches(
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of `BATCH_ROWS` at least, but for the last."""
+    """The same rows in batches of at least `BATCH_ROWS` rows, except for the last batch."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
         waiting.append(batch)
@@ -110,7 +110,7 @@ def _epochs(stream: Stream, bounds: Bounds, _needed: Collection[str]) -> Iterato
     low, high = max(low, 0), min(high, stream.current_epoch().epoch)
     if low > high:
         return
-    # The epoch before the first tells what the first one split and merged.
+    # The splits and merges of the first epoch follow from the epoch before it.
     records = stream.epochs.between(max(low - 1, 0), high)
     rows: list[tuple[int, ...]] = []
     before: EpochRecord | None = None
@@ -158,7 +158,7 @@ def _segments(stream: Stream, _bounds: Bounds, needed: Collection[str]) -> Itera
 
 
 def _by_sealing(stream: Stream) -> Iterator[tuple[Segments, Integers, Integers]]:
-    """All segments of a stream, each once, in parts: with the epoch that sealed each, and when that began."""
+    """All segments of a stream, each once, in parts: with the epoch that sealed each, and the epoch's start time."""
     waiting: list[tuple[Segments, EpochRecord]] = []
     last: EpochRecord | None = None
     for before, record in pairwise(_all_epochs(stream)):
@@ -232,7 +232,7 @@ def _cut_columns(kind: str, cut: IdMap, time_ms: int, size_before: int) -> dict[
 
 
 def _times(times_ms: Integers) -> pa.Array:
-    """Milliseconds since 1970 as Arrow has times; a negative one is null."""
+    """Milliseconds since 1970 as Arrow timestamps; a negative number becomes null."""
     return pa.array(times_ms * 1000, mask=times_ms < 0).cast(pa.timestamp("us", tz="UTC"))
 
 

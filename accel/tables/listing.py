@@ -1,10 +1,11 @@
-"""Which objects a catalog lists, as one array.
+"""The objects that a catalog lists, as one array.
 
     node_id  object_id  order_id  kind  stream_id  start_offset  end_offset  sizes, attributes, time
     4        0          0         set   -1         -1            -1          ...
     4        17         -1        one   420000     0             900         ...
 
-An object of one stream has no order id, and the catalog says what it holds; what one of many holds, its own index says.
+An object of one stream has no order id, and the catalog contains its range; the ranges of an object of many streams are
+only in the object's index.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from accel.catalog.refresh import CatalogState
 from loaders.object_ref import ObjectRef
 
 NOTHING: Final = -1
-"""Where a column says nothing of an object."""
+"""The value of a column that does not apply to an object."""
 
 STREAM_SET, STREAM = 0, 1
 
@@ -46,7 +47,7 @@ LISTED: Final = np.dtype(
 """One listed object."""
 
 _FACTS = ("object_id", "size_bytes", "index_size_bytes", "attributes", "tail_checksum", "data_time_ms")
-"""What the catalog says of objects of both kinds."""
+"""The columns that the catalog has for objects of both kinds."""
 
 Listed: TypeAlias = NDArray[np.void]
 
@@ -63,12 +64,12 @@ def listed_objects(state: CatalogState) -> Listed:
 
 
 def chosen_columns(listed: Listed, names: Sequence[str]) -> Mapping[str, NDArray[np.int64]]:
-    """Some columns by name, to lay bounds over."""
+    """Some columns by name, to apply bounds to."""
     return {name: listed[name] for name in names}
 
 
 def ref_of(row: np.void) -> ObjectRef:
-    """An object as loaders want it."""
+    """The object of a row, in the form for loaders."""
     facts = int(row["attributes"]), int(row["tail_checksum"])
     return ObjectRef(int(row["object_id"]), int(row["size_bytes"]), int(row["index_size_bytes"]), *facts)
 
@@ -91,7 +92,7 @@ def _ones(stream_objects: Rows) -> Listed:
 
 
 def _each_once(parts: Sequence[Listed]) -> Listed:
-    """An object on its way from a list to its stream shard stands in both for a while."""
+    """Each object once: an object that is being moved from a list to its stream shard is in both for a while."""
     rows = np.concatenate([np.empty(0, dtype=LISTED), *parts])
     _, first = np.unique(rows["object_id"], return_index=True)
     once: Listed = rows[first]

@@ -1,10 +1,10 @@
-"""From what was read to Arrow batches, column by column.
+"""Listed and opened objects as Arrow batches, column by column.
 
     listed objects                    -> objects
     an object's index                 -> stream_ranges, blocks
     an object's index and its blocks  -> records
 
-Rows that the bounds of the query exclude are left out as early as can be: whole blocks before they are fetched.
+Rows that the bounds of the query exclude are left out as early as possible: whole blocks before they are fetched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from loaders.object_index import OpenedObject
 from loaders.store import ObjectStore
 
 SPAN_SIZE_BYTES = 8 << 20
-"""Bytes of blocks that one request fetches, and about what one batch of records holds."""
+"""The maximum bytes of blocks that one request fetches; also about the size of one batch of records."""
 
 KINDS = ("stream_set", "stream")
 
@@ -34,13 +34,13 @@ Columns = Mapping[str, NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class OpenedListed:
-    """A listed object, opened."""
+    """A listed object that was opened."""
 
     row: np.void
     opened: OpenedObject
 
     def facts(self, count: int, *, with_kind: bool) -> dict[str, pa.Array]:
-        """The columns that say which object `count` rows are about."""
+        """The columns that identify the object, for `count` rows."""
         facts = {name: _repeated(int(self.row[name]), count) for name in ("node_id", "object_id")}
         facts["order_id"] = _repeated(_optional(int(self.row["order_id"])), count)
         if with_kind:
@@ -162,7 +162,7 @@ def _records_of(
 
 
 def _row_numbers(opened: OpenedObject, bounds: Bounds) -> NDArray[np.int64]:
-    """Rows of the index that may have what is asked; a block is kept if any of its offsets may be."""
+    """The index rows of blocks that may have requested rows."""
     rows = opened.index.rows
     starts = rows["start"].astype(np.int64)
     ends = starts + rows["end_delta"]
@@ -193,7 +193,7 @@ def _block_columns(opened: OpenedObject, numbers: NDArray[np.int64]) -> Columns:
 
 
 def _holders(opened: OpenedObject) -> NDArray[np.int64]:
-    """For each row of the index the object that its blocks lie in: another one where this one only links it."""
+    """For each row of the index, the id of the object that contains its block: for a composite object, a linked one."""
     if opened.composite is None:
         return np.full(len(opened.index), opened.ref.object_id, dtype=np.int64)
     links = opened.composite.links
@@ -205,7 +205,7 @@ def _holders(opened: OpenedObject) -> NDArray[np.int64]:
 
 
 def _spans(opened: OpenedObject, numbers: NDArray[np.int64], holders: NDArray[np.int64]) -> Iterator[list[int]]:
-    """Rows that follow one another in one object, together up to the size of a span (or one row, if that is larger)."""
+    """Groups of adjacent rows in one object, each up to the size of a span (or one row, if that is larger)."""
     rows = opened.index.rows[numbers]
     starts = rows["position"].astype(np.int64)
     ends = starts + rows["size_bytes"]

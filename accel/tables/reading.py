@@ -3,7 +3,7 @@
     catalog      chosen_objects: read the list, leave out objects    object_rows: open objects, make batches
     histories    chosen_streams: list streams, leave some out        history_batches: read histories, make batches
 
-Spark's driver does the first and its tasks the second; `read_table` does both, as its rows are taken.
+Spark's driver runs the first step and its tasks the second; `read_table` runs both, the second while rows are read.
 
 Memory: the list of objects (96 bytes each), 8 opened objects, and one batch: the ranges of an object, 8 MiB of record
 batches (or one block, if that is larger), 16,384 rows of a history. It does not grow with the size of a table.
@@ -31,19 +31,19 @@ from loaders.parallel import run_bounded
 from loaders.store import ObjectStore
 
 AT_ONCE = 8
-"""Objects that are opened side by side, and calls of a history that are sent side by side."""
+"""The number of objects that are opened in parallel, and of calls of a history that are sent in parallel."""
 
 _KEYS_OF_OBJECTS = ("node_id", "object_id", "order_id")
 _KEYS_OF_THE_LIST = (*_KEYS_OF_OBJECTS, "stream_id", "start_offset", "end_offset", "size_bytes", "index_size_bytes")
 
 
 def chosen_objects(store: ObjectStore, table: TableSchema, bounds: Bounds) -> tuple[Listed, ObjectLayout]:
-    """The objects that may have rows, as the catalog lists them now, and where objects lie.
+    """The objects of the current catalog that may have rows, and the layout of their keys.
 
     Requests: those of opening and reading a catalog.
 
     Raises:
-        CatalogMissing: the store has none; and as `ObjectCatalog.open`.
+        CatalogMissing: the store contains no catalog; and as `ObjectCatalog.open`.
     """
     with ObjectCatalog.open(store) as catalog:
         listed = listed_objects(catalog.refresh_state())
@@ -51,7 +51,7 @@ def chosen_objects(store: ObjectStore, table: TableSchema, bounds: Bounds) -> tu
     opens = table.source is RowSource.OBJECTS
     listed = listed[bounds.mask(chosen_columns(listed, _KEYS_OF_OBJECTS if opens else _KEYS_OF_THE_LIST))]
     if opens:
-        # An object of one stream says itself what it holds; one of many may hold any.
+        # The stream of an object of one stream is listed; an object of many streams may hold any stream.
         listed = listed[(listed["stream_id"] < 0) | bounds.mask({"stream_id": listed["stream_id"]})]
     return listed, layout
 
@@ -91,11 +91,11 @@ def history_rows(
     """The rows of histories.
 
     Args:
-        store: where they lie.
+        store: the store of the histories.
         table: of histories.
-        bounds: streams and epochs that no row is asked of are not read.
+        bounds: streams and epochs without requested rows are not read.
         names: scope and name of the streams; None = all that the bounds allow.
-        needed: columns that somebody reads; None = all.
+        needed: columns that are used; None = all.
     """
     with _threads() as threads:
         streams = StreamStore.open(store, executor=threads)
@@ -110,8 +110,8 @@ def read_table(
     """A table as a stream of Arrow batches; see `accel.tables`.
 
     Raises:
-        ValueError: columns or conditions that the table cannot answer.
-        CatalogMissing: the table is of the catalog, and the store has none.
+        ValueError: columns or conditions that the table does not support.
+        CatalogMissing: the table is of the catalog, and the store contains no catalog.
     """
     schema = table.columns
     chosen = list(schema.names if columns is None else columns)

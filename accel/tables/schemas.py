@@ -1,4 +1,4 @@
-"""The tables, by name: their columns as Arrow types, and what a row takes.
+"""The tables, by name: their columns as Arrow types, and the requests for their rows.
 
     | table           | a row is                                 | requests                                        |
     |-----------------|------------------------------------------|-------------------------------------------------|
@@ -12,8 +12,8 @@
     | `cuts`          | a segment in a recorded cut of a stream, | 7 a stream, 1 a cut                             |
     |                 | or in the cut that the stream begins at  |                                                 |
 
-The first four are of the *catalog*: they take the objects of one image. The others are of *histories*: they take the
-streams of all scopes. Spark's data source and the readers of `accel.tables` have the same tables from here.
+The first four are tables of the *catalog*: their rows are of the objects of one image. The others are tables of
+*histories*: their rows are of the streams of all scopes. Spark's data source and `accel.tables` both use these schemas.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _OF_STREAMS = {"scope": _NAME, "stream": _NAME}
 
 
 class RowSource(Enum):
-    """What the rows of a table are read from."""
+    """The source of a table's rows."""
 
     CATALOG = "catalog"
-    """The list of objects alone."""
+    """Only the list of objects."""
     OBJECTS = "objects"
     """The objects themselves."""
     HISTORIES = "histories"
@@ -54,7 +54,7 @@ class TableSchema:
     Args:
         name: of the table.
         columns: their names and types.
-        source: what its rows are read from.
+        source: the source of its rows.
     """
 
     name: str
@@ -164,16 +164,16 @@ _ALL = (
 )
 
 TABLES: Mapping[str, TableSchema] = MappingProxyType({table.name: table for table in _ALL})
-"""By name."""
+"""The tables, by name."""
 
 
 def table_of(name: str) -> TableSchema:
     """The table of a name, in any case.
 
     Raises:
-        ValueError: there is no such table; the message has those that there are.
+        ValueError: there is no such table; the message lists the existing tables.
     """
     table = TABLES.get(name.lower())
     if table is None:
-        raise ValueError(f"expected a table of {', '.join(TABLES)}, found {name!r}")
+        raise ValueError(f"expected one of the tables {', '.join(TABLES)}, found {name!r}")
     return table

@@ -1,4 +1,4 @@
-"""Segments of streams in memory, for tests of histories: they hold data in the place of a broker."""
+"""Segments of streams in memory, for tests of histories: they replace the segments of a broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MemorySegments:
         self.stream_ids: dict[tuple[StreamName, int], int] = {}
 
     def copy(self) -> MemorySegments:
-        """The same segments."""
+        """A copy with the same segments."""
         other = MemorySegments()
         with self._lock:
             other._sizes, other._sealed = dict(self._sizes), set(self._sealed)

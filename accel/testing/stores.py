@@ -1,4 +1,4 @@
-"""Stores that wrap a store, for tests: one that fails, one whose process ends, one that is as slow as S3.
+"""Stores that wrap a store, for tests: a failing store, a store whose process ends, and a store as slow as S3.
 
     store = FaultStore(MemoryStore())
     store.schedule(None, Fault.LOST_REPLY)          # the first request passes, the reply to the second one is lost
@@ -73,8 +73,8 @@ class FaultStore(DecoratedStore):
     """Makes requests to the inner store fail. Safe for many threads; repeatable if one thread sends requests.
 
     There are two ways to inject faults, which may be combined: `schedule` sets the faults of the next requests one by
-    one (None lets one pass), and `probabilities` draws for each further request from an injected `random.Random`. Each
-    fault is what a client of S3 would see after its last retry, through the same table of errors:
+    one (None lets a request pass), and `probabilities` draws for each further request from an injected `random.Random`.
+    Each fault is the result that a client of S3 would have after its last retry, by the same table of errors:
 
         | fault        | hits               | done? | raises                                                       |
         |--------------|--------------------|-------|--------------------------------------------------------------|
@@ -115,7 +115,7 @@ class FaultStore(DecoratedStore):
         self._check_arguments()
 
     def schedule(self, *faults: Fault | None) -> None:
-        """Set the faults of the next requests; None lets one pass. The schedule precedes any probability."""
+        """Set the faults of the next requests; None lets a request pass. The schedule precedes any probability."""
         with self._lock:
             self._schedule.extend(faults)
 
@@ -210,7 +210,7 @@ class CrashStore(DecoratedStore):
     Args:
         store: the inner store.
         crash_before_write: number of the write that is not done, from 0 on; None = all are done. Each request that
-            changes the store is a write: puts, deletes (a batch is one), and all steps of a multipart upload.
+            changes the store is a write: puts, deletes (a batch is one write), and all steps of a multipart upload.
     """
 
     def __init__(self, store: ObjectStore, crash_before_write: int | None) -> None:
@@ -224,7 +224,7 @@ class CrashStore(DecoratedStore):
 
     @property
     def writes(self) -> int:
-        """The number of writes so far; the one that was not done is included."""
+        """The number of writes so far, including the write that was not done."""
         with self._lock:
             return self._writes
 
@@ -253,7 +253,7 @@ class LatencyModel:
 
     Attributes:
         first_byte_median_seconds: half of all first bytes arrive within this time.
-        first_byte_p99_seconds: 99 % of them within this.
+        first_byte_p99_seconds: 99 % of all first bytes arrive within this time.
         bytes_per_second: rate of one connection while it transfers the body.
     """
 
@@ -335,11 +335,11 @@ class VirtualClock:
     """Simulated time: `sleep` returns at once and advances the clock. Safe for many threads.
 
     Outside a round, sleeps follow one another. Inside, all sleeps start together on at most `connections` connections,
-    each on the first one that is free; the round ends with the last of them. (Two requests of one round that depend on
-    each other count as if they did not.) Rounds do not nest.
+    each on the first free connection; the round ends with the last sleep. (Two requests of one round that depend on
+    each other count as independent.) Rounds do not nest.
 
     Args:
-        connections: requests that can be under way at once in a round.
+        connections: the maximum number of simultaneous requests in a round.
     """
 
     def __init__(self, connections: int = 64) -> None:

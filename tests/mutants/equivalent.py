@@ -24,7 +24,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "{row['node_id']}\" for row in ranges[-5:])) -> '; '.join((f\"[{row['start']}, {row['end']}) of node "
     "{row['node_id']}\" for row in ranges[-4:]))": _MESSAGE,
     "accel/catalog/node_list.py::_refuse_differences: raise CommitRefused(f'{where}: expected objects of disjoint "
-    "order ids, found {some(pair)}: an earlier undo lies between') -> pass": (
+    "order ids, found {some(pair)}: an earlier undo was made in between') -> pass": (
         "objects whose spans overlap are not all of the earlier version, which the next check refuses as well"
     ),
 }

@@ -84,11 +84,11 @@ def test_the_arrays_of_a_record_cannot_be_written_to() -> None:
             [1, 1, 2],
             "expected disjoint spans of order ids, found (object, first, last) (10, 0, 1) and",
         ),
-        ("last_order_id", [0, 0, 2], "expected last order ids of at least the order id, found less for 11"),
+        ("last_order_id", [0, 0, 2], "expected last order ids of at least the order id, found lower ones for 11"),
         ("last_order_id", [0, 1, 9], "expected order ids below 3, found 9"),
         ("object_id", [10, 11, 10], "expected each object once, found 10 live more than once"),
-        ("size_bytes", [1, -1, 1], "expected size_bytes of at least 0, found less for objects 11"),
-        ("added_by", [0, 1, 3], "expected commits below 3, found later ones that added 12"),
+        ("size_bytes", [1, -1, 1], "expected size_bytes of at least 0, found lower values for objects 11"),
+        ("added_by", [0, 1, 3], "expected commits below 3, found later commits that added 12"),
     ],
 )
 def test_each_broken_rule_of_a_list_is_named(column: str, values: list[int], message: str) -> None:
@@ -117,7 +117,7 @@ def test_stream_objects_that_overlap_or_belong_elsewhere_are_named() -> None:
     foreign = now.stream_objects.copy()
     foreign["node_id"] = 9
     assert list(map(str, check_list(replace(now, stream_objects=foreign)))) == [
-        "list of node 4: expected stream objects of this node, found 11 of another one"
+        "list of node 4: expected stream objects of this node, found 11 of another node"
     ]
     (problem,) = check_list(replace(now, stream_objects=stream_objects((11, 7, 0, 5), (12, 7, 4, 6))))
     assert "found object 11 with [0, 5) of stream 7 and object 12 with [4, 6) of stream 7" in str(problem)

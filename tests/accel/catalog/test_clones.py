@@ -86,7 +86,7 @@ def test_what_a_clone_has_uploaded_is_not_doubled(store: ObjectStore, writer: No
     twin = cloned(writer)
     uploads(store, twin, b"clone")
     writer.prepare(len(STREAMS))  # the next ids of both: objects of the clone are there
-    with pytest.raises(SessionFenced, match="a clone of it continues the session"):
+    with pytest.raises(SessionFenced, match="a clone of this process continues the session"):
         uploads(store, writer, b"original")
     assert payloads(store) == [[b"before", b"clone"]] * 2
 
@@ -95,11 +95,11 @@ def test_a_clone_is_refused_whatever_it_has_prepared(store: ObjectStore, writer:
     twin = cloned(writer)
     writer.prepare(2)
     upload(store, writer, b"original")
-    with pytest.raises(SessionFenced, match="a clone of it continues the session"):
+    with pytest.raises(SessionFenced, match="a clone of this process continues the session"):
         upload(store, twin, b"clone")
     later = cloned(writer)  # knows all that was before it
     upload(store, later, b"later")
-    with pytest.raises(SessionFenced, match="a clone of it continues the session"):
+    with pytest.raises(SessionFenced, match="a clone of this process continues the session"):
         upload(store, writer, b"late")
     assert payloads(store) == [[b"before", b"original", b"later"]] * 2
 

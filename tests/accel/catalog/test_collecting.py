@@ -444,7 +444,7 @@ def test_a_list_that_was_deleted_and_made_anew_stops_everything() -> None:
         catalog.parts.keys.node_list(4).create_if_absent(NodeList(4))  # no session does so
         world.wait(10 * DAY_SECONDS)
         with pytest.raises(
-            MaintenanceRefused, match="node 4: expected the 4 commits that its checkpoint knows, found 0"
+            MaintenanceRefused, match="node 4: expected the 4 commits that its checkpoint contains, found 0"
         ):
             plan_collection(catalog)
         assert plan_collection(catalog, allow_empty_nodes=frozenset({4})).objects

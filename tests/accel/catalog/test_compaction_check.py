@@ -48,10 +48,10 @@ def test_runs_that_join_up_may_become_one() -> None:
 def test_a_lost_range_is_found() -> None:
     sources = [held((3, 0, 10), (4, 5, 6)), held((3, 10, 25))]
     assert problems(sources, held((3, 0, 25))) == [
-        "expected all kept offsets in the outputs, found [5, 6) of stream 4 of source 0 claimed by none or in part"
+        "expected all kept offsets in the outputs, found [5, 6) of stream 4 of source 0 not claimed, or only in part"
     ]
     (one,) = problems(sources, held((3, 0, 24), (4, 5, 6)))
-    assert "found [10, 25) of stream 3 of source 1 claimed by none or in part" in one
+    assert "found [10, 25) of stream 3 of source 1 not claimed, or only in part" in one
     assert len(problems(sources, None)) == 3
 
 
@@ -96,7 +96,9 @@ def test_offsets_below_the_first_kept_one_may_be_left_out_or_kept() -> None:
 def test_a_source_with_a_hole_inside_may_not_become_one_piece() -> None:
     assert problems([with_hole(3, 0, 20)], None, (3, 0, 5), (3, 12, 20)) == []
     (one,) = problems([with_hole(3, 0, 20)], held((3, 0, 20)))
-    assert one == "expected outputs without the hole of a source, found [0, 20) of stream 3 of source 0 in one piece"
+    assert (
+        one == "expected no claim across the hole of a source, found [0, 20) of stream 3 of source 0 claimed as a whole"
+    )
     assert len(problems([with_hole(3, 0, 20)], None, (3, 0, 5))) == 1
     assert len(problems([with_hole(3, 0, 20)], None, (3, 1, 5), (3, 12, 20))) == 1
 
@@ -116,7 +118,7 @@ def test_the_limits_of_the_format_are_kept() -> None:
 def test_many_problems_of_a_kind_are_named_a_few_times() -> None:
     found = problems([held(*((stream_id, 0, 1) for stream_id in range(500)))], None)
     assert len(found) == 10
-    assert found[0].endswith("(500 alike)")
+    assert found[0].endswith("(500 in all)")
 
 
 def test_a_commit_is_refused_with_all_problems_named() -> None:

@@ -66,7 +66,7 @@ def test_sketches_out_of_order_or_with_impossible_numbers_are_found() -> None:
         replace(list_of(10, 11), sketches=rows[::-1].copy())
     rows["form"] = [0, 236]
     [problem] = check_list(replace(list_of(10, 11), sketches=rows))
-    assert "expected sketches with numbers that one can have, found others for objects 11" in str(problem)
+    assert "expected sketches with valid numbers, found invalid ones for objects 11" in str(problem)
 
 
 def test_facts_follow_the_order_of_the_list_whatever_the_order_of_the_ids() -> None:

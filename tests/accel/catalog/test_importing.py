@@ -296,7 +296,7 @@ def test_composite_objects_are_not_listed() -> None:
     world.memory.put(LAYOUT.object_key(12), encode_composite((LinkedObject(3, 0, 0),), index))
     with world.open() as catalog:
         [bad] = planned(catalog, 4).report.unlistable
-        assert (bad.object_id, bad.reason) == (12, "a composite object: it only links blocks of other ones")
+        assert (bad.object_id, bad.reason) == (12, "a composite object: it only links blocks of other objects")
 
 
 def test_holes_within_objects_are_told() -> None:
@@ -484,7 +484,7 @@ def test_a_catalog_in_use_is_left_alone(keep: bool) -> None:
         world.upload(writer, {1: (0, 10)})
     world.put(1000, [(1, 10, 20)])
     before = facts(world)
-    with world.open() as catalog, pytest.raises(MaintenanceRefused, match="expected an empty one, or the one that"):
+    with world.open() as catalog, pytest.raises(MaintenanceRefused, match="expected an empty list, or the list that"):
         planned(catalog, 4, keep=keep)
     assert facts(world) == before
 
@@ -537,9 +537,9 @@ def test_a_collection_that_was_planned_before_stops() -> None:
     with world.open() as catalog:
         plan = plan_collection(catalog)
         planned(catalog, keep=True)
-        with pytest.raises(MaintenanceRefused, match="an import that is under way"):
+        with pytest.raises(MaintenanceRefused, match="an import that is running"):
             plan_collection(catalog)
-        with pytest.raises(MaintenanceRefused, match="an import that is under way"):
+        with pytest.raises(MaintenanceRefused, match="an import that is running"):
             collect(catalog, plan)
 
 
@@ -595,7 +595,7 @@ def test_an_import_is_not_abandoned_when_ids_were_taken_since() -> None:
             counter = catalog.parts.keys.object_ids().read()
             if counter is not None and counter.value == 12:
                 assert catalog.parts.ids.take(1) == [12]
-                with pytest.raises(MaintenanceRefused, match="ids were taken since"):
+                with pytest.raises(MaintenanceRefused, match="ids were allocated since"):
                     abandon_import(catalog)
                 return
     pytest.fail("expected the counter to be raised")

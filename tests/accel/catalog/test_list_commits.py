@@ -125,7 +125,7 @@ def test_an_upload_that_is_committed_twice_is_listed_once() -> None:
 def test_an_upload_counts_as_done_even_when_its_object_was_compacted_or_its_session_fenced() -> None:
     now = with_new_session(compacted(list_of(10, 11), [10, 11], 12))
     assert with_upload(now, 1, facts(10)) is None
-    with pytest.raises(SessionFenced, match=r"expected epoch 1 of this session, found 2"):
+    with pytest.raises(SessionFenced, match=r"expected session number 1, found 2"):
         with_upload(prepared(now, 13), 1, facts(13))
 
 
@@ -229,7 +229,7 @@ def test_a_source_of_another_size_is_refused() -> None:
 
 def test_sources_that_are_not_neighbours_are_refused() -> None:
     now = prepared(list_of(10, 11, 12), 20)
-    with pytest.raises(CommitRefused, match="expected sources side by side, found 11 between them"):
+    with pytest.raises(CommitRefused, match="expected neighbouring sources, found 11 between them"):
         with_compaction(now, [(10, size_of(10)), (12, size_of(12))], facts(20), NO_STREAM_OBJECTS, 5000)
 
 

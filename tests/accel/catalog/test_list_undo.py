@@ -111,22 +111,22 @@ def test_a_commit_is_not_taken_back_twice() -> None:
     between = compacted(earlier, [10], 20, stream_objects((21, 7, 0, 5)))
     now = undo(compacted(between, [20, 11], None), earlier).node_list
     now = compacted(now, [10], None, stream_objects((22, 7, 0, 5)))
-    with pytest.raises(CommitRefused, match="expected commits to take back, found 20 withdrawn by an earlier undo"):
+    with pytest.raises(CommitRefused, match="expected commits to undo, found 20 withdrawn by an earlier undo"):
         after_undo(now, between, NOW_MS)
 
 
 def test_a_doomed_object_is_never_revived() -> None:
     earlier = list_of(10, 11)
     now = done(with_delete_pending(compacted(earlier, [10, 11], 20, now_ms=5000), 5001)[0])
-    with pytest.raises(CommitRefused, match="expected objects that nobody deletes yet, found 10, 11 being deleted"):
+    with pytest.raises(CommitRefused, match="expected objects that are not delete pending, found 10, 11 being deleted"):
         after_undo(now, earlier, NOW_MS)
-    with pytest.raises(CommitRefused, match="expected the objects that are to come back, found 10, 11 collected"):
+    with pytest.raises(CommitRefused, match="expected the objects that must be restored, found 10, 11 collected"):
         after_undo(done(without_collected(now, [10, 11])), earlier, NOW_MS)
 
 
 def test_a_version_of_another_list_or_of_the_future_is_refused() -> None:
     now = list_of(10)
-    with pytest.raises(CommitRefused, match="expected an earlier version of it, found one of node 5"):
+    with pytest.raises(CommitRefused, match="expected an earlier version of this list, found one of node 5"):
         after_undo(now, NodeList(5), NOW_MS)
     with pytest.raises(CommitRefused, match="found 2 as its next order id, now 1"):
         after_undo(now, uploaded(now, 11), NOW_MS)

@@ -325,7 +325,7 @@ def test_a_session_refuses_a_list_that_its_checkpoint_is_ahead_of() -> None:
     world.memory.put(LIST_KEY, world.copy[LIST_KEY])
     with (
         world.open() as catalog,
-        pytest.raises(CatalogDamaged, match="expected the 8 commits that its checkpoint knows"),
+        pytest.raises(CatalogDamaged, match="expected the 8 commits that its checkpoint contains"),
     ):
         catalog.open_node(4)
 

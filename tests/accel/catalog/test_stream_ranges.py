@@ -84,7 +84,7 @@ def test_known_and_new_streams_are_opened_together() -> None:
 def test_a_stream_that_is_open_on_another_node_is_refused() -> None:
     with pytest.raises(
         CommitRefused,
-        match=r"stream shard 0, stream 3: expected a stream that no node but 7 has open, found node 4 \(2 streams",
+        match=r"stream shard 0, stream 3: expected a stream that is open on no node but 7, found node 4 \(2 streams",
     ):
         with_open_ranges(moved_twice(), [3, 5], OTHER, 1)
 

@@ -159,7 +159,9 @@ def test_streams_of_two_owners_are_taken_at_once_and_what_is_taken_already_stays
     assert pair.new.take_over({1: OLD, 2: OLD, 7: THIRD}) == {1: 10, 2: 10, 7: 4}
 
 
-@pytest.mark.parametrize(("streams", "expected"), [({9: OLD}, "found 9 nowhere"), ({1: THIRD}, "found .* of node 4")])
+@pytest.mark.parametrize(
+    ("streams", "expected"), [({9: OLD}, "found 9 in no stream shard"), ({1: THIRD}, "found .* of node 4")]
+)
 def test_what_is_not_open_on_that_node_is_not_taken(pair: Pair, streams: dict[int, int], expected: str) -> None:
     with pytest.raises(CommitRefused, match=expected):
         pair.new.take_over(streams)

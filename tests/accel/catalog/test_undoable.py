@@ -111,7 +111,7 @@ def test_a_commit_can_be_undone_until_its_sources_are_doomed() -> None:
 
 def test_what_a_compaction_made_is_merged_when_nobody_can_undo_it_any_more() -> None:
     compacted = Compacted()
-    with pytest.raises(CommitRefused, match="stream 1: expected objects to merge that no undo takes away, found"):
+    with pytest.raises(CommitRefused, match="stream 1: expected objects to merge that no undo removes, found"):
         compacted.merge()
     compacted.world.clock.seconds += FORMAT.retired_seconds + 1
     with pytest.raises(CommitRefused, match="a compaction whose sources are still there"):

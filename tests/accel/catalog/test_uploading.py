@@ -148,10 +148,10 @@ def test_a_counter_that_was_put_back_overwrites_nothing_and_is_named() -> None:
         writer = catalog.open_node(5)  # its own list shows no ids
         writer.open_streams([2])
         with pytest.raises(
-            CatalogDamaged, match="given to node 5 alone, found that node 4 has it, too: the counter went back"
+            CatalogDamaged, match="allocated to node 5 alone, found that node 4 has it, too: the counter went back"
         ):
             writer.upload({2: [batch(2, 0, 1)]})
-        assert ("counter", "0 in the lists of more") in [
+        assert ("counter", "0 in the lists of more than one") in [
             (each.kind.value, each.found) for each in verify(catalog).problems
         ]
     assert payloads(world) == [b"acknowledged"] * 3

@@ -179,7 +179,9 @@ def test_an_import_that_cannot_go_on_is_abandoned(url: str) -> None:
 def test_a_catalog_in_use_is_refused(url: str) -> None:
     found("--store", url, "--node", "4", "--yes")
     put(open_store(url), 9, (1, 30, 35))
-    assert "expected an empty one, or the one that this import writes" in failed("--store", url, "--node", "4", "--yes")
+    assert "expected an empty list, or the list that this import writes" in failed(
+        "--store", url, "--node", "4", "--yes"
+    )
 
 
 @pytest.mark.parametrize("args", [(), ("--node", "4", "--abandon"), ("--node", "-1"), ("--nodes", "missing.csv")])

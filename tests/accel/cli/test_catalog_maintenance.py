@@ -147,7 +147,7 @@ def test_problems_end_with_3(any_shop: Shop) -> None:
     result = any_shop.run("verify")
     assert result.exit_code == 3
     assert result.stdout.splitlines()[0].startswith(f"MISSING       object {any_shop.target.object_id} at ")
-    assert "expected an object, for it is live, found none" in result.stdout
+    assert "expected an object, because it is live, found none" in result.stdout
     assert ": 1 problem, " in result.stdout
     [problem] = any_shop.json("verify")["problems"]
     assert list(problem) == ["kind", "where", "expected", "found", "severity"]
