@@ -148,7 +148,8 @@ class Ownership:
         for _ in self._parts.store.backoff.attempts():
             stored = key.read()
             if stored is None:
-                raise NotInHistory(f"expected a request of this stream, found none {workflow_id}", Sought.REQUEST)
+                found = f"none with id {workflow_id}"
+                raise NotInHistory(f"expected a request of this stream, found {found}", Sought.REQUEST)
             if stored.value.has_ended:
                 return stored.value, False
             versioned = self._parts.status()

@@ -5,10 +5,10 @@
     | there is                                       | then                                                          |
     |------------------------------------------------|---------------------------------------------------------------|
     | state CREATING                                 | the creation is finished                                      |
-    | a state that names a workflow                  | its request is read, and carried out                          |
-    | a state of a workflow without a name           | ACTIVE again, after what was stored step by step is carried   |
-    |                                                | out: a transition, a commit or a truncation                   |
-    | a record of such a step, and state ACTIVE      | likewise                                                      |
+    | a state with a workflow's id                   | the workflow's request is read, and carried out               |
+    | a state of a workflow without an id            | a transition, commit or truncation that was stored step by    |
+    |                                                | step is carried out; then the state is ACTIVE                 |
+    | such a stored step, and state ACTIVE           | it is carried out                                             |
     | state SEALING                                  | the stream is sealed                                          |
     | a request that waits, and a host               | it is carried out                                             |
     | a request that can have no effect any more     | it is erased                                                  |
@@ -24,8 +24,8 @@ HostMissing if a workflow must be carried out.
     | a request that waits                        | it is claimed, and carried out                                    |
     | a workflow that has the stream              | carried out, if the previous look found it, too: the process that |
     |                                             | began it died, or waits for a node that has segments open         |
-    | a stream that is being sealed               | likewise                                                          |
-    | transactions that shall be committed        | committed                                                         |
+    | a stream that is being sealed               | sealed, under the same condition                                  |
+    | transactions to commit                      | committed                                                         |
 
 Every workflow but sealing has a request, so one listing of requests finds all workflows. Ended requests are listed as
 long as they are kept, and read once.

@@ -275,8 +275,10 @@ class Repairing:
             kept = sorted((at | committing).items())
             after = max(known.next_position, (kept[-1][0] + 1 if kept else 0) + POSITIONS_LEFT_OUT)
             order = CommitOrder(after, tuple(entry for entry, _ in kept), tuple(entry for _, entry in kept))
-            problem = "" if found.value is None else f"expected {len(lacking)} transactions that are to be committed"
-            source = "the transactions that are to be committed, each with its position"
+            problem = (
+                "" if found.value is None else f"expected {len(lacking)} transactions to commit, found none of them"
+            )
+            source = "the transactions to commit, each with its position"
             findings.rebuild(self._keys.commit_order(), found, order, source, problem)
 
     def _epochs_with_transactions(self) -> list[int]:

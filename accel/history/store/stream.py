@@ -131,7 +131,7 @@ class Stream:
 
     Attributes:
         is_new: as above; set by `StreamStore.create_stream`.
-        parts: for other modules of this library, such as groups of readers.
+        parts: as above; used by other modules of this library, such as groups of readers.
         workflows: single steps of the workflows, which do not report that the stream was deleted.
         epochs: queries about epochs and segments.
         cuts: queries about stream cuts.
@@ -280,7 +280,7 @@ class Stream:
         If the last scale was this split, its epoch is returned, for 3 more calls: it may be repeated, as `scale`.
 
         Args:
-            segment: by id or text ("3@1").
+            segment: its id, or the text of the id ("3@1").
             parts: number of new segments, at least 2.
             time_ms: None = now.
 
@@ -375,7 +375,7 @@ class Stream:
         """
         request = self.workflows.ownership.read(checked_uuid("a request's id", request_id))
         if request is None:
-            raise NotInHistory(f"expected a request of {self.name}, found none {request_id}", Sought.REQUEST)
+            raise NotInHistory(f"expected a request of {self.name}, found none with id {request_id}", Sought.REQUEST)
         return request
 
     @_asked
@@ -477,7 +477,7 @@ class Stream:
         positions = found.positions_of(ids)
         if (positions < 0).any():
             missing = [segment_id for segment_id, at in zip(ids, positions.tolist(), strict=True) if at < 0]
-            raise ScalePrecondition(f"expected active segments, found that {some_ids(missing)} are not")
+            raise ScalePrecondition(f"expected active segments, found inactive ones: {some_ids(missing)}")
         return found.where(positions)
 
     def _refusing(self, part: Part) -> Part:

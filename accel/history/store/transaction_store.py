@@ -220,7 +220,7 @@ class TransactionStore:
             transaction_id = make_transaction_id(epoch, self._parts.store.transaction_counters.take()[0])
             if self._begun(transaction_id, transaction):
                 return transaction_id
-        raise IllegalState(f"expected the stream's epoch to stay, found a new epoch in {BEGIN_ATTEMPTS_MAX} attempts")
+        raise IllegalState(f"expected the same epoch after a begin, found another in {BEGIN_ATTEMPTS_MAX} attempts")
 
     def read(self, transaction_id: UUID) -> ActiveTransaction | None:
         """A transaction that has not ended; None if it has ended or does not exist. 1 call."""
