@@ -43,7 +43,7 @@ PROVE_NOTHING: Final = frozenset({"abort", "end_turn", "seal", "status"})
 """Calls that may return a result although the stream does not exist; a result of another call proves that it exists."""
 
 
-class _RefusedIfDeleted:
+class _CheckedPart:
     """A part of a stream; if the stream was deleted, its calls raise StreamDeleted, not other errors or empty results.
 
     Args:
@@ -145,11 +145,11 @@ class Stream:
         self.is_new = is_new
         self.workflows = Workflows.of(parts)
         self._recovering = Recovering(parts, self.workflows)
-        self.epochs = self._refusing(self.workflows.epochs)
-        self.cuts = self._refusing(self.workflows.cuts)
-        self.retention = self._refusing(self.workflows.retention)
-        self.transactions = self._refusing(self.workflows.transactions)
-        self.notes = self._refusing(self.workflows.notes)
+        self.epochs = self._checked(self.workflows.epochs)
+        self.cuts = self._checked(self.workflows.cuts)
+        self.retention = self._checked(self.workflows.retention)
+        self.transactions = self._checked(self.workflows.transactions)
+        self.notes = self._checked(self.workflows.notes)
 
     def __repr__(self) -> str:
         return f"Stream({str(self.parts.stream)!r})"
@@ -480,8 +480,8 @@ class Stream:
             raise ScalePrecondition(f"expected active segments, found inactive ones: {some_ids(missing)}")
         return found.where(positions)
 
-    def _refusing(self, part: Part) -> Part:
-        return cast("Part", _RefusedIfDeleted(part, self.parts))
+    def _checked(self, part: Part) -> Part:
+        return cast("Part", _CheckedPart(part, self.parts))
 
     def _time(self, time_ms: int | None) -> int:
         return self.parts.store.now_ms() if time_ms is None else checked_time("a time", time_ms)
