@@ -46,7 +46,7 @@ def changed(packed: bytes, dtype: np.dtype[np.void], **columns: Any) -> bytes:
         ("epochs", EPOCH_ROW, {"created": [2, 1, 1]}, "expected 3 segments created, found counts of 4"),
         ("epochs", EPOCH_ROW, {"created": [2, 1, 0]}, "expected segments sealed and created"),
         ("epochs", EPOCH_ROW, {"sealed": [-1, 2, 2]}, "segments sealed of 0 to 3"),
-        ("epochs", EPOCH_ROW, {"sealed": [0, 0, 3]}, "segments that the chunk created|expected segments sealed and created"),
+        ("epochs", EPOCH_ROW, {"sealed": [0, 0, 3]}, "that the chunk created|expected segments sealed and created"),
         ("epochs", EPOCH_ROW, {"reference_back": [41, 0, 0]}, "references"),
         ("epochs", EPOCH_ROW, {"time_ms": [5, 5, 6]}, "found"),
         ("created", CREATED_ROW, {"start": [0, 1, 3]}, "positions of keys of 0 to 2"),
