@@ -39,7 +39,7 @@ Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 Part = TypeVar("Part")
 
-PROVE_NOTHING: Final = frozenset({"abort", "end_turn", "seal", "status"})
+TELL_NOTHING: Final = frozenset({"abort", "end_turn", "seal", "status"})
 """Calls that may return a result although the stream does not exist; a result of another call proves that it exists."""
 
 
@@ -57,7 +57,7 @@ class _CheckedPart:
 
     def __getattr__(self, name: str) -> Any:
         member = getattr(self._part, name)
-        return partial(_answer, self._parts, name not in PROVE_NOTHING, member) if callable(member) else member
+        return partial(_answer, self._parts, name not in TELL_NOTHING, member) if callable(member) else member
 
 
 def _asked(method: Callable[Concatenate[Stream, Asked], Answer]) -> Callable[Concatenate[Stream, Asked], Answer]:
