@@ -1,4 +1,4 @@
 """A stream's history: its segments at any time, and how they change.
 
-`rules` decides and touches nothing, `records` has the bytes of what is stored, `store` keeps histories in tables.
+`rules` makes all decisions, without I/O; `records` defines the bytes of records; `store` keeps histories in tables.
 """

@@ -1,8 +1,8 @@
 """Segments, maps and sets of their ids, and chunks of history as packed columns.
 
-**Segments.** A key range ends where another one begins, and a segment that is sealed had its keys from its creation on;
-so the same few keys come again and again, each of them eight bytes that no compressor makes smaller. They are kept
-once, ascending, and segments name them by position:
+**Segments.** A key range ends where another one begins, and a sealed segment has the same keys as at its creation; so
+the same few keys occur many times, and each is eight bytes that do not compress. The keys are stored once, ascending,
+and segments refer to them by position:
 
     keys       0.0   0.25   0.5   0.75   1.0
 
@@ -17,14 +17,13 @@ once, ascending, and segments name them by position:
 | creation_epoch   | high half of the id; ids ascend, so most steps are small                            |
 | creation_time_ms | milliseconds since 1970                                                             |
 | start            | position of the lowest key                                                          |
-| span             | from there to the position of the key behind the highest                            |
-| key              | of keys: the bits of a float64, read as an integer; ascending, each once            |
-| value            | of a map by segment id: an offset, a size or an epoch                               |
+| span             | distance from `start` to the position of one past the highest key                   |
+| key              | in keys: the bits of a float64, read as an integer; ascending, each once            |
+| value            | in a map by segment id: an offset, a size or an epoch                               |
 
-**Chunks.** Nearly every segment that is sealed was created a little earlier, most often by an epoch of the same chunk.
-Such a one is not written out again: the chunk says how many created segments to go back. Only those from before the
-chunk are kept in full. What is created takes the next number and has its epoch's time, so its columns are nearly
-constant.
+**Chunks.** Most sealed segments were created shortly before, usually by an epoch of the same chunk. Such a segment is
+not stored again: the chunk contains the number of created segments to go back. Only segments from before the chunk are
+stored in full. A created segment has the next number and usually its epoch's time, so its columns are nearly constant.
 
     epoch              40             41            42
     created            7@40, 8@40     9@41          10@42, 11@42
@@ -34,15 +33,15 @@ constant.
 
 | field            | meaning                                                                                     |
 |------------------|---------------------------------------------------------------------------------------------|
-| first_epoch      | that of the first row of epochs; the others follow it                                       |
-| columns epochs   | reference_back: epoch - reference epoch; time_ms; sealed and created: how many segments     |
-| columns created  | number; lead_ms: time of the epoch - creation time; start and span: of its keys             |
-| columns sealed   | back: so many rows of created before the first of this epoch; 0 = the next one of older     |
-| columns older    | segments in full, their keys among those of the chunk                                       |
+| first_epoch      | the epoch of the first row of epochs; the other epochs follow it                            |
+| columns epochs   | reference_back: epoch - reference epoch; time_ms; sealed and created: numbers of segments   |
+| columns created  | number; lead_ms: time of the epoch - creation time; start and span of its keys              |
+| columns sealed   | back: number of rows before the first row of this epoch in created; 0 = the next of older   |
+| columns older    | segments in full, with positions in the keys of the chunk                                   |
 | columns keys     | all keys of created and older, ascending                                                    |
 
-Epochs of one split or merge take 7 to 16 bytes each, those of thirty 230 to 305. What all epochs of a chunk together
-seal and create is at most 1,048,576 segments (`accel.history.rules.scaling`, "Chunk capacity").
+Epochs of one split or merge take 7 to 16 bytes each, epochs of thirty 230 to 305. All epochs of a chunk together seal
+and create at most 1,048,576 segments (`accel.history.rules.scaling`, "Chunk capacity").
 """
 
 from __future__ import annotations
@@ -85,24 +84,24 @@ def pack_segments(segments: Segments) -> StoredSegments:
 
 
 def restore_segments(fields: StoredSegments, where: str, rows_max: int = ROWS_MAX) -> Segments:
-    """The same segments in the same order. O(n), no loop in Python.
+    """The segments in packed columns, in the stored order. O(n), no loop in Python.
 
     Args:
-        fields: what `pack_segments` made.
-        where: names the place in errors.
+        fields: the result of `pack_segments`.
+        where: the place, for errors.
         rows_max: more segments are refused before they are unpacked.
 
     Raises:
-        CorruptObject: bytes that are no packed columns.
+        CorruptObject: bytes that are not packed columns.
         FormatTooNew: columns that this release does not know.
-        ValueError: rows that are no segments, or name keys that are not there.
+        ValueError: rows that are not valid segments, or positions of missing keys.
     """
     rows = unpack_columns(fields.rows, ROW, f"{where}, rows", rows_max=rows_max)
     return segments_of_rows(rows, unpack_keys(fields.keys, f"{where}, keys"))
 
 
 def rows_of_segments(segments: Segments, keys: Integers) -> NDArray[np.void]:
-    """Segments as rows of type ROW, with a table that has their keys."""
+    """Segments as rows of type ROW; `keys` is a table that contains their keys."""
     start, span = place_keys(segments, keys)
     return make_rows(
         ROW,
@@ -115,10 +114,10 @@ def rows_of_segments(segments: Segments, keys: Integers) -> NDArray[np.void]:
 
 
 def segments_of_rows(rows: NDArray[np.void], keys: Integers) -> Segments:
-    """The segments of such rows.
+    """The segments of rows of type ROW.
 
     Raises:
-        ValueError: rows that are no segments, or name keys that are not there.
+        ValueError: rows that are not valid segments, or positions of missing keys.
     """
     ids = make_ids(rows["creation_epoch"], rows["number"])
     return Segments.make(ids, rows["creation_time_ms"], *keys_at(keys, rows["start"], rows["span"]))
@@ -131,18 +130,18 @@ def key_table(*parts: Segments) -> Integers:
 
 
 def place_keys(segments: Segments, keys: Integers) -> tuple[Integers, Integers]:
-    """Where the key ranges of segments start in a table that has their keys, and how far they span."""
+    """Start position and span of each segment's key range in a table that contains their keys."""
     start = np.searchsorted(keys, key_bits(segments.key_starts))
     return start, np.searchsorted(keys, key_bits(segments.key_ends)) - start
 
 
 def keys_at(keys: Integers, start: Integers, span: Integers) -> tuple[Keys, Keys]:
-    """The key ranges that start and span there.
+    """The key ranges with these start positions and spans.
 
     Raises:
         ValueError: a position that is not in the table.
     """
-    # The end is only computed of what lies within the table, so that no sum wraps.
+    # Ends are computed only from values within the table, so that no sum overflows.
     for positions in (start, span):
         check_within("positions of keys", positions, 0, len(keys) - 1)
     end = start + span
@@ -166,7 +165,7 @@ def make_ids(epochs: Integers, numbers: Integers) -> Integers:
     """Segment ids of epochs and numbers.
 
     Raises:
-        ValueError: one that is out of bounds; joined, it would look like another segment.
+        ValueError: an epoch or number out of bounds, which would yield the id of another segment.
     """
     check_within("epochs", epochs, 0, EPOCH_MAX)
     check_within("segment numbers", numbers, 0, NUMBER_MAX)
@@ -174,17 +173,17 @@ def make_ids(epochs: Integers, numbers: Integers) -> Integers:
 
 
 def check_within(what: str, column: Integers, low: int, high: int) -> None:
-    """Do nothing if all numbers of a column are within bounds.
+    """Check that all numbers of a column are within bounds.
 
     Raises:
-        ValueError: one is not.
+        ValueError: a number is out of bounds.
     """
     if len(column) and not low <= int(column.min()) <= int(column.max()) <= high:
         raise ValueError(f"expected {what} of {low} to {high}, found {column.min()} to {column.max()}")
 
 
 def make_rows(dtype: np.dtype[np.void], **columns: ArrayLike) -> NDArray[np.void]:
-    """Rows of columns of one length; a single number stands for a whole column."""
+    """Rows from columns of one length; a single number is the value of every row."""
     arrays = np.broadcast_arrays(*(np.atleast_1d(columns[name]) for name in dtype.names or ()))
     rows = np.empty(len(arrays[0]), dtype=dtype)
     for name, column in zip(dtype.names or (), arrays, strict=True):
@@ -193,7 +192,7 @@ def make_rows(dtype: np.dtype[np.void], **columns: ArrayLike) -> NDArray[np.void
 
 
 def key_bits(keys: Keys) -> Integers:
-    """The bits of keys, read as integers; those of keys of at least 0 ascend as the keys do."""
+    """The bits of keys, read as integers; for keys of at least 0 they have the order of the keys."""
     return np.ascontiguousarray(keys).view(np.int64)
 
 
@@ -214,12 +213,12 @@ def pack_map(values: IdMap) -> bytes:
 
 
 def unpack_map(data: bytes, where: str) -> IdMap:
-    """The same map; O(n).
+    """The map in packed bytes; O(n).
 
     Raises:
-        CorruptObject: bytes that are no packed columns.
+        CorruptObject: bytes that are not packed columns.
         FormatTooNew: columns that this release does not know.
-        ValueError: rows that are no segment ids, or do not ascend.
+        ValueError: rows that are not valid segment ids, or do not ascend.
     """
     rows = unpack_columns(data, MAP_ROW, where)
     return IdMap(make_ids(rows["creation_epoch"], rows["number"]), np.ascontiguousarray(rows["value"]))
@@ -232,7 +231,7 @@ def pack_set(ids: IdSet) -> bytes:
 
 
 def unpack_set(data: bytes, where: str, rows_max: int = ROWS_MAX) -> IdSet:
-    """The same set; O(n). More than ``rows_max`` ids are refused before they are unpacked.
+    """The set in packed bytes; O(n). More than ``rows_max`` ids are refused before they are unpacked.
 
     Raises:
         CorruptObject, FormatTooNew, ValueError: as `unpack_map`.
@@ -254,13 +253,13 @@ class StoredChunk(msgspec.Struct, frozen=True):
     """The stored fields of a `HistoryChunk`.
 
     Attributes:
-        first_epoch: that of the first row of `epochs`; the others follow it.
-        epochs: `reference_back` = epoch - reference epoch, `time_ms`, and how many segments it sealed and created.
-        created: one epoch's behind the other's, each ascending by number; created at the epoch's time - `lead_ms`.
-        sealed: likewise. `back` above 0: the segment that many rows before the first that this epoch created; 0: the
-            next of `older`.
-        older: sealed ones that no epoch of this chunk created before.
-        keys: those of `created` and `older`.
+        first_epoch: the epoch of the first row of `epochs`; the other epochs follow it.
+        epochs: `reference_back` = epoch - reference epoch, `time_ms`, and numbers of sealed and created segments.
+        created: created segments, by epoch, then ascending by number; created at the epoch's time - `lead_ms`.
+        sealed: sealed segments, by epoch, then ascending by id. `back` above 0: the row of `created` this many rows
+            before the first of the epoch; 0: the next row of `older`.
+        older: sealed segments that no earlier epoch of this chunk created.
+        keys: all keys of `created` and `older`.
     """
 
     first_epoch: int
@@ -302,7 +301,7 @@ def _pack_created(chunk: HistoryChunk, keys: Integers) -> bytes:
 
 
 def _back(chunk: HistoryChunk) -> Integers:
-    """How many created segments to go back from its epoch to each sealed one; 0 for those that are not found there."""
+    """For each sealed segment, the number of created segments to go back from its epoch; 0 if it is not among them."""
     first = np.repeat(chunk.created_stops - _counts(chunk.created_stops), _counts(chunk.sealed_stops))
     at = chunk.created.positions_of(chunk.sealed.ids)
     inside = (at >= 0) & (at < first)
@@ -311,7 +310,7 @@ def _back(chunk: HistoryChunk) -> Integers:
 
 
 def restore_chunk(fields: StoredChunk, where: str) -> HistoryChunk:
-    """The same chunk. O(n), no loop in Python.
+    """The chunk in packed columns. O(n), no loop in Python.
 
     Raises:
         CorruptObject, FormatTooNew: as `restore_segments`.
@@ -322,7 +321,7 @@ def restore_chunk(fields: StoredChunk, where: str) -> HistoryChunk:
     back = unpack_columns(fields.sealed, SEALED_ROW, f"{where}, sealed")["back"]
     older = unpack_columns(fields.older, ROW, f"{where}, older")
     keys = unpack_keys(fields.keys, f"{where}, keys")
-    # Checked before anything is counted on from there, or repeated as often.
+    # Checked before epochs are numbered from `first_epoch`, and before rows are repeated by these counts.
     check_epoch(where, fields.first_epoch + len(epochs), 0)
     check_epoch(where, fields.first_epoch, 0)
     _check_counts("segments created", epochs["created"], len(created))
@@ -346,7 +345,7 @@ def restore_chunk(fields: StoredChunk, where: str) -> HistoryChunk:
 
 def _sealed(created: Segments, older: Segments, first: Integers, back: Integers) -> Segments:
     if (back < 0).any() or (back > first).any():
-        raise ValueError("expected to go back to a segment that was created earlier in the chunk")
+        raise ValueError("expected sealed segments that the chunk created before, found rows outside")
     is_older = back == 0
     if np.count_nonzero(is_older) != len(older):
         raise ValueError(f"expected {np.count_nonzero(is_older)} segments from before the chunk, found {len(older)}")
@@ -364,4 +363,4 @@ def _counts(stops: Integers) -> Integers:
 def _check_counts(what: str, counts: Integers, rows: int) -> None:
     check_within(what, counts, 0, rows)
     if int(counts.sum()) != rows:
-        raise ValueError(f"expected {rows} {what}, found {counts.sum()} counted")
+        raise ValueError(f"expected {rows} {what}, found counts of {counts.sum()}")

@@ -1,24 +1,25 @@
-"""The bytes of every record of a stream's history: one named, versioned form each, with a checksum.
+"""The bytes of all records of a stream's history: each kind has a named, versioned form with a checksum.
 
     | bytes | field         | meaning                                                        |
     |-------|---------------|----------------------------------------------------------------|
     | 1     | name's length | 1 to 255                                                       |
-    | n     | name          | of the form                                                    |
-    | 2     | version       | of the form                                                    |
+    | n     | name          | the form's name                                                |
+    | 2     | version       | the form's version                                             |
     | 4     | CRC-32        | of the name, the version (2 bytes) and the fields              |
     | rest  | fields        | a MessagePack map from field names to values                   |
 
-All integers are big endian. A table keeps a checksum around each value already. These records have one of their own
-because they live on without their table: a history's immutable values stay in caches as bytes for hours, and are
-decoded again and again.
+All integers are big endian. A table stores a checksum around each value already. These records have a separate
+checksum because they are also used without their table: immutable values of a history stay in caches as bytes for
+hours, and are decoded several times.
 
 The stored fields follow from the records' classes (`loaders.tables.records`): states, kinds and units by their names,
-UUIDs as 16 bytes (none for None), ids of transactions one after the other, maps, sets and segments as packed columns
-(`accel.history.columns`), and times of epochs likewise: they ascend in steps that differ little. Of a stream with an
-epoch a second, give or take 200 ms, a leaf of the index of times takes 125 kB, a part 1.4 kB, the root after a year
-2.1 kB at most. A shard of 1,000 sizes takes 4.5 kB. Keys and rules: docs/reference/history-records.md.
+UUIDs as 16 bytes (no bytes for None), ids of transactions concatenated, maps, sets and segments as packed columns
+(`accel.history.columns`). Times of epochs are packed columns, too, as they ascend in steps that differ little. For a
+stream with an epoch each second, give or take 200 ms, a leaf of the index of times takes 125 kB, a part 1.4 kB, the
+root after a year 2.1 kB at most. A shard of 1,000 sizes takes 4.5 kB.
+Keys and rules: docs/reference/history-records.md.
 
-What a table keeps without a value (marks of epochs with transactions, of batches) has no form.
+Keys without a value (marks of epochs with transactions, marks of batches) have no form.
 """
 
 from __future__ import annotations
@@ -124,17 +125,17 @@ POSITION: Final = np.dtype([("position", "<i8")])
 _CHECKSUM = struct.Struct(">I")
 _VERSION = struct.Struct(">H")
 _UUID = OptionalUuidBytes()
-_VIEW = "\0view"  # no field has such a name
+_VIEW = "\0view"  # a name that no field has
 
 
 class HistoryForm(RecordForm[T]):
-    """The form of a record of a history, its fields behind a checksum. Threads: immutable."""
+    """The form of a record of a history, with a checksum before its fields. Threads: immutable."""
 
     def encode(self, value: T) -> bytes:
-        """The record as bytes, which were read back: no record is written that nobody can read. O(size), twice.
+        """The record as bytes, which are decoded again: an unreadable record is never written. O(size), twice.
 
         Raises:
-            InvalidArgument: a record that would be refused when it is read, or read as another one.
+            InvalidArgument: the bytes would be refused, or decoded as another record.
             FormatLimit: more than 1,048,576 rows of one kind.
         """
         try:
@@ -147,11 +148,11 @@ class HistoryForm(RecordForm[T]):
                 f"expected a record of form {self.name!r} that can be read, found: {error}"
             ) from error
         if not same:
-            raise InvalidArgument(f"expected a record of form {self.name!r} that is read as it is, found {value!r}")
+            raise InvalidArgument(f"expected a record of form {self.name!r} that is decoded unchanged, found {value!r}")
         return data
 
     def expand(self, fields: Any) -> object:
-        """The record as dicts, lists, text and numbers, for people; what is packed is shown unpacked."""
+        """The record as dicts, lists, text and numbers, for output; packed columns are unpacked."""
         value = self.restore(fields, self.name)
         return plain(fields if isinstance(value, int | str | UUID) else value)
 
@@ -172,7 +173,7 @@ class HistoryForm(RecordForm[T]):
 
 
 def plain(value: object) -> object:
-    """A record, or its fields, as JSON can say it, its rows as `RowsView`s. O(size) without the rows."""
+    """A record, or its fields, as values that JSON can express, its rows as `RowsView`s. O(size) without the rows."""
     views: list[RowsView] = []
 
     def viewed(rows: object) -> object:
@@ -192,7 +193,7 @@ def _placed(value: object, views: list[RowsView]) -> object:
 
 def _view(rows: object) -> RowsView:
     if not isinstance(rows, Sized):
-        raise TypeError(f"expected a value that JSON can say, found {type(rows).__name__}")
+        raise TypeError(f"expected a value that JSON can express, found {type(rows).__name__}")
     return RowsView(len(rows), partial(_first, rows))
 
 
@@ -209,7 +210,7 @@ def _shown_rows(value: object, count: int | None = None) -> object:
         return [segment_text(item) for item in islice(value, count)]
     if isinstance(value, KeyRanges | HistoryChunk | RetentionSet | array):
         return list(islice(value, count))
-    raise TypeError(f"expected a value that JSON can say, found {type(value).__name__}")
+    raise TypeError(f"expected a value that JSON can express, found {type(value).__name__}")
 
 
 def _segment(segment_id: int, creation_time_ms: int, key_start: float, key_end: float) -> dict[str, object]:
@@ -218,7 +219,7 @@ def _segment(segment_id: int, creation_time_ms: int, key_start: float, key_end: 
 
 
 class SegmentColumns(Packing[Segments]):
-    """Segments as packed columns; more than `rows_max` are refused before they are unpacked."""
+    """Segments as packed columns; more than `rows_max` segments are refused before they are unpacked."""
 
     stored = StoredSegments
 
@@ -256,7 +257,7 @@ class MapColumns(Packing[IdMap]):
 
 
 class SetColumns(Packing[IdSet]):
-    """Ids of segments of one epoch as packed columns."""
+    """Segment ids of one epoch as packed columns."""
 
     stored = bytes
 
@@ -270,12 +271,12 @@ class SetColumns(Packing[IdSet]):
 
 
 class UuidRow(Packing[tuple[UUID, ...]]):
-    """UUIDs one after the other, 16 bytes each."""
+    """Concatenated UUIDs, 16 bytes each."""
 
     stored = bytes
 
     def pack(self, value: tuple[UUID, ...]) -> bytes:
-        """All bytes."""
+        """The concatenated bytes."""
         return b"".join(unique_id.bytes for unique_id in value)
 
     def unpack(self, stored: bytes, where: str) -> tuple[UUID, ...]:  # noqa: ARG002 - the others' arguments
@@ -286,7 +287,7 @@ class UuidRow(Packing[tuple[UUID, ...]]):
 
 
 def number_form(name: str, field: str, high: int = INT64_MAX) -> HistoryForm[int]:
-    """The form of records that are one number of 0 to `high`, stored in a field of this name."""
+    """The form of records with one number of 0 to `high`, in a field named `field`."""
     return HistoryForm(name, 1, OneField(field, Bounded(name, high)))
 
 
@@ -319,15 +320,15 @@ BY_TYPE: Final[dict[Any, Packing[Any]]] = {
 
 
 class StoredTimesRoot(msgspec.Struct, frozen=True):
-    """The stored fields of an `EpochTimesRoot`. All times of the three columns together ascend.
+    """The stored fields of an `EpochTimesRoot`. The times of the three columns ascend, one column after the other.
 
     Attributes:
-        part_epochs: times of a part.
-        leaf_parts: parts of a leaf.
-        visible_epochs: how many of the oldest epochs may be reported.
+        part_epochs: number of times in a part.
+        leaf_parts: number of parts in a leaf.
+        visible_epochs: number of the oldest epochs that queries may return.
         leaf_starts: the first time of each leaf.
-        part_starts: the first time of each part behind the leaves; their numbers follow those in the leaves.
-        tail: the times behind the parts.
+        part_starts: the first time of each part after the leaves; their numbers continue those of the leaves' parts.
+        tail: the times after the parts.
     """
 
     part_epochs: int
@@ -343,9 +344,9 @@ class StoredTimesBlock(msgspec.Struct, frozen=True):
 
     Attributes:
         kind: `part` or `leaf`.
-        number: of the block; its first time is that of epoch `number` * `epochs`.
-        epochs: how many times it has.
-        times: of the epochs.
+        number: the block's number; its first time is that of epoch `number` * `epochs`.
+        epochs: number of times in the block.
+        times: the times of the epochs.
     """
 
     kind: str
@@ -398,18 +399,18 @@ def _restore_block(fields: StoredTimesBlock, where: str) -> BlockTimes:
 
 
 class StoredTruncation(msgspec.Struct, frozen=True):
-    """The stored fields of a `TruncationRecord`. Which segments are deleted follows from the cuts.
+    """The stored fields of a `TruncationRecord`. The deleted segments follow from the cuts.
 
     Attributes:
-        segments: those of the cut.
-        places: for each of them its offset in the cut and its epoch in the span.
-        last_segments: those of the cut that the stream began with before; empty unless `updating`.
-        last_places: of them likewise.
-        deleted_count: how many segments are gone.
-        to_delete_count: how many are being deleted.
-        size_till: how much lay before the cut, in the stream's offset unit.
+        segments: the segments of the cut.
+        places: offset in the cut and epoch in the span, for each segment of the cut.
+        last_segments: the segments of the cut at which the stream began before; empty unless `updating`.
+        last_places: offset and epoch of each of `last_segments`.
+        deleted_count: number of deleted segments.
+        to_delete_count: number of segments that are being deleted.
+        size_till: size of the data before the cut since the stream's creation, in the stream's offset unit.
         updating: whether the truncation is still being carried out.
-        workflow_id: 16 bytes, the truncation that wrote the record last; empty if none has.
+        workflow_id: 16 bytes, the truncation that wrote the record last; empty = the creation of the stream.
     """
 
     segments: StoredSegments
@@ -454,7 +455,7 @@ def _restore_truncation(fields: StoredTruncation, where: str) -> TruncationRecor
 
 
 def _pack_places(cut: IdMap, span: CutSpan) -> bytes:
-    # Cut and span are of the same segments, in the same order: their ids stand there once.
+    # Cut and span have the same segments, in the same order: their ids are stored once.
     return pack_columns(make_rows(PLACE, offset=cut.values_array, epoch=span.epochs.values_array))
 
 
@@ -469,16 +470,16 @@ class StoredConfiguration(msgspec.Struct, frozen=True):
     """The stored fields of a `ConfigurationRecord`.
 
     Attributes:
-        min_segments: the number of segments at first, and never fewer.
+        min_segments: the number of segments at first, and the minimum later.
         scaling_kind: `FIXED`, `EVENTS` or `BYTES`.
         target_rate: events or kilobytes a second of a segment.
-        scale_factor: into how many segments a hot one is split.
-        retention_kind: `TIME` or `SIZE`; nil: keep all.
+        scale_factor: number of segments that a hot segment is split into.
+        retention_kind: `TIME` or `SIZE`; nil = all data is kept.
         retention_minimum: milliseconds or size.
-        retention_maximum: likewise; nil: none.
+        retention_maximum: milliseconds or size; nil = no maximum.
         offset_unit: `RECORDS` or `BYTES`.
-        tags: ascending.
-        workflow_id: 16 bytes, the change that wrote the record last; empty: as the stream was created.
+        tags: words to search for, ascending.
+        workflow_id: 16 bytes, the change that wrote the record last; empty = the creation of the stream.
     """
 
     min_segments: int
@@ -606,20 +607,20 @@ class StoredRequest(msgspec.Struct, frozen=True):
     """The stored fields of a `WorkflowRequest`.
 
     Attributes:
-        workflow_id: 16 bytes; names the key.
+        workflow_id: 16 bytes; part of the key.
         status: `WAITING`, `CLAIMED`, `DONE` or `REFUSED`.
-        base: 16 bytes, the nonce of the version of `state` that the plan rests on; empty while it waits.
-        is_kept: whether its last status stays.
-        reason: of a refusal, at most 1,000 characters; otherwise empty.
-        workflow: the state to come: `SCALING`, `COMMITTING_TXN`, `TRUNCATING` or `UPDATING`.
+        base: 16 bytes, the nonce of the version of `state` that the plan was drawn up on; empty while it waits.
+        is_kept: whether the request is kept after its end.
+        reason: the reason of a refusal, at most 1,000 characters; otherwise empty.
+        workflow: the state during the workflow: `SCALING`, `COMMITTING_TXN`, `TRUNCATING` or `UPDATING`.
         record: a record of form `epoch-transition`, `committing-transactions`, `truncation` or `configuration`, in
             this order of workflows.
-        base_id: `TRUNCATING`, `UPDATING`: the `workflow_id` of the record that is replaced, 16 bytes or none.
+        base_id: `TRUNCATING`, `UPDATING`: the `workflow_id` of the replaced record, 16 bytes or none.
         into_epoch: `COMMITTING_TXN`: the epoch whose segments take the data; otherwise 0.
-        time_ms: `COMMITTING_TXN`: when the first duplicate epoch begins; otherwise 0.
-        is_manual: `SCALING`: whether a person asked for it; otherwise true.
-        is_submitted: `SCALING`, `COMMITTING_TXN`: whether `epochTransition` or `committingTxns` holds the record, and
-            is emptied at the end.
+        time_ms: `COMMITTING_TXN`: start of the first duplicate epoch, milliseconds since 1970; otherwise 0.
+        is_manual: `SCALING`: whether a person requested it; otherwise true.
+        is_submitted: `SCALING`, `COMMITTING_TXN`: whether the record is stored in `epochTransition` or
+            `committingTxns`, which is emptied at the end.
     """
 
     workflow_id: bytes

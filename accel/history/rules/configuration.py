@@ -1,8 +1,8 @@
-"""What the owner of a stream wants, and how its history is cut into pieces.
+"""The configuration of a stream, and the layout of its history.
 
-    StreamConfiguration   how many segments, when to scale, what to keep, what offsets count
-    HistoryLayout         epochs in a chunk, sizes in a shard; recorded with the stream, so that all processes find the
-                          same pieces (the index of times records its own in its root)
+    StreamConfiguration   number of segments, scaling, retention, offset unit, tags
+    HistoryLayout         epochs in a chunk, sizes in a shard; stored with the stream, so that all processes use the
+                          same sizes (the root of the index of times contains the sizes of the index)
 
 Threads: all records are immutable, any thread may read them.
 """
@@ -18,12 +18,12 @@ from accel.errors import InvalidArgument
 from accel.history.rules.values import INT64_MAX, TIME_MS_END, checked_integer, checked_text
 
 SEGMENTS_MAX: Final = 750_000
-"""Of one stream at one time; a limit against slips, far above what brokers run."""
+"""Maximum number of segments of a stream at one time; a limit against mistakes, far above the numbers in practice."""
 
 
 @unique
 class OffsetUnit(Enum):
-    """What offsets, cuts and sizes of a stream count."""
+    """The unit of offsets, cuts and sizes of a stream."""
 
     RECORDS = "records"
     BYTES = "bytes"
@@ -31,7 +31,7 @@ class OffsetUnit(Enum):
 
 @unique
 class ScalingKind(Enum):
-    """What a segment's load is measured by, if it is."""
+    """The measure of a segment's load, if it is measured."""
 
     FIXED = "fixed"
     EVENTS = "events a second"
@@ -40,7 +40,7 @@ class ScalingKind(Enum):
 
 @unique
 class RetentionKind(Enum):
-    """What limits how much of a stream is kept."""
+    """The kind of the limits of retention."""
 
     TIME = "time"
     SIZE = "size"
@@ -48,12 +48,12 @@ class RetentionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScalingPolicy:
-    """When a stream's segments are split and merged.
+    """The policy by which a stream's segments are split and merged.
 
     Args:
-        kind: what is measured; FIXED = segments do not change, unless a person scales the stream.
+        kind: the measure of load; FIXED = segments do not change, unless a person scales the stream.
         target_rate: wanted load of one segment, in the kind's unit; 0 for FIXED.
-        scale_factor: into how many a hot segment is split; 1 for FIXED.
+        scale_factor: number of segments that a hot segment is split into; 1 for FIXED.
 
     Raises:
         ValueError: a rate or factor that does not fit the kind.
@@ -69,19 +69,19 @@ class ScalingPolicy:
         object.__setattr__(self, "scale_factor", checked_integer("a scale factor", self.scale_factor))
         is_fixed = self.kind is ScalingKind.FIXED
         if is_fixed and (self.target_rate, self.scale_factor) != (0, 1):
-            raise ValueError(f"expected no rate and factor 1 of a fixed policy, found {self}")
+            raise ValueError(f"expected a fixed policy with rate 0 and factor 1, found {self}")
         if not is_fixed and (self.target_rate < 1 or not 2 <= self.scale_factor <= SEGMENTS_MAX):
             raise ValueError(f"expected a rate of at least 1 and a factor of at least 2, found {self}")
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """What is kept of a stream.
+    """The limits of the data that is kept of a stream.
 
     Args:
-        kind: what the limits are: milliseconds of time, or a size in the stream's offset unit.
-        minimum: at least so much is kept, if there is so much. Of times both limits are below 10^14.
-        maximum: not more than so much is kept where a recorded cut allows it; None = no such limit.
+        kind: the unit of the limits: milliseconds of time, or a size in the stream's offset unit.
+        minimum: the data within this limit is kept. Limits of time are below 10^14.
+        maximum: data beyond this limit is deleted if a recorded cut allows it; None = no such limit.
 
     Raises:
         ValueError: a minimum below 0, or a maximum below the minimum.
@@ -103,14 +103,14 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class StreamConfiguration:
-    """What the owner of a stream wants.
+    """The configuration of a stream.
 
     Args:
-        min_segments: its number of segments at first, and never fewer.
-        scaling: when its segments change.
-        retention: what is kept; None = everything.
-        offset_unit: what offsets, cuts and sizes count; never changes.
-        tags: words to find it by, ascending, each once.
+        min_segments: its number of segments at first, and the minimum later.
+        scaling: the policy by which its segments change.
+        retention: the limits of the data that is kept; None = all data is kept.
+        offset_unit: the unit of offsets, cuts and sizes; never changes.
+        tags: words to search for, ascending, each once.
 
     Raises:
         ValueError: no segment, more than 750,000, or tags out of order.
@@ -142,11 +142,11 @@ def _check_member(kinds: type | tuple[type, ...], value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationRecord:
-    """The configuration as it is stored.
+    """A stored configuration.
 
     Args:
-        configuration: what the owner wants.
-        workflow_id: the change that wrote it last; None = as the stream was created.
+        configuration: the configuration.
+        workflow_id: the change that wrote it last; None = the creation of the stream.
     """
 
     configuration: StreamConfiguration
@@ -158,7 +158,7 @@ PIECE_MAX: Final = 1_000_000
 
 @unique
 class ShardBy(Enum):
-    """The property of a segment that decides on the shard of its size."""
+    """The property of a segment that determines the shard of its size."""
 
     EPOCH = "creation epoch"
     NUMBER = "segment number"
@@ -166,15 +166,15 @@ class ShardBy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HistoryLayout:
-    """How a history is cut into pieces. Threads: immutable.
+    """The sizes of the chunks and shards of a history. Threads: immutable.
 
     Args:
-        chunk_size: epochs in a chunk of the history.
-        shard_size: epochs, or segment numbers, whose sealed sizes lie in one shard.
-        shard_by: which of both.
+        chunk_size: number of epochs in a chunk of the history.
+        shard_size: number of epochs, or of segment numbers, whose sealed sizes are in one shard.
+        shard_by: whether shards count epochs or segment numbers.
 
     Raises:
-        ValueError: pieces of less than 1, or more than 1,000,000.
+        ValueError: a size below 1 or above 1,000,000.
     """
 
     chunk_size: int = 1000
@@ -187,4 +187,4 @@ class HistoryLayout:
 
 
 DEFAULT_LAYOUT: Final = HistoryLayout()
-"""Of new streams, and of those without a record of their layout."""
+"""The layout of new streams, and of streams without a record of their layout."""

@@ -1,21 +1,21 @@
 """Stream cuts: positions in a stream, and the order of two of them.
 
-A cut names segments and an offset in each; together they are the position of a reader. An offset of -1 marks a
-*future* segment: nothing of it was read, because a segment that it continues is still being read:
+A cut contains segments and an offset in each; together they are the position of a reader. An offset of -1 marks a
+*future* segment: it was not read yet, because a segment that it continues is still being read:
 
     epoch 0     0@0 [0, 0.5)      1@0 [0.5, 1)
     epoch 1     2@1 [0, 1)                             {0@0: 10, 2@1: -1}: all of 1@0 was read, and 10 of 0@0
 
-If a segment that is being read and a future one overlap, the position is in the former: future segments determine the
-position only at keys that no other segment of the cut holds. Without this rule such a cut would be both before and
+If a segment that is being read and a future segment overlap, the position is in the former: future segments determine
+the position only at keys that no other segment of the cut holds. Without this rule, such a cut would be both before and
 after itself.
 
-If two segments overlap, the one with the higher id is later. So two cuts are compared key by key: first the ids, and
-then, if both name the same segment, the offsets.
+If two segments overlap, the segment with the higher id is later. So two cuts are compared key by key: first the ids,
+and then, if both contain the same segment, the offsets.
 
 Complexity: O(n log n) in the segments of both cuts.
 
-Source: PDP-32, "streamCutComparison", and docs/explanation/history.md where it says less.
+Source: PDP-32, "streamCutComparison"; docs/explanation/history.md for details that it leaves out.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from accel.history.rules.values import EPOCH_MAX, NOTHING, IdMap
 
 @dataclass(frozen=True, slots=True)
 class CutSpan:
-    """The segments of a stream cut, and the highest epoch that each belongs to, up to that of the newest of them.
+    """The segments of a stream cut, and the highest epoch of each, up to the creation epoch of the newest segment.
 
     Args:
         segments: ascending by id.
-        epochs: an epoch for each of their ids.
+        epochs: the highest epoch of each segment, by id.
 
     Raises:
         ValueError: other ids, or an epoch before the creation of its segment.
@@ -82,12 +82,12 @@ class CutOrder(Enum):
     BEFORE = "Before"
     EQUAL_OR_AFTER = "EqualOrAfter"
     OVERLAPS = "Overlaps"
-    """Before it at some keys, after it at others."""
+    """The cut is before the other one at some keys, and after it at others."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedCut:
-    """A cut, and the segments that it names (see `walking.place`). Threads: immutable.
+    """A cut with its segments (see `epochs.place`). Threads: immutable.
 
     Args:
         cut: offsets by segment id; below 0 for future segments.
@@ -111,19 +111,19 @@ class PlacedCut:
 
     @property
     def live(self) -> Segments:
-        """Those that are being read."""
+        """The segments that are being read."""
         return self.segments.where(self.cut.values_array >= 0)
 
     @property
     def future(self) -> Segments:
-        """Those of which nothing was read."""
+        """The segments that were not read yet."""
         return self.segments.where(self.cut.values_array < 0)
 
     def position(self, bounds: Keys | None = None) -> KeyProfile:
-        """Ids of the segments that the position is in, key by key; several at a key only if live ones overlap.
+        """Ids of the segments of the position, key by key; several at a key only if live segments overlap.
 
         Args:
-            bounds: all bounds of this cut's segments, and perhaps of others beside them.
+            bounds: all bounds of this cut's segments, and perhaps of other segments.
         """
         known = bounds_of((self.segments.ranges,)) if bounds is None else bounds
         live = KeyProfile.of(self.live.ranges, self.live.ids, known)
@@ -163,22 +163,23 @@ def compare(one: PlacedCut, other: PlacedCut) -> CutOrder:
 
 
 def is_equal_or_after(one: PlacedCut, other: PlacedCut) -> bool:
-    """Whether a cut is the other one, or after it, at every key."""
+    """Whether a cut is equal to or after another one at every key."""
     return compare(one, other) is CutOrder.EQUAL_OR_AFTER
 
 
 def is_valid(cut: PlacedCut, segments: Iterable[Segments]) -> bool:
     """Whether a cut is a possible position of a reader.
 
-    - No two live segments overlap, and no future one is older than a live one that it overlaps.
-    - Keys that no live segment holds (gaps) are held by future ones.
-    - Whatever is older than the position in a gap was read to its end; so nothing older that overlaps it, anywhere, is
-      in the cut. A future segment that is the position nowhere counts in all gaps that it touches.
+    - No two live segments overlap, and no future segment is older than a live segment that it overlaps.
+    - Keys that no live segment holds (gaps) are held by future segments.
+    - A segment that is older than the position in a gap, and holds keys of the gap, was read to its end. So the cut
+      contains no segment that is older than such a segment and overlaps it anywhere. A future segment that is the
+      position at no key counts in all gaps that it touches.
 
     Args:
-        cut: names at least the segments that it is about; an unknown one is found out before, by `walking.place`.
-        segments: all of the stream's segments from the oldest epoch in which a segment of the cut was created to the
-            newest, in parts (`walking.segments_of`). Asked for only if there are future segments.
+        cut: the cut with its segments; `epochs.place` refuses segments that the stream does not have.
+        segments: all segments of the stream from the oldest to the newest creation epoch of the cut's segments, in
+            parts (`epochs.segments_of`). Read only if there are future segments.
     """
     live, future = cut.live, cut.future
     if (overlap_counts(live.ranges, live.ranges) > 1).any():
@@ -203,20 +204,20 @@ def refuse_unordered(start: PlacedCut | None, end: PlacedCut | None) -> None:
         end: None = its end.
 
     Raises:
-        InvalidArgument: it is, at some key.
+        InvalidArgument: the end is before the start at some key.
     """
     if start is not None and end is not None and not is_equal_or_after(end, start):
         raise InvalidArgument(f"expected an end at or after the start, found {end.cut} after {start.cut}")
 
 
 def between(segments: Iterable[Segments], start: PlacedCut | None, end: PlacedCut | None) -> Iterator[Segments]:
-    """The segments between two cuts, both cuts' own included; in the parts in which they are given.
+    """The segments between two cuts, including the segments of both cuts, in the given parts.
 
-    A segment is between them if at each of its keys the start is not in a later one and the end not in an earlier
-    one. The order of the cuts is not checked: `refuse_unordered` does that.
+    A segment is between the cuts if at each of its keys the start is not in a later segment and the end not in an
+    earlier one. The order of the cuts is not checked: `refuse_unordered` does that.
 
     Args:
-        segments: those of the epochs from the lowest of the start's span to the highest of the end's, in parts.
+        segments: the segments of the epochs from the lowest of the start's span to the highest of the end's, in parts.
         start: None = the stream's beginning.
         end: None = its end.
     """
@@ -233,7 +234,7 @@ def between(segments: Iterable[Segments], start: PlacedCut | None, end: PlacedCu
 
 
 def _gaps(future: Segments, held: KeyProfile, awaited: KeyProfile) -> KeyProfile:
-    """In each gap, the id below which all segments were read to their ends."""
+    """For each gap, the id below which all segments were read to their ends."""
     positions = np.where(held.is_empty, awaited.lowest, NONE_HIGHEST)
     idle = future.where(~np.isin(future.ids, positions))
     above = np.where(held.is_empty, KeyProfile.of(idle.ranges, idle.ids, held.bounds).highest, NONE_HIGHEST)

@@ -1,29 +1,29 @@
-"""Epochs: their records, what changed from one to the next, and walks along the changes.
+"""Epochs: their records, the changes from one epoch to the next, and walks along the changes.
 
 An *epoch* is a time during which a stream's segments did not change; its segments tile the key space [0, 1). Its
-*reference epoch* is itself, unless it is a duplicate: committing transactions of an older epoch repeats that epoch's
-segments, and then those that were active, as two epochs of their own, with the old numbers under new ids.
+*reference epoch* is itself, unless it is a duplicate. A commit of an older epoch's transactions may add two duplicates:
+the first repeats the segments of the older epoch, the second those that were active, with the old numbers and new ids.
 
     EpochRecord         the segments of one epoch                                     written once
     EpochTransition     a scale that was requested and is not finished
     HistoryDelta        the segments that one epoch sealed and created
-    HistoryChunk        the same of up to 1,000 epochs in a row, as columns
+    HistoryChunk        the deltas of up to 1,000 consecutive epochs, as columns
 
-Epochs are written before the stream moves to them: first the record of the new epoch, then what changed in the chunk of
-the history, then which epoch sealed each segment, and at last the current epoch. All of it follows from two records, so
-a process that repeats it writes the same.
+An epoch is written before it becomes the current one: first its record, then its changes in the chunk of the history,
+then the sealing epoch of each old segment, and last the current epoch. All these writes follow from two records, so a
+process that repeats them writes the same.
 
-Questions about stream cuts walk through the epochs between two cuts. Reading each epoch's record would be a read an
-epoch, and all segments an epoch; a chunk is one read, and holds only what changed:
+Queries about stream cuts walk through the epochs between two cuts. To read each epoch's record would take a read for
+each epoch, of all its segments; a chunk is one read, and contains only the changes:
 
-    first              the record of the epoch to begin with                           1 read
-    chunks             what changed in the epochs after it, in order                   1 read a chunk
+    first              the record of the first epoch                                   1 read
+    chunks             the changes in the epochs after it, in order                    1 read a chunk
     epochs(number)     the record of a duplicate epoch, whose changes no chunk has     1 read each
 
-A walk holds one chunk and the segments of one epoch at a time, so its memory does not grow with the number of epochs.
-Chunks may begin before the walk does and end after it. They are taken one by one: the caller may read ahead.
+A walk keeps one chunk and the segments of one epoch in memory, so its memory does not grow with the number of epochs.
+Chunks may begin before the walk does and end after it. They are consumed one by one: the caller may read ahead.
 
-Making a record checks it, so bytes from outside are checked by the same code as the program's own.
+The constructor of a record checks it, so bytes from outside are checked by the same code as the program's own records.
 
 Threads: records are immutable, any thread may read them; a walk belongs to one thread.
 
@@ -60,7 +60,7 @@ from accel.history.rules.values import (
 )
 
 UNKNOWN_COUNT: Final = -1
-"""As splits or merges: written by a release that did not count them."""
+"""Value of splits or merges: a release that did not count them wrote the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class EpochRecord:
         epoch: its number.
         reference_epoch: itself, or for a duplicate the epoch that it repeats.
         segments: ascending by id; together they tile [0, 1).
-        creation_time_ms: when it began, milliseconds since 1970; later than all epochs before it.
-        splits: segments that were split in this and all earlier epochs; -1 = unknown.
-        merges: likewise merges.
+        creation_time_ms: time at which it began, milliseconds since 1970; later than all epochs before it.
+        splits: number of segments that were split in this and all earlier epochs; -1 = unknown.
+        merges: number of segments that were merged from several, likewise.
 
     Raises:
-        ValueError: segments that do not tile the key space, of later epochs, or (in a duplicate) of earlier ones.
+        ValueError: segments that do not tile the key space, of later epochs, or (in a duplicate) of earlier epochs.
     """
 
     epoch: int
@@ -95,7 +95,7 @@ class EpochRecord:
         _check_tiles(where, self.segments)
         epochs = self.segments.epochs
         if epochs[-1] > self.epoch or (self.is_duplicate and epochs[0] < self.epoch):
-            raise ValueError(f"{where}: expected segments of its time, found {self.segments}")
+            raise ValueError(f"{where}: expected segments that this epoch can have, found {self.segments}")
 
     @property
     def is_duplicate(self) -> bool:
@@ -116,13 +116,13 @@ class EpochTransition:
 
     Args:
         active_epoch: the epoch whose segments are replaced.
-        time_ms: when it was asked for, milliseconds since 1970; the new epoch begins no earlier.
+        time_ms: time of the request, milliseconds since 1970; the new epoch begins no earlier.
         segments_to_seal: ids of segments of the active epoch.
         first_number: number of the first new segment.
-        new_ranges: their key ranges, in the order that they were asked for in.
+        new_ranges: key ranges of the new segments, in the order of the request.
 
     Raises:
-        ValueError: one of both sides is empty, a number out of bounds, or a range that is none.
+        ValueError: no segments to seal or no new ranges, a number out of bounds, or an invalid range.
     """
 
     active_epoch: int = 0
@@ -135,7 +135,7 @@ class EpochTransition:
         check_epoch("transition", self.active_epoch + 1, 0)
         check_least("transition", 0, time_ms=self.time_ms, active_epoch=self.active_epoch)
         if bool(len(self.segments_to_seal)) != bool(len(self.new_ranges)):
-            raise ValueError(f"transition: expected segments to seal and new ranges, found one of them: {self}")
+            raise ValueError(f"transition: expected segments to seal and new ranges, found only one of both: {self}")
         if not 0 <= self.first_number <= NUMBER_MAX - len(self.new_ranges):
             raise ValueError(f"transition: expected a segment number, found {self.first_number}")
         starts, ends = self.new_ranges.starts, self.new_ranges.ends
@@ -149,7 +149,7 @@ class EpochTransition:
 
     @property
     def new_epoch(self) -> int:
-        """The epoch that it leads to."""
+        """The epoch of the new segments."""
         return self.active_epoch + 1
 
     @property
@@ -159,12 +159,12 @@ class EpochTransition:
         return np.arange(first, first + len(self.new_ranges), dtype=np.int64)
 
     def new_segments(self, creation_time_ms: int) -> Segments:
-        """The segments that it creates, when their epoch begins at a time."""
+        """The new segments, if their epoch begins at a time."""
         return Segments.make(self.new_ids, creation_time_ms, self.new_ranges.starts, self.new_ranges.ends)
 
 
 NO_TRANSITION: Final = EpochTransition()
-"""While no scale is under way."""
+"""The record while no scale is under way."""
 
 
 def _check_tiles(where: str, segments: Segments) -> None:
@@ -176,18 +176,18 @@ def _check_tiles(where: str, segments: Segments) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HistoryDelta:
-    """What changed from one epoch to the next.
+    """The changes from one epoch to the next.
 
     Args:
-        epoch: the later one.
+        epoch: the later epoch.
         reference_epoch: itself, or for a duplicate the epoch that it repeats.
-        sealed: segments of the epoch before that are not in this one, ascending by id; none of a duplicate.
-        created: those that are new, ascending by id; none of a duplicate: its segments are those of its reference.
-        time_ms: when it began, milliseconds since 1970.
+        sealed: segments of the previous epoch that are not in this one, ascending by id; empty for a duplicate.
+        created: new segments, ascending by id; empty for a duplicate, whose segments follow from its reference.
+        time_ms: time at which the epoch began, milliseconds since 1970.
 
     Raises:
-        ValueError: a duplicate that says more, another epoch that created or (unless it is the first) sealed nothing,
-            or segments of other epochs.
+        ValueError: a duplicate with segments, another epoch without created or (unless it is the first) sealed
+            segments, or segments of other epochs.
     """
 
     epoch: int
@@ -207,35 +207,35 @@ class HistoryDelta:
             kind = " of a duplicate" if self.is_duplicate else ""
             raise ValueError(f"{where}{kind}: expected segments sealed and created, found {sealed} and {created}")
         if (self.created.epochs != self.epoch).any() or (self.sealed.epochs >= self.epoch).any():
-            raise ValueError(f"{where}: expected its own segments created and earlier ones sealed, found {self}")
+            raise ValueError(f"{where}: expected its own segments created and earlier segments sealed, found {self}")
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether the epoch repeats an older one."""
+        """Whether the epoch repeats an older epoch."""
         return self.epoch != self.reference_epoch
 
 
 class HistoryChunk:
-    """What changed in each of several epochs in a row, as columns.
+    """The changes in each of several consecutive epochs, as columns.
 
-    Each epoch has as many rows in `sealed` and `created` as segments were sealed and created by it; `stops` tell where
-    they end:
+    `sealed` and `created` have a row for each segment that an epoch sealed or created; the rows of an epoch end at its
+    entry in `stops`:
 
         epoch              4              5 (a duplicate)   6
         created            7@4, 8@4                         9@6
         created_stops      2              2                 3
 
     Args:
-        first_epoch: the first of them.
-        reference_epochs: of each epoch.
-        times_ms: when each began, strictly ascending.
-        sealed: segments that were sealed by the epochs, one epoch after the other, each ascending by id.
-        sealed_stops: one past the last row of each epoch.
-        created: likewise those that were created.
-        created_stops: likewise.
+        first_epoch: the first of the epochs.
+        reference_epochs: the reference epoch of each epoch.
+        times_ms: start of each epoch, milliseconds since 1970, strictly ascending.
+        sealed: segments that the epochs sealed, in the order of the epochs, ascending by id within an epoch.
+        sealed_stops: one past the last row of each epoch in `sealed`.
+        created: segments that the epochs created, likewise.
+        created_stops: one past the last row of each epoch in `created`.
 
     Raises:
-        ValueError: no epoch, columns of different lengths, or an entry that is none (see `HistoryDelta`).
+        ValueError: no epoch, columns of different lengths, or an invalid entry (see `HistoryDelta`).
     """
 
     __slots__ = ("created", "created_stops", "first_epoch", "reference_epochs", "sealed", "sealed_stops", "times_ms")
@@ -262,14 +262,14 @@ class HistoryChunk:
 
     @classmethod
     def of(cls, deltas: Sequence[HistoryDelta]) -> HistoryChunk:
-        """From single entries, of epochs in a row.
+        """Make a chunk from the deltas of consecutive epochs.
 
         Raises:
-            ValueError: none, or epochs that do not follow each other.
+            ValueError: no deltas, or epochs that are not consecutive.
         """
         epochs = [delta.epoch for delta in deltas]
         if not epochs or epochs != list(range(epochs[0], epochs[0] + len(epochs))):
-            raise ValueError(f"expected epochs in a row, found {epochs[:5]}")
+            raise ValueError(f"expected consecutive epochs, found {epochs[:5]}")
         return cls(
             epochs[0],
             [delta.reference_epoch for delta in deltas],
@@ -292,17 +292,17 @@ class HistoryChunk:
 
     @property
     def duplicates(self) -> Integers:
-        """Those that repeat an older one, ascending."""
+        """The epochs that repeat an older epoch, ascending."""
         duplicates: Integers = self.epochs[self.reference_epochs != self.epochs]
         return duplicates
 
     @property
     def sealing_epochs(self) -> Integers:
-        """For each row of `sealed`: the epoch that sealed it."""
+        """The sealing epoch of each row of `sealed`."""
         return np.repeat(self.epochs, np.diff(self.sealed_stops, prepend=0))
 
     def delta(self, epoch: int) -> HistoryDelta | None:
-        """The entry of one epoch, if it is in here."""
+        """The changes of one epoch, if the chunk contains the epoch."""
         at = epoch - self.first_epoch
         if not 0 <= at < len(self):
             return None
@@ -315,16 +315,16 @@ class HistoryChunk:
         )
 
     def with_delta(self, delta: HistoryDelta) -> HistoryChunk | None:
-        """The chunk with one more entry; None if it has the entry already.
+        """The chunk with one more epoch; None if it has these changes already.
 
         Raises:
-            ValueError: it is not the next entry, or the chunk has another one in its place.
+            ValueError: it is not the next epoch, or the chunk has other changes of the epoch.
         """
         known = self.delta(delta.epoch)
         if known is not None and known == delta:
             return None
         if delta.epoch != self.last_epoch + 1:
-            raise ValueError(f"expected epoch {self.last_epoch + 1}, or {delta.epoch} as it is recorded; found {delta}")
+            raise ValueError(f"expected epoch {self.last_epoch + 1}, or the recorded {delta.epoch}, found {delta}")
         added = HistoryChunk.of([delta])
         return HistoryChunk(
             self.first_epoch,
@@ -370,14 +370,14 @@ class HistoryChunk:
         if (self.times_ms[1:] <= self.times_ms[:-1]).any():
             raise ValueError(f"{where}: expected ascending times")
         if ((self.reference_epochs < 0) | (self.reference_epochs > self.epochs)).any():
-            raise ValueError(f"{where}: expected references to the epoch itself or an earlier one")
+            raise ValueError(f"{where}: expected references to the epoch itself or an earlier epoch")
         sealed = self._counts(where, self.sealed, self.sealed_stops)
         created = self._counts(where, self.created, self.created_stops)
         self._check_counts(where, sealed, created)
         if (self.created.epochs != np.repeat(self.epochs, created)).any():
-            raise ValueError(f"{where}: expected each epoch to create segments of its own")
+            raise ValueError(f"{where}: expected each epoch to create its own segments")
         if (self.sealed.epochs >= np.repeat(self.epochs, sealed)).any():
-            raise ValueError(f"{where}: expected each epoch to seal segments of earlier ones")
+            raise ValueError(f"{where}: expected each epoch to seal segments of earlier epochs")
         _check_rows_ascend(where, self.created, self.created_stops)
         _check_rows_ascend(where, self.sealed, self.sealed_stops)
 
@@ -401,7 +401,7 @@ class HistoryChunk:
 
 def _check_rows_ascend(where: str, rows: Segments, stops: Integers) -> None:
     falls: NDArray[np.bool_] = rows.ids[1:] <= rows.ids[:-1]
-    falls[stops[(stops > 0) & (stops < len(rows))] - 1] = False  # there another epoch begins
+    falls[stops[(stops > 0) & (stops < len(rows))] - 1] = False  # another epoch begins here
     if falls.any():
         at = int(falls.argmax())
         raise ValueError(f"{where}: expected ascending ids within an epoch, found {rows.where(slice(at, at + 2))}")
@@ -413,14 +413,14 @@ def _start(stops: Integers, at: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class EpochSummary:
-    """An epoch as its owner sees it.
+    """An epoch in a listing of scales.
 
     Args:
         epoch: its number.
-        time_ms: when it began, milliseconds since 1970.
+        time_ms: time at which it began, milliseconds since 1970.
         segments: its segments, ascending by id.
-        splits: segments of the epoch before that were split.
-        merges: segments of this one that were merged from several.
+        splits: number of segments of the previous epoch that were split.
+        merges: number of segments of this epoch that were merged from several.
     """
 
     epoch: int
@@ -431,7 +431,7 @@ class EpochSummary:
 
 
 def next_counts(before: EpochRecord, old: KeyRanges, new: KeyRanges) -> tuple[int, int]:
-    """Splits and merges from the stream's beginning on, when an epoch replaces some ranges of the one before it."""
+    """Splits and merges since the stream's creation, after an epoch that replaces ranges of the previous epoch."""
     if UNKNOWN_COUNT in (before.splits, before.merges):
         return UNKNOWN_COUNT, UNKNOWN_COUNT
     splits, merges = splits_and_merges(old, new)
@@ -439,14 +439,14 @@ def next_counts(before: EpochRecord, old: KeyRanges, new: KeyRanges) -> tuple[in
 
 
 def delta_of(record: EpochRecord, before: EpochRecord | None) -> HistoryDelta:
-    """The changes of an epoch, as the history records them.
+    """The changes of an epoch, for the history.
 
     Args:
         record: the epoch.
-        before: the one before it; None for the first.
+        before: the previous epoch; None for the first.
 
     Raises:
-        ValueError: they are not neighbours.
+        ValueError: the epochs are not consecutive.
     """
     if record.epoch != (0 if before is None else before.epoch + 1):
         raise ValueError(f"expected the epoch before {record.epoch}, found {before}")
@@ -458,15 +458,15 @@ def delta_of(record: EpochRecord, before: EpochRecord | None) -> HistoryDelta:
 
 
 def record_of(delta: HistoryDelta, before: EpochRecord | None, reference: EpochRecord | None) -> EpochRecord:
-    """The record of an epoch whose record is lost, from what changed in it: the inverse of `delta_of`. O(n log n).
+    """The record of an epoch, from its changes: the inverse of `delta_of`. O(n log n).
 
     Args:
-        delta: what changed.
-        before: the epoch before it; None for the first.
-        reference: of a duplicate, the epoch that it repeats.
+        delta: the changes.
+        before: the previous epoch; None for the first.
+        reference: for a duplicate, the epoch that it repeats.
 
     Raises:
-        ValueError: they do not fit together.
+        ValueError: the arguments do not fit together.
     """
     if delta.epoch != (0 if before is None else before.epoch + 1):
         raise ValueError(f"expected the epoch before {delta.epoch}, found {before}")
@@ -483,17 +483,17 @@ def record_of(delta: HistoryDelta, before: EpochRecord | None, reference: EpochR
 
 
 def sealed_by(record: EpochRecord, before: EpochRecord) -> Segments:
-    """The segments that an epoch seals: those of the one before it that do not belong to it. O(n log n)."""
+    """The segments that an epoch seals: those of the previous epoch that do not belong to it. O(n log n)."""
     return before.segments.where(positions_in(record.segments.ids, before.segments.ids) < 0)
 
 
 def duplicate_of(repeated: EpochRecord, before: EpochRecord, time_ms: int) -> EpochRecord:
-    """An epoch that repeats the segments of another one: the same numbers and key ranges, under ids of its own.
+    """An epoch that repeats the segments of another epoch: the same numbers and key ranges, with new ids.
 
     Args:
-        repeated: whose segments come once more.
-        before: the epoch that it follows.
-        time_ms: when it begins, milliseconds since 1970.
+        repeated: the epoch whose segments are repeated.
+        before: the previous epoch.
+        time_ms: start of the new epoch, milliseconds since 1970.
     """
     epoch = before.epoch + 1
     ids = repeated.segments.numbers + make_id(epoch, 0)
@@ -503,7 +503,7 @@ def duplicate_of(repeated: EpochRecord, before: EpochRecord, time_ms: int) -> Ep
 
 
 def after_advance(now: EpochRecord, record: EpochRecord) -> EpochRecord | None:
-    """The current epoch to write; None if the stream has moved there or further already."""
+    """The current epoch to write; None if it, or a later epoch, is current already."""
     return record if record.epoch > now.epoch else None
 
 
@@ -511,7 +511,7 @@ def segment_in(record: EpochRecord, segment_id: int) -> SegmentRecord:
     """A segment of an epoch.
 
     Raises:
-        NotInHistory: it does not belong to it.
+        NotInHistory: the segment does not belong to the epoch.
     """
     segment = record.find(segment_id)
     if segment is None:
@@ -522,26 +522,26 @@ def segment_in(record: EpochRecord, segment_id: int) -> SegmentRecord:
 
 
 def successors(segment_id: int, sealing: EpochRecord, before: EpochRecord) -> dict[int, list[int]]:
-    """The segments that follow one, each with all that it follows; ids ascend.
+    """The segments that follow a segment, each with all its predecessors; ids ascend.
 
     Args:
         segment_id: a sealed segment.
         sealing: the epoch that sealed it.
-        before: the epoch before that.
+        before: the epoch before `sealing`.
 
     Raises:
-        NotInHistory: the segment does not belong to the epoch before.
+        NotInHistory: the segment does not belong to the epoch `before`.
     """
     return _related(segment_in(before, segment_id), sealing.segments, before.segments)
 
 
 def predecessors(segment_id: int, created: EpochRecord, before: EpochRecord | None) -> dict[int, list[int]]:
-    """The segments that one follows, each with all that follow it; ids ascend.
+    """The segments that a segment follows, each with all its successors; ids ascend.
 
     Args:
         segment_id: a segment.
         created: the epoch of its creation.
-        before: the epoch before that; None for the first, in which no segment follows another.
+        before: the epoch before `created`; None for the first epoch, whose segments follow no other.
 
     Raises:
         NotInHistory: the segment does not belong to the epoch of its creation.
@@ -551,9 +551,9 @@ def predecessors(segment_id: int, created: EpochRecord, before: EpochRecord | No
 
 
 def summaries(records: Iterable[EpochRecord]) -> Iterator[EpochSummary]:
-    """Epochs in a row as their owner sees them; splits and merges of the first are not told.
+    """Summaries of consecutive epochs; splits and merges of the first are 0.
 
-    Complexity: O(n log n) an epoch; holds two of them.
+    Complexity: O(n log n) an epoch; keeps two epochs in memory.
     """
     before: EpochRecord | None = None
     for record in records:
@@ -563,7 +563,7 @@ def summaries(records: Iterable[EpochRecord]) -> Iterator[EpochSummary]:
 
 
 def offsets_at_start(record: EpochRecord) -> IdMap:
-    """The beginning of all segments of an epoch, as a cut."""
+    """The cut at the beginning of all segments of an epoch."""
     return IdMap(record.segments.ids.copy(), np.zeros(len(record.segments), dtype=np.int64))
 
 
@@ -571,7 +571,7 @@ def _related(segment: SegmentRecord, others: Segments, own: Segments) -> dict[in
     related = _overlapping(others, segment.key_start, segment.key_end)
     if not len(related):
         return {}
-    # One segment may be split into thousands: each is compared with those around it, not with all of the epoch.
+    # A segment may be split into thousands: each is compared with nearby segments, not with all of the epoch.
     near = _overlapping(own, float(related.key_starts.min()), float(related.key_ends.max()))
     return {segment.id: _overlapping(near, segment.key_start, segment.key_end).ids.tolist() for segment in related}
 
@@ -581,28 +581,28 @@ def _overlapping(segments: Segments, start: float, end: float) -> Segments:
 
 
 Epochs: TypeAlias = Callable[[int], EpochRecord]
-"""The record of an epoch, which raises what fits if there is none."""
+"""Returns the record of an epoch; raises an error if there is none."""
 
 
 def chunk_numbers(low: int, high: int, chunk_size: int) -> range:
-    """The chunks with the changes after one epoch, up to and including another."""
+    """Numbers of the chunks with the changes after epoch `low`, up to and including `high`."""
     return range((low + 1) // chunk_size, high // chunk_size + 1) if high > low else range(0)
 
 
 def creation_epochs(cut: IdMap) -> tuple[int, int]:
-    """In which epochs the oldest and the newest segment of a cut were created; (0, 0) of an empty one."""
+    """The creation epochs of the oldest and the newest segment of a cut; (0, 0) for an empty cut."""
     if not len(cut):
         return 0, 0
     return int(cut.ids[0]) >> NUMBER_BITS, int(cut.ids[-1]) >> NUMBER_BITS
 
 
 def replay(first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epochs, last: int) -> Iterator[EpochRecord]:
-    """The records of all epochs from one to another, both included, one after the other.
+    """The records of all epochs from `first` to `last`, both included, in order.
 
     Complexity: O(segments) an epoch.
 
     Raises:
-        NotInHistory: the chunks end before the last epoch, or leave one out.
+        NotInHistory: the chunks end before the last epoch, or an epoch is missing in them.
     """
     now = first
     if now.epoch <= last:
@@ -611,15 +611,15 @@ def replay(first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epochs, l
         for number in range(max(now.epoch + 1, chunk.first_epoch), min(chunk.last_epoch, last) + 1):
             delta = chunk.delta(number)
             if delta is None or number != now.epoch + 1:
-                raise NotInHistory(f"expected what changed in epoch {now.epoch + 1}, found epoch {number}")
+                raise NotInHistory(f"expected the changes in epoch {now.epoch + 1}, found epoch {number}")
             now = epochs(number) if delta.is_duplicate else record_of(delta, now, None)
             yield now
     if now.epoch < last:
-        raise NotInHistory(f"expected history up to epoch {last}, found it up to {now.epoch}")
+        raise NotInHistory(f"expected history up to epoch {last}, found it up to epoch {now.epoch}")
 
 
 def segments_of(first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epochs, last: int) -> Iterator[Segments]:
-    """All segments that belong to any epoch from one to another, both included; each once, in parts.
+    """All segments of the epochs from `first` to `last`, both included; each once, in parts.
 
     Complexity: O(segments) in all; no loop over epochs, except duplicates.
     """
@@ -634,18 +634,18 @@ def segments_of(first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epoc
 
 
 def place(cut: IdMap, first: EpochRecord, chunks: Iterable[HistoryChunk], epochs: Epochs) -> PlacedCut:
-    """Find the segments of a cut, and up to which epoch each of them lasted.
+    """Find the segments of a cut, and the highest epoch of each.
 
     Complexity: O(n log m) for n changes in the chunks and m segments of the cut.
 
     Args:
         cut: offsets by segment id.
-        first: the epoch in which its oldest segment was created (`creation_epochs`).
-        chunks: what changed after that, up to the epoch in which its newest one was created (`chunk_numbers`).
-        epochs: asked for duplicates in which segments of the cut were created.
+        first: the creation epoch of its oldest segment (`creation_epochs`).
+        chunks: the changes after that epoch, up to the creation epoch of its newest segment (`chunk_numbers`).
+        epochs: called for duplicates in which segments of the cut were created.
 
     Raises:
-        NotInHistory: a segment that the stream does not have.
+        NotInHistory: the cut contains a segment that the stream does not have.
     """
     if not len(cut):
         return NO_CUT
@@ -670,7 +670,7 @@ def _named(segments: Segments, ids: Integers) -> Segments:
 
 
 def _sealing(chunk: HistoryChunk, ids: Integers, created: Integers, never: int) -> Integers:
-    """In which epoch of this chunk each segment was sealed: by name, or because a duplicate seals all before it."""
+    """The epoch of this chunk that sealed each segment: by a row in `sealed`, or as a duplicate, which seals all."""
     sealing = np.full(len(ids), never, dtype=np.int64)
     positions = positions_in(ids, chunk.sealed.ids)
     np.minimum.at(sealing, positions[positions >= 0], chunk.sealing_epochs[positions >= 0])

@@ -1,17 +1,17 @@
 """The request of a workflow: the plan of the workflow, written before the workflow takes the stream.
 
-A request is a key of its own. It holds the whole plan of the workflow, computed and validated while nothing of the
-stream has changed, and it does not change once the workflow has the stream. So every process that finds the workflow in
-the stream's status carries out the same plan, whichever process drew it up.
+A request is a separate key. It holds the whole plan of the workflow, computed and validated before the stream changes,
+and it does not change once the workflow has the stream. So all processes that find the workflow in the stream's status
+carry out the same plan, whichever process drew it up.
 
     | status  | meaning                                                                    | follows         |
     |---------|----------------------------------------------------------------------------|-----------------|
     | WAITING | written by a process without a host; not planned yet                       | CLAIMED         |
     | CLAIMED | planned on one version of the stream's status, `base`                      | DONE, or itself |
     | DONE    | carried out                                                                |                 |
-    | REFUSED | not carried out, and never will be; nothing of the stream changed          |                 |
+    | REFUSED | not carried out, and never will be; the stream was not changed             |                 |
 
-A claimed request has the stream, or will take it, only while the status is named after it or still has version `base`;
+A claimed request has the stream, or can take it, only while the status contains its id or still has version `base`;
 once the status has changed, the request has no effect. Requests of processes with a host are erased at their end.
 Requests of processes without a host (`is_kept`) keep their last status, so that the caller can read it.
 
@@ -37,7 +37,7 @@ REQUESTS_KEPT_MAX: Final = 100
 """Number of ended requests of one stream that are kept; `recover` erases the oldest beyond that."""
 
 REASON_SIZE_MAX: Final = 1_000
-"""Characters of the reason of a refusal."""
+"""Maximum number of characters of the reason of a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class ScalePlan:
     """A scale.
 
     Args:
-        transition: which segments of which epoch are replaced by what.
-        is_manual: whether a person asked for it; it then goes on with duplicates that replaced its segments.
-        is_submitted: whether the stream's key for a submitted transition holds it, and is emptied at the end.
+        transition: the epoch, the segments to seal, and the new key ranges.
+        is_manual: whether a person requested it; it then continues with duplicates that replaced its segments.
+        is_submitted: whether the transition is stored in the stream's key for it, which is emptied at the end.
 
     Raises:
         ValueError: the empty transition.
@@ -59,7 +59,7 @@ class ScalePlan:
 
     def __post_init__(self) -> None:
         if self.transition.is_empty:
-            raise ValueError("expected a transition to carry out, found the empty one")
+            raise ValueError("expected a transition to carry out, found the empty transition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +67,10 @@ class CommitPlan:
     """A commit.
 
     Args:
-        committing: the transactions; with an active epoch if the commit rolls from there.
-        into_epoch: whose segments take the data, unless it rolls.
-        time_ms: when the first duplicate epoch of a rolling commit begins, milliseconds since 1970.
-        is_submitted: as in `ScalePlan`, of the key for a started commit.
+        committing: the transactions; with the active epoch if the commit rolls from it.
+        into_epoch: the epoch whose segments take the data, unless the commit rolls.
+        time_ms: start of the first duplicate epoch of a rolling commit, milliseconds since 1970.
+        is_submitted: as in `ScalePlan`, for the key of a started commit.
 
     Raises:
         ValueError: no transactions, or a number below 0.
@@ -91,11 +91,11 @@ class TruncationPlan:
     """A truncation.
 
     Args:
-        record: the stream's truncation as it is begun; it names this workflow.
-        base_id: what the record names that it replaces.
+        record: the truncation record to write; it contains this workflow's id.
+        base_id: the workflow id in the record that it replaces.
 
     Raises:
-        ValueError: a record that no workflow carries out, or one in its own place.
+        ValueError: a record without a truncation under way, without a workflow's id, or with the id `base_id`.
     """
 
     record: TruncationRecord
@@ -111,8 +111,8 @@ class UpdatePlan:
     """Another configuration.
 
     Args:
-        configuration: what the owner wants from now on.
-        base_id: the change that wrote the configuration which it replaces.
+        configuration: the new configuration.
+        base_id: the change that wrote the replaced configuration.
     """
 
     configuration: StreamConfiguration
@@ -129,12 +129,12 @@ WORKFLOWS: Final[dict[type[Plan], StreamState]] = {
     TruncationPlan: StreamState.TRUNCATING,
     UpdatePlan: StreamState.UPDATING,
 }
-"""The state that a workflow takes the stream to; a commit leaves a stream that is being sealed SEALING."""
+"""The state of the stream during a workflow; during a commit, a stream that is being sealed stays SEALING."""
 
 
 @unique
 class RequestStatus(Enum):
-    """The status of a request; see the head of this module."""
+    """The status of a request; see the docstring of this module."""
 
     WAITING = "waiting"
     CLAIMED = "claimed"
@@ -147,15 +147,15 @@ class WorkflowRequest:
     """The request of one workflow.
 
     Args:
-        workflow_id: drawn for it alone; names its key.
-        plan: what is to be done.
-        status: of the request.
+        workflow_id: a unique random id, part of its key.
+        plan: the plan.
+        status: the status of the request.
         base: the nonce of the version of the stream's status that the plan was drawn up on; empty while it waits.
-        is_kept: whether its last status stays, to be asked for.
-        reason: why it was refused.
+        is_kept: whether the request is kept after its end.
+        reason: the reason of its refusal.
 
     Raises:
-        ValueError: a claim without a base, or a reason for what was not refused.
+        ValueError: a claim without a base, or a reason without a refusal.
     """
 
     workflow_id: UUID
@@ -173,14 +173,14 @@ class WorkflowRequest:
 
     @property
     def workflow(self) -> StreamState:
-        """The state that its workflow takes the stream to."""
+        """The state of the stream during its workflow."""
         return WORKFLOWS[type(self.plan)]
 
     def plan_of(self, kind: type[P]) -> P:
-        """The plan, of the kind that the caller carries out.
+        """The plan, if it is of the kind that the caller carries out.
 
         Raises:
-            TypeError: it is of another kind.
+            TypeError: the plan is of another kind.
         """
         if not isinstance(self.plan, kind):
             raise TypeError(f"expected a {kind.__name__}, found {self.plan}")
@@ -196,9 +196,9 @@ def is_spent(request: WorkflowRequest, status_nonce: bytes, workflow_id: UUID | 
     """Whether a claimed request can have no effect any more, and is not being carried out.
 
     Args:
-        request: as it was read **before** the status was.
-        status_nonce: of the version of the stream's status.
-        workflow_id: which workflow has the stream.
+        request: the request, read **before** the status.
+        status_nonce: the nonce of the version of the stream's status.
+        workflow_id: the workflow that has the stream.
     """
     is_claimed = request.status is RequestStatus.CLAIMED
     return is_claimed and request.base != status_nonce and request.workflow_id != workflow_id

@@ -1,7 +1,7 @@
 """Retention of a stream: recorded cuts, truncation to one of them, and the sizes that both use.
 
-    RetentionSet          when cuts were recorded, and the size before each
-    StreamCutRecord       one of these cuts                                             written once
+    RetentionSet          the times of recorded cuts, and the size before each cut
+    StreamCutRecord       one recorded cut                                              written once
     TruncationRecord      the cut at which the stream begins now, and the data that is being deleted
 
 **Retention.** Cuts are recorded from time to time, and the stream is truncated to one of them, by its limits:
@@ -12,15 +12,15 @@
 
 If no readers must be waited for, a stream is truncated to its minimum. Otherwise it is truncated to the position that
 all readers have reached, but not beyond the minimum, and at least to the maximum, even past readers. If cuts are so far
-apart that both limits contradict each other, the minimum decides: data that must be kept is never deleted.
+apart that both limits contradict each other, the minimum decides: data within the minimum is never deleted.
 
-**Truncation.** The stream begins at a cut from now on, and the data before it is deleted. A truncation is begun with
-the record of the cut, carried out, and completed. The data to be deleted is between the cut at which the stream began
-and the new one; the data before the former is already deleted. Queries about older times see the truncation: deleted
-segments are replaced by the segments at which the stream begins now at those keys.
+**Truncation.** A truncation moves the beginning of a stream to a cut, and deletes the data before the cut. It begins
+with the record of the cut, is carried out, and is completed. The data to be deleted is between the cut at which the
+stream began and the new cut; the data before the former is already deleted. Queries about older times return the
+segments at which the stream begins now instead of deleted segments of the same keys.
 
 **Sizes.** The sizes of sealed segments are written into shards (an `IdMap` each) of many segments, so that a sum takes
-one read for each shard and not one for each segment. A segment's shard is chosen by the epoch of its creation; or by
+one read for each shard and not one for each segment. A segment's shard follows from the epoch of its creation; or from
 its number, as in the first draft, but then all duplicates of a segment are in one shard, which may grow without bound.
 All sizes are in the stream's offset unit.
 
@@ -50,21 +50,21 @@ from accel.history.rules.values import NOTHING, NUMBER_BITS, NUMBER_MASK, IdMap,
 
 @dataclass(frozen=True, slots=True)
 class TruncationRecord:
-    """Where a stream begins now: the cut before which everything is deleted, or is about to be.
+    """The cut at which a stream begins: all data before it is deleted, or is being deleted.
 
-    Which segments are gone, and which are being deleted, follows from the cuts (`truncation.deleted_before`): written
-    out they would grow with the stream's age, to more than a record can hold after days of one scale a second.
+    The deleted segments, and those that are being deleted, follow from the cuts (`deleted_before`). A list of them
+    would grow with the stream's age, beyond the size of a record after days of one scale a second.
 
     Args:
-        cut: offsets by segment id; empty = at the very beginning.
+        cut: offsets by segment id; empty = the stream's creation.
         span: the segments of the cut.
-        last_cut: while `updating`, the cut that the stream began with before; empty = at the very beginning.
-        last_span: the segments of that one.
-        deleted_count: how many segments are gone.
-        to_delete_count: how many are being deleted; 0 unless `updating`.
-        size_till: how much lay before the cut, in the stream's offset unit, since the stream began.
+        last_cut: while `updating`, the cut at which the stream began before; empty = the stream's creation.
+        last_span: the segments of `last_cut`.
+        deleted_count: number of deleted segments.
+        to_delete_count: number of segments that are being deleted; 0 unless `updating`.
+        size_till: size of the data before the cut since the stream's creation, in the stream's offset unit.
         updating: whether the truncation is still being carried out.
-        workflow_id: the truncation that wrote this record last; None = none has.
+        workflow_id: the truncation that wrote this record last; None = the creation of the stream.
 
     Raises:
         ValueError: a span of other segments, a number below 0, or data to delete while no truncation is under way.
@@ -91,16 +91,16 @@ class TruncationRecord:
 
 
 NO_TRUNCATION: Final = TruncationRecord()
-"""As a stream is created."""
+"""The record of a new stream."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class RetentionEntry:
-    """A recorded cut, without the cut.
+    """The time and size of a recorded cut.
 
     Args:
-        recording_time_ms: when it was recorded, milliseconds since 1970; its key.
-        recorded_size: how much lay before it, in the stream's offset unit.
+        recording_time_ms: time of its recording, milliseconds since 1970; its key.
+        recorded_size: size of the stream before the cut since the stream's creation, in the stream's offset unit.
     """
 
     recording_time_ms: int
@@ -111,11 +111,11 @@ class RetentionSet(Sequence[RetentionEntry]):
     """All recorded cuts, as two columns; reads as a sequence of entries.
 
     Args:
-        times_ms: when each was recorded, strictly ascending.
-        sizes: how much lay before each, in the stream's offset unit.
+        times_ms: time of each cut's recording, strictly ascending.
+        sizes: size before each cut, in the stream's offset unit.
 
     Raises:
-        ValueError: times that do not ascend, or another count of sizes.
+        ValueError: times that do not ascend, or another number of sizes.
     """
 
     __slots__ = ("sizes", "times_ms")
@@ -155,8 +155,8 @@ class StreamCutRecord:
     """A recorded cut.
 
     Args:
-        recording_time_ms: when it was recorded, milliseconds since 1970; its key.
-        recorded_size: how much lay before it, in the stream's offset unit.
+        recording_time_ms: time of its recording, milliseconds since 1970; its key.
+        recorded_size: size of the stream before the cut since the stream's creation, in the stream's offset unit.
         cut: offsets by segment id.
 
     Raises:
@@ -172,24 +172,24 @@ class StreamCutRecord:
 
     @property
     def entry(self) -> RetentionEntry:
-        """What the retention set says of it."""
+        """Its entry in the retention set."""
         return RetentionEntry(self.recording_time_ms, self.recorded_size)
 
 
 def with_entry(now: RetentionSet, entry: RetentionEntry) -> RetentionSet | None:
-    """The set with one more cut; None if it was not recorded after all others."""
+    """The set with one more cut; None if the cut was not recorded after all cuts of the set."""
     if len(now) and entry.recording_time_ms <= now[-1].recording_time_ms:
         return None
     return RetentionSet(np.append(now.times_ms, entry.recording_time_ms), np.append(now.sizes, entry.recorded_size))
 
 
 def entries_up_to(now: RetentionSet, time_ms: int) -> RetentionSet:
-    """Those recorded at or before a time: to be deleted, record by record, before the set is written without them."""
+    """The cuts that were recorded at or before a time."""
     return now[: int(np.searchsorted(now.times_ms, time_ms, side="right"))]
 
 
 def without_up_to(now: RetentionSet, time_ms: int) -> RetentionSet | None:
-    """The set without those recorded at or before a time; None if there are none."""
+    """The set without the cuts that were recorded at or before a time; None if there are none."""
     count = len(entries_up_to(now, time_ms))
     return now[count:] if count else None
 
@@ -200,7 +200,7 @@ def find_by_time(now: RetentionSet, time_ms: int) -> RetentionEntry | None:
 
 
 def find_by_size(now: RetentionSet, size: int) -> RetentionEntry | None:
-    """The cut with the greatest size that is not above one; of several the last. O(n), as nothing orders sizes."""
+    """The cut with the greatest size that is at most `size`; the last of several. O(n), as sizes have no order."""
     return _greatest(now, np.where(now.sizes <= size, now.sizes, -1))
 
 
@@ -211,7 +211,7 @@ def first_by_time(now: RetentionSet, time_ms: int) -> RetentionEntry | None:
 
 
 def first_by_size(now: RetentionSet, size: int) -> RetentionEntry | None:
-    """The first cut with a size of at least one. O(n)."""
+    """The first cut with a size of at least `size`. O(n)."""
     enough = np.flatnonzero(now.sizes >= size)
     return now[int(enough[0])] if len(enough) else None
 
@@ -219,11 +219,11 @@ def first_by_size(now: RetentionSet, size: int) -> RetentionEntry | None:
 def reference_before(now: RetentionSet, is_before: Callable[[RetentionEntry], bool]) -> RetentionEntry | None:
     """The last recorded cut that a cut is equal to or after.
 
-    Complexity: O(log n) questions: cuts are recorded at the stream's end, so each is equal to or after all before it.
+    Complexity: O(log n) calls of `is_before`: each recorded cut was the stream's end, so it is after all earlier cuts.
 
     Args:
         now: the recorded cuts.
-        is_before: whether the cut that is asked about is equal to or after a recorded one (`cuts.is_equal_or_after`).
+        is_before: returns whether the cut is equal to or after a recorded cut (`cuts.is_equal_or_after`).
     """
     low, high = 0, len(now)
     while low < high:
@@ -248,14 +248,14 @@ def truncation_point(
 
     Args:
         now: the recorded cuts.
-        policy: what is kept.
+        policy: the limits of the data that is kept.
         now_ms: milliseconds since 1970.
-        tail_size: how much lies before the stream's end, since it began, in its offset unit.
-        read_by_all: the last recorded cut that all readers have passed (`reference_before`); None = none of them.
+        tail_size: size of the stream since its creation, in its offset unit.
+        read_by_all: the last recorded cut that all readers have passed (`reference_before`); None = there is none.
         has_readers: whether there are readers to wait for.
 
     Returns:
-        None if nothing may be deleted. A cut that the stream was truncated to before may come again.
+        The cut, perhaps one to which the stream was truncated before; None if no data may be deleted.
     """
     by_time = policy.kind is RetentionKind.TIME
     end = now_ms if by_time else tail_size
@@ -273,8 +273,8 @@ def _limit(
     end: int,
     find_first: Callable[[RetentionSet, int], RetentionEntry | None],
 ) -> RetentionEntry | None:
-    # The first one that keeps no more than the maximum: the one before it would keep more. Where all fits, none. By
-    # time all is taken to fit while no cut was recorded as long ago as that: nobody knows how old older data is.
+    # The first cut that keeps no more than the maximum: the cut before it would keep more. None if all data is within
+    # the maximum, and by time also if no cut was recorded so long ago: the age of older data is then unknown.
     if policy.maximum is None or end <= policy.maximum:
         return None
     if policy.kind is RetentionKind.TIME and find_by_time(now, end - policy.maximum) is None:
@@ -289,21 +289,21 @@ def _greatest(now: RetentionSet, values: Integers) -> RetentionEntry | None:
 
 
 def place_truncation(truncation: TruncationRecord) -> PlacedCut | None:
-    """The cut that a stream begins with; None if it was never truncated."""
+    """The cut at which a stream begins; None if it was never truncated."""
     return PlacedCut(truncation.cut, truncation.span) if len(truncation.cut) else None
 
 
 def refuse_truncation(now: TruncationRecord, cut: PlacedCut, state: StreamState, *, is_valid: bool) -> None:
-    """A truncation can begin if none is under way, at a valid cut that is not before the last one.
+    """Refuse a truncation if one is under way, if the cut is not valid, or if it is before the stream's beginning.
 
     Args:
         now: the current record.
-        cut: where the stream is to begin.
-        state: of the stream.
+        cut: the new beginning of the stream.
+        state: the state of the stream.
         is_valid: whether this cut is a valid position (`cuts.is_valid`).
 
     Raises:
-        InvalidArgument: one of that is not so.
+        InvalidArgument: one of these reasons.
         IllegalState: the stream is sealed.
     """
     if now.updating:
@@ -323,10 +323,10 @@ def with_truncation(
 
     Args:
         now: the current record, not updating.
-        cut: where the stream is to begin.
+        cut: the new beginning of the stream.
         to_delete_count: number of segments that end before that cut (`ending_before`).
-        size: of the data between the last cut (or the stream's beginning) and this one, in its offset unit.
-        workflow_id: of this truncation.
+        size: size of the data between the stream's present beginning and this cut, in its offset unit.
+        workflow_id: the id of this truncation.
     """
     return TruncationRecord(
         cut=cut.cut,
@@ -344,12 +344,12 @@ def with_truncation(
 def with_planned_truncation(
     now: TruncationRecord, wanted: TruncationRecord, base_id: UUID | None
 ) -> TruncationRecord | None:
-    """The record of a truncation that begins; None if it has begun already, or another one came after it.
+    """The record of a truncation that begins; None if it has begun already, or another truncation followed it.
 
     Args:
         now: the current record.
         wanted: the record to write.
-        base_id: what the record named when the truncation was planned: no other one is replaced.
+        base_id: the workflow id in the record when the truncation was planned; a record with another id stays.
     """
     return wanted if now.workflow_id == base_id else None
 
@@ -360,7 +360,7 @@ def after_truncation_by(now: TruncationRecord, workflow_id: UUID) -> TruncationR
 
 
 def after_truncation(now: TruncationRecord) -> TruncationRecord | None:
-    """The record of a truncation that was carried out; None if that is written already."""
+    """The record of a truncation that was carried out; None if no truncation is under way."""
     if not now.updating:
         return None
     deleted_count = now.deleted_count + now.to_delete_count
@@ -375,10 +375,10 @@ def after_truncation(now: TruncationRecord) -> TruncationRecord | None:
 
 
 def deleted_before(truncation: TruncationRecord) -> PlacedCut | None:
-    """The cut before which all is gone; None if nothing is.
+    """The cut before which all data is deleted; None if no data is deleted.
 
-    Segments of a stream that are gone: those between its beginning and this cut, less the cut's own. Those that are
-    being deleted: between this cut and the one that the stream begins with, less that one's own.
+    The deleted segments are those between the stream's creation and this cut, without those of the cut. The segments
+    being deleted are those between this cut and the cut at which the stream begins, without those of the latter.
     """
     if not truncation.updating:
         return place_truncation(truncation)
@@ -389,8 +389,8 @@ def ending_before(cut: PlacedCut, between: Iterable[Segments]) -> Iterator[Segme
     """Those of some segments that end before a cut.
 
     Args:
-        cut: where the stream is to begin.
-        between: segments between an earlier cut (or the stream's beginning) and this one, in parts (`cuts.between`).
+        cut: the new beginning of the stream.
+        between: segments between an earlier cut (or the stream's creation) and this one, in parts (`cuts.between`).
     """
     for part in between:
         ending = part.where(cut.cut.positions_of(part.ids) < 0)
@@ -399,18 +399,18 @@ def ending_before(cut: PlacedCut, between: Iterable[Segments]) -> Iterator[Segme
 
 
 def head(truncation: TruncationRecord, first: EpochRecord) -> IdMap:
-    """Where a stream begins: its truncation, or the beginning of its first epoch."""
+    """The cut at which a stream begins: that of its truncation, or the beginning of its first epoch."""
     return truncation.cut if len(truncation.cut) else offsets_at_start(first)
 
 
 def segments_at(record: EpochRecord, truncation: TruncationRecord) -> IdMap:
-    """The segments of an epoch as far as they are still there, each with the offset that it begins with.
+    """The segments of an epoch that still exist, each with its first offset.
 
-    Where a segment was deleted, those that the stream begins with instead at its keys are given. O(n log n).
+    At the keys of a deleted segment, the segments at which the stream begins now are returned. O(n log n).
 
     Args:
         record: the epoch.
-        truncation: the stream's.
+        truncation: the stream's truncation.
     """
     cut, span = truncation.cut, truncation.span
     if not len(cut) or record.epoch > span.high:
@@ -437,7 +437,7 @@ def shard_numbers(ids: Integers, shard_size: int, shard_by: ShardBy = ShardBy.EP
 
 
 def by_shard(sizes: IdMap, shard_size: int, shard_by: ShardBy = ShardBy.EPOCH) -> dict[int, IdMap]:
-    """Sizes as they go into shards, by shard number, ascending."""
+    """Sizes by shard number, ascending."""
     shards = shard_numbers(sizes.ids, shard_size, shard_by)
     return {
         shard: IdMap(sizes.ids[shards == shard], sizes.values_array[shards == shard])
@@ -446,9 +446,9 @@ def by_shard(sizes: IdMap, shard_size: int, shard_by: ShardBy = ShardBy.EPOCH) -
 
 
 def with_sizes(shard: IdMap, sizes: IdMap) -> IdMap | None:
-    """A shard with sizes added; None if it has them all already.
+    """A shard with sizes added; None if it has all of them already.
 
-    What a shard has is kept: sizes are read after the segments are sealed, and do not change any more.
+    Existing sizes are kept: sizes are read after the segments are sealed, and do not change any more.
     """
     new = shard.positions_of(sizes.ids) < 0
     if not new.any():
@@ -459,27 +459,27 @@ def with_sizes(shard: IdMap, sizes: IdMap) -> IdMap | None:
 
 
 def unsized(segments: Segments, end: IdMap) -> Integers:
-    """Ids of segments whose sealed sizes are needed for the size before a cut: those that the cut does not name."""
+    """Ids of segments whose sealed sizes are needed for the size before a cut: those that are not in the cut."""
     return segments.ids[end.positions_of(segments.ids) < 0]
 
 
 def size_of(segments: Segments, start: IdMap, end: IdMap, sizes: IdMap) -> int:
     """The size of some segments between two cuts.
 
-    | named by   | counts                        |
-    |------------|-------------------------------|
-    | both       | from one offset to the other  |
-    | end only   | up to its offset              |
-    | start only | from its offset to the end    |
-    | neither    | all of it                     |
+    | a segment of | its part that counts                   |
+    |--------------|----------------------------------------|
+    | both cuts    | from the start's to the end's offset   |
+    | the end only | up to the end's offset                 |
+    | the start    | from the start's offset to the end     |
+    | neither cut  | the whole segment                      |
 
-    A size that is not known counts 0, and so does what would be negative.
+    An unknown size counts as 0, and so does a negative part.
 
     Args:
-        segments: those between the cuts (`cuts.between`), or a part of them.
+        segments: the segments between the cuts (`cuts.between`), or a part of them.
         start: offsets by segment id.
         end: offsets by segment id.
-        sizes: of the sealed segments, as far as they are known.
+        sizes: known sizes of sealed segments, by id.
     """
     begins = np.maximum(start.get_many(segments.ids, 0), 0)
     is_ended = end.positions_of(segments.ids) >= 0
@@ -493,10 +493,10 @@ def size_between(
     """The size of a stream between two cuts.
 
     Args:
-        parts: the segments between them, in parts (`cuts.between`).
+        parts: the segments between the cuts, in parts (`cuts.between`).
         start: offsets by segment id.
         end: offsets by segment id.
-        read_sizes: gives sealed sizes by segment id, as far as they are known; called once a part.
+        read_sizes: returns known sealed sizes by segment id; called once a part.
     """
     total = 0
     for part in parts:

@@ -6,7 +6,7 @@ same process or another one:
     | step                        | decided here                                                     |
     |-----------------------------|------------------------------------------------------------------|
     | 1 state SCALING             | `states.next_state`                                              |
-    | 2 is it still wanted?       | `after_start`                                                    |
+    | 2 is it still valid?        | `after_start`                                                    |
     | 3 create the new segments   |                                                                  |
     | 4 record the new epoch      | `scaled_epoch`, `epochs.delta_of`, `epochs.sealed_by`            |
     | 5 seal the old segments     |                                                                  |
@@ -18,14 +18,14 @@ Between the request and step 2, a commit of older transactions may have replaced
 that a person requested continues with the duplicates; a scale because of measured load is dropped, as the load may
 have changed.
 
-**Chunk capacity.** A chunk of the history holds the changes of its epochs in columns of at most 1,048,576 rows. A scale
-that did not fit could never finish its steps, so it is refused before anything of it is written:
+**Chunk capacity.** A chunk of the history contains the changes of its epochs in columns of at most 1,048,576 rows. A
+scale that does not fit could never finish its steps, so it is refused before its first write:
 
     | rows                    | of one chunk                                                                   |
     |-------------------------|--------------------------------------------------------------------------------|
-    | an epoch's              | the segments that it seals, and those that it creates                          |
-    | share of an epoch       | rows / 4 / epochs of a chunk: 262 of 1,000; a scale of no more always fits     |
-    | left for larger scales  | all but the shares of the epochs that are still to come                        |
+    | of an epoch             | the segments that it seals, and those that it creates                          |
+    | share of an epoch       | rows / 4 / epochs of a chunk: 262 for 1,000 epochs; such a scale always fits   |
+    | left for larger scales  | all but the shares of the later epochs of the chunk                            |
 
 So a scale of the usual size does not read the chunk. Duplicates take no rows.
 
@@ -66,12 +66,12 @@ class ScaleRequest:
     """A requested scale.
 
     Args:
-        seal: ids of the segments to seal, as they were given.
-        new_ranges: key ranges that take over theirs, in the order in which the new segments are numbered.
-        time_ms: when, milliseconds since 1970.
+        seal: ids of the segments to seal, in the caller's order.
+        new_ranges: key ranges that replace theirs, in the order of the numbers of the new segments.
+        time_ms: time of the request, milliseconds since 1970.
 
     Raises:
-        InvalidArgument: ids, keys or a time that are none.
+        InvalidArgument: invalid ids, keys or time.
     """
 
     seal: tuple[int, ...]
@@ -86,40 +86,40 @@ class ScaleRequest:
 
 @unique
 class ScaleVerdict(Enum):
-    """What becomes of a transition when its scale starts."""
+    """The decision about a transition when its scale starts."""
 
     PROCEED = "proceed"
-    """Carry it out."""
+    """Carry the transition out."""
 
     MIGRATED = "migrated"
-    """Store it as it is returned, and carry that out: all segments were replaced by duplicates since."""
+    """Store the returned transition, and carry it out: all segments were replaced by duplicates since."""
 
     DONE = "done"
-    """Its epoch is current already; only the transition and the state remain to be reset."""
+    """Its new epoch exists already; only the transition and the state remain to be reset."""
 
     DROPPED = "dropped"
-    """The stream has moved on: reset the transition and the state, and refuse."""
+    """The stream has another epoch by now: reset the transition and the state, and refuse the scale."""
 
 
 @unique
 class ScaleProgress(Enum):
-    """What became of a scale that was asked for in an epoch."""
+    """The progress of a scale that was requested in an epoch."""
 
     NONE = "none"
     """The epoch is current, and no scale is under way."""
 
     UNDER_WAY = "under way"
-    """A scale from this epoch, or the rest of one that led to the next one, is being carried out."""
+    """A scale from this epoch, or the last steps of the scale that led to the next epoch, is being carried out."""
 
     DONE = "done"
     """Later epochs followed, and the next scale can begin."""
 
 
 def is_outdated(request: ScaleRequest, current: EpochRecord) -> bool:
-    """Whether a request names a segment that is not active.
+    """Whether a request contains a segment that is not active.
 
-    The caller has an old picture of the stream. Then the empty transition is written anew, so that others with the
-    same picture fail on its version.
+    The caller then read an old epoch. The empty transition is written again, so that other callers that read the same
+    epoch fail on its version.
     """
     return bool((positions_in(current.segments.ids, _ids(request.seal)) < 0).any())
 
@@ -132,17 +132,17 @@ def with_request(
     Complexity: O(n log n).
 
     Args:
-        request: what is asked for.
-        state: of the stream.
-        stored: the transition that is under way, or the empty one.
+        request: the requested scale.
+        state: the state of the stream.
+        stored: the transition under way, or the empty transition.
         current: the current epoch.
-        min_segments: how many segments the stream must keep.
+        min_segments: minimum number of segments of the stream.
 
     Raises:
         IllegalState: the stream is sealed, or is being sealed.
         ScaleConflict: another scale is under way.
-        ScalePrecondition: a segment is not active (see `is_outdated`), or too few or too many would be left.
-        ScaleInputInvalid: the new ranges do not cover exactly what the sealed segments cover.
+        ScalePrecondition: a segment is not active (see `is_outdated`), or too few or too many would remain.
+        ScaleInputInvalid: the new ranges do not cover exactly the keys of the sealed segments.
     """
     refuse_sealed(state)
     if not stored.is_empty:
@@ -165,7 +165,7 @@ def with_request(
 
 
 def was_carried_out(request: ScaleRequest, current: EpochRecord, before: EpochRecord) -> bool:
-    """Whether an epoch is what a request makes of the one before it: it was carried out.
+    """Whether an epoch is the result of a request in the previous epoch: the request was carried out.
 
     Complexity: O(n log n).
     """
@@ -182,39 +182,39 @@ def was_carried_out(request: ScaleRequest, current: EpochRecord, before: EpochRe
 
 
 def refuse_conflict(request: ScaleRequest, stored: EpochTransition, *, by_number: bool = False) -> None:
-    """A scale that is under way and one that is asked for must be the same.
+    """Refuse a request that differs from the scale under way.
 
     Args:
-        request: what is asked for.
-        stored: what is under way.
-        by_number: whether numbers of segments are compared, not their ids: after `after_start` has moved a scale to
+        request: the requested scale.
+        stored: the transition under way.
+        by_number: whether to compare numbers of segments, not ids: `after_start` may have moved the scale under way to
             duplicates of its segments.
 
     Raises:
-        ScaleConflict: a range or a segment of the request is none of the stored ones.
+        ScaleConflict: a range or a segment of the request is not in the stored transition.
     """
     known, asked = stored.segments_to_seal.ids, _ids(request.seal)
     if by_number:
         known, asked = np.sort(known & NUMBER_MASK), asked & NUMBER_MASK
     is_same = (positions_in(known, asked) >= 0).all() and set(request.new_ranges) <= set(stored.new_ranges)
     if not is_same:
-        found = f"one of {some_ids(stored.segments_to_seal.ids)} under way"
+        found = f"a scale of {some_ids(stored.segments_to_seal.ids)} under way"
         raise ScaleConflict(f"expected the scale of {some_ids(_ids(request.seal))}, found {found}")
 
 
 def after_start(
     stored: EpochTransition, current: EpochRecord, epochs: Callable[[int], EpochRecord], *, is_manual: bool
 ) -> tuple[ScaleVerdict, EpochTransition]:
-    """Whether a scale is still wanted now that it starts, and as what.
+    """Check whether a scale that starts is still valid, and adapt its transition.
 
     Args:
         stored: its transition, not empty.
         current: the current epoch.
-        epochs: asked for its active or new epoch, if that is not the current one any more.
-        is_manual: whether a person asked for it.
+        epochs: called for the transition's active or new epoch, if that is not the current one any more.
+        is_manual: whether a person requested it.
 
     Returns:
-        The verdict, and the transition to go on with; the empty one if none remains.
+        The verdict, and the transition to carry out; the empty transition if there is none.
     """
     if current.epoch == stored.active_epoch:
         return ScaleVerdict.PROCEED, stored
@@ -231,20 +231,20 @@ def after_start(
 
 
 def refuse_dropped(verdict: ScaleVerdict, stored: EpochTransition) -> None:
-    """Tell the process that carries a dropped scale out, once transition and state are reset.
+    """Raise an error for a dropped scale, after transition and state are reset.
 
     Raises:
-        IllegalState: it was dropped.
+        IllegalState: the scale was dropped.
     """
     if verdict is ScaleVerdict.DROPPED:
-        raise IllegalState(f"expected a scale of the current epoch, found one of epoch {stored.active_epoch}: dropped")
+        raise IllegalState(f"expected a scale of the current epoch, found epoch {stored.active_epoch}: dropped")
 
 
 def is_reached(transition: EpochTransition, record: EpochRecord) -> bool:
-    """Whether an epoch is the one that a transition leads to, so that a process before this one has carried it out.
+    """Whether an epoch is the result of a transition, so that another process has carried the transition out.
 
-    It has the new segments with their ranges, and none of those to seal. A duplicate epoch never has: the numbers of
-    its segments are older, hence lower.
+    The result has the new segments with their ranges, and none of the segments to seal. A duplicate epoch is never the
+    result: its segments have older, and so lower, numbers.
     """
     if record.epoch != transition.new_epoch or record.is_duplicate:
         return False
@@ -255,14 +255,14 @@ def is_reached(transition: EpochTransition, record: EpochRecord) -> bool:
 
 
 def scaled_epoch(transition: EpochTransition, active: EpochRecord) -> EpochRecord:
-    """The epoch that a scale leads to: segments that stay, then the new ones. The same whenever it is asked for.
+    """The new epoch of a scale: the remaining segments, then the new ones. Depends only on the arguments.
 
     Args:
-        transition: not empty.
+        transition: the transition, not empty.
         active: its active epoch.
 
     Raises:
-        ValueError: another epoch, or one without the segments to seal.
+        ValueError: another epoch, or an epoch without the segments to seal.
     """
     sealed = active.segments.where(positions_in(transition.segments_to_seal.ids, active.segments.ids) >= 0)
     if active.epoch != transition.active_epoch or len(sealed) != len(transition.segments_to_seal):
@@ -300,26 +300,26 @@ SHARED_PART: Final = 4
 
 
 def needs_look(request: ScaleRequest, chunk_size: int) -> bool:
-    """Whether a scale takes more than the share of one epoch, so that its chunk is to be looked at.
+    """Whether a scale takes more rows than the share of one epoch, so that its chunk must be read.
 
     Args:
         request: the scale.
-        chunk_size: epochs of a chunk.
+        chunk_size: number of epochs in a chunk.
     """
     return _rows(request) > _share(chunk_size)
 
 
 def refuse_crowded(request: ScaleRequest, epoch: int, chunk: HistoryChunk | None, chunk_size: int) -> None:
-    """Do nothing if a scale fits into its chunk.
+    """Refuse a scale that does not fit into its chunk.
 
     Args:
         request: the scale.
-        epoch: that it leads to.
-        chunk: the one that this epoch belongs to; None = it is the first in it.
-        chunk_size: epochs of a chunk.
+        epoch: the new epoch of the scale.
+        chunk: the chunk of this epoch; None = the epoch is the first in its chunk.
+        chunk_size: number of epochs in a chunk.
 
     Raises:
-        ScalePrecondition: it does not.
+        ScalePrecondition: the scale does not fit.
     """
     taken = 0 if chunk is None else len(chunk.created) + len(chunk.sealed)
     capacity = chunk_capacity_left(taken, epoch, chunk_size)
@@ -330,12 +330,12 @@ def refuse_crowded(request: ScaleRequest, epoch: int, chunk: HistoryChunk | None
 
 
 def chunk_capacity_left(taken: int, epoch: int, chunk_size: int) -> int:
-    """How many rows an epoch may take in its chunk.
+    """The number of rows that an epoch may take in its chunk.
 
     Args:
-        taken: rows that earlier epochs have in there.
-        epoch: the one that is to come.
-        chunk_size: epochs of a chunk.
+        taken: number of rows of earlier epochs in the chunk.
+        epoch: the new epoch.
+        chunk_size: number of epochs in a chunk.
     """
     to_come = chunk_size - 1 - epoch % chunk_size
     return max(CHUNK_ROWS_MAX - taken - to_come * _share(chunk_size), _share(chunk_size))

@@ -2,26 +2,27 @@
 
     SegmentRecord     one segment
     Segments          segments as rows of one array; reads as a sequence of `SegmentRecord`s
-    KeyRanges         key ranges [start, end) alone
-    KeyProfile        of segments that may overlap: the lowest and the highest of their numbers, key by key
+    KeyRanges         key ranges [start, end) without segments
+    KeyProfile        the lowest and the highest number of segments that may overlap, key by key
 
 A stream may have tens of thousands of segments, and a chunk of its history may contain a hundred thousand. As columns
 they take 32 bytes each, and are compared, sorted and searched as arrays. They are checked once, at construction.
 
-Keys are 64-bit floats, and bounds are compared exactly: two ranges touch if the end of one *is* the start of the other,
-digit by digit. So the last part of a divided range must have the stored end, not a sum that comes close to it: a range
-whose parts miss its end by the last bit can never be replaced by them.
+Keys are 64-bit floats, and bounds are compared exactly: two ranges touch if the end of one *equals* the start of the
+other, bit by bit. So the last part of a divided range must have the stored end, not a sum that is close to it: parts
+that miss the end of a range by the last bit can never replace the range.
 
     segments       5: [0, 0.5)   7: [0.25, 1)
     bounds         0       0.25       0.5        1
     lowest         |   5    |    5     |    7    |
     highest        |   5    |    7     |    7    |
 
-The bounds of all segments cut the key space into intervals, and within an interval nothing changes. "Is every segment
-of a cut that overlaps x older than x?" is then the highest number over the intervals of x: two look-ups in a table of
-the highest of each 1, 2, 4, 8, ... neighbours. The same table filled from above gives each interval what covers it.
+The bounds of all segments divide the key space into intervals; within an interval, the segments are the same. "Is every
+segment of a cut that overlaps x older than x?" is then the highest number over the intervals of x: two look-ups in a
+table of the highest number of each 1, 2, 4, 8, ... neighbours. The same table, filled from the largest ranges down,
+yields the highest number that covers each interval.
 
-Complexity: O(n log n) in the ranges, O((n + m) log n) for m questions to a profile; no loop over them in Python.
+Complexity: O(n log n) in the ranges, O((n + m) log n) for m queries of a profile; no loop over them in Python.
 Threads: all are immutable, any thread may read them.
 
 Source: PDP-32.
@@ -69,7 +70,7 @@ class SegmentRecord:
         key_end: one past its highest key.
 
     Raises:
-        ValueError: no segment id, a time below 0, or keys that are not 0 <= start < end <= 1.
+        ValueError: an invalid segment id, a time below 0, or keys that are not 0 <= start < end <= 1.
     """
 
     id: int
@@ -103,16 +104,16 @@ class SegmentRecord:
         return epoch_of(self.id)
 
     def overlaps(self, other: SegmentRecord) -> bool:
-        """Whether some key belongs to both; segments that only touch do not overlap."""
+        """Whether both segments have a key in common; segments that only touch do not overlap."""
         return self.key_start < other.key_end and other.key_start < self.key_end
 
 
 class KeyRanges:
-    """Key ranges [start, end), in the order that they were given in; nothing is said about how they lie.
+    """Key ranges [start, end) in the caller's order; they may overlap and have gaps.
 
     Args:
         starts: lowest keys.
-        ends: one past the highest keys, as many. Whether start < end holds is for those to check who need it.
+        ends: one past the highest keys, one for each start. It is not checked that start < end.
     """
 
     __slots__ = ("ends", "starts")
@@ -125,7 +126,7 @@ class KeyRanges:
 
     @classmethod
     def of(cls, ranges: Iterable[Sequence[float]]) -> KeyRanges:
-        """From pairs of start and end."""
+        """Convert pairs of start and end."""
         pairs = np.array([tuple(key_range) for key_range in ranges], dtype=np.float64).reshape(-1, 2)
         return cls(pairs[:, 0].copy(), pairs[:, 1].copy())
 
@@ -152,10 +153,10 @@ class Segments(Sequence[SegmentRecord]):
     """Segments as rows of one array; as a sequence they read as `SegmentRecord`s.
 
     Args:
-        rows: of type SEGMENT; not copied, and made read-only. The order is kept; an id may occur twice.
+        rows: rows of type SEGMENT; not copied, and made read-only. The order is kept; an id may occur twice.
 
     Raises:
-        ValueError: another type, a row that is no segment (see `SegmentRecord`).
+        ValueError: another type, or a row that is not a valid segment (see `SegmentRecord`).
     """
 
     __slots__ = ("rows",)
@@ -171,7 +172,7 @@ class Segments(Sequence[SegmentRecord]):
 
     @classmethod
     def make(cls, ids: ArrayLike, creation_times_ms: ArrayLike, key_starts: ArrayLike, key_ends: ArrayLike) -> Segments:
-        """From columns; a single value is the value of every row."""
+        """Convert columns; a single value is the value of every row."""
         columns = np.broadcast_arrays(ids, creation_times_ms, key_starts, key_ends)
         rows = np.empty(columns[0].shape, dtype=SEGMENT)
         for name, column in zip(SEGMENT.names or (), columns, strict=True):
@@ -180,13 +181,13 @@ class Segments(Sequence[SegmentRecord]):
 
     @classmethod
     def of(cls, segments: Iterable[SegmentRecord]) -> Segments:
-        """From single records."""
+        """Convert single records."""
         rows = [(part.id, part.creation_time_ms, part.key_start, part.key_end) for part in segments]
         return cls(np.array(rows, dtype=SEGMENT))
 
     @classmethod
     def join(cls, parts: Iterable[Segments]) -> Segments:
-        """One after the other."""
+        """Concatenate segments."""
         rows = [np.empty(0, dtype=SEGMENT), *(part.rows for part in parts)]
         return cls(np.concatenate(rows))
 
@@ -198,7 +199,7 @@ class Segments(Sequence[SegmentRecord]):
 
     @property
     def creation_times_ms(self) -> Integers:
-        """When each was created, milliseconds since 1970."""
+        """Creation times, milliseconds since 1970."""
         times: Integers = self.rows["creation_time_ms"]
         return times
 
@@ -216,7 +217,7 @@ class Segments(Sequence[SegmentRecord]):
 
     @property
     def epochs(self) -> Integers:
-        """Epochs of their creation."""
+        """Creation epochs."""
         return self.ids >> NUMBER_BITS
 
     @property
@@ -230,20 +231,20 @@ class Segments(Sequence[SegmentRecord]):
         return KeyRanges(self.key_starts.copy(), self.key_ends.copy())
 
     def where(self, chosen: Chosen) -> Segments:
-        """Those that a mask, positions or a slice choose, in that order."""
+        """The segments that a mask, positions or a slice select, in that order."""
         return Segments(self.rows[chosen])
 
     def ascending(self) -> Segments:
-        """The same, ascending by id, each id once."""
+        """The segments ascending by id, each id once."""
         _, first = np.unique(self.ids, return_index=True)
         return self.where(first)
 
     def positions_of(self, ids: ArrayLike) -> Integers:
-        """The positions of ids in this sequence, -1 for missing ids; for ids that ascend. O(m log n)."""
+        """The positions of ids, -1 for missing ids; the segments must ascend by id. O(m log n)."""
         return positions_in(self.ids, np.asarray(ids, dtype=np.int64))
 
     def find(self, segment_id: int) -> SegmentRecord | None:
-        """The segment with this id, if it is here; for ids that ascend. O(log n)."""
+        """The segment with this id, or None; the segments must ascend by id. O(log n)."""
         position = int(self.positions_of([segment_id])[0])
         return None if position < 0 else self[position]
 
@@ -278,17 +279,17 @@ def _frozen(array: Array) -> Array:
 
 
 NO_SEGMENTS: Final = Segments(np.empty(0, dtype=SEGMENT))
-"""None at all."""
+"""No segments."""
 
 
 def initial_ranges(count: int) -> KeyRanges:
     """The key ranges of a new stream: [i * (1/n), (i + 1) * (1/n)), and the last one ends at 1.
 
-    The product for the last end is below 1 for 82 of the counts up to 1,000, the first of them 49; then the highest
-    keys would belong to nobody.
+    The product for the last end is below 1 for 82 of the counts up to 1,000, the first of them 49; without the
+    exception, the highest keys would belong to no segment.
 
     Raises:
-        ValueError: no range, or more than 750,000.
+        ValueError: fewer than 1 or more than 750,000 ranges.
     """
     if not 1 <= count <= SEGMENTS_MAX:
         raise ValueError(f"expected 1 to {SEGMENTS_MAX} segments, found {count}")
@@ -298,10 +299,10 @@ def initial_ranges(count: int) -> KeyRanges:
 
 
 def split_range(start: float, end: float, count: int) -> KeyRanges:
-    """A range in equal parts, whose first start and last end are exactly those of the range.
+    """Divide a range into equal parts; the first start and the last end are exactly those of the range.
 
     Raises:
-        ValueError: less than one part, or a range with too few floats in it for this number.
+        ValueError: fewer than 1 or more than 750,000 parts, or a range with too few floats for this number of parts.
     """
     if not 1 <= count <= SEGMENTS_MAX:
         raise ValueError(f"expected 1 to {SEGMENTS_MAX} parts, found {count}")
@@ -313,7 +314,7 @@ def split_range(start: float, end: float, count: int) -> KeyRanges:
 
 
 def merge_touching(ranges: KeyRanges) -> KeyRanges:
-    """Ranges in order of their starts, neighbours that touch exactly as one. Those that overlap stay as they are."""
+    """Ranges ascending by start; ranges that touch exactly are merged, ranges that overlap are unchanged."""
     order = np.lexsort((ranges.ends, ranges.starts))
     starts, ends = ranges.starts[order], ranges.ends[order]
     begins = np.ones(len(starts), dtype=np.bool_)
@@ -323,14 +324,14 @@ def merge_touching(ranges: KeyRanges) -> KeyRanges:
 
 
 def replaces(new: KeyRanges, old: KeyRanges) -> bool:
-    """Whether new ranges cover exactly the keys that old ones cover, which do not overlap: nothing twice, no gap."""
+    """Whether new ranges cover exactly the keys of the old ones, without overlaps; the old ones must not overlap."""
     if not len(new) or not (new.starts < new.ends).all():
         return False
     return merge_touching(new) == merge_touching(old)
 
 
 def overlap_counts(ranges: KeyRanges, others: KeyRanges) -> Integers:
-    """With how many of the others each range shares a key; those that only touch do not count."""
+    """For each range, the number of other ranges with a common key; ranges that only touch do not count."""
     begun = np.searchsorted(np.sort(others.starts), ranges.ends, side="left")
     over = np.searchsorted(np.sort(others.ends), ranges.starts, side="right")
     counts: Integers = (begun - over).astype(np.int64)
@@ -338,11 +339,11 @@ def overlap_counts(ranges: KeyRanges, others: KeyRanges) -> Integers:
 
 
 def splits_and_merges(old: KeyRanges, new: KeyRanges) -> tuple[int, int]:
-    """How many of the old ranges were split, and how many of the new ones were merged from several.
+    """The number of old ranges that were split, and of new ranges that were merged from several.
 
     Args:
-        old: ranges that were replaced; those that stayed may be among both.
-        new: what replaced them.
+        old: the replaced ranges; unchanged ranges may be in both arguments.
+        new: the ranges that replaced them.
     """
     splits = np.count_nonzero(overlap_counts(old, new) > 1)
     merges = np.count_nonzero(overlap_counts(new, old) > 1)
@@ -350,14 +351,14 @@ def splits_and_merges(old: KeyRanges, new: KeyRanges) -> tuple[int, int]:
 
 
 NONE_LOWEST: Final = 2**63 - 1
-"""As the lowest of no numbers at all."""
+"""The lowest number of an empty set."""
 
 NONE_HIGHEST: Final = -1
-"""As the highest of no numbers at all."""
+"""The highest number of an empty set."""
 
 
 def bounds_of(parts: Iterable[KeyRanges]) -> Keys:
-    """All bounds of all ranges, ascending, each once; at least those of the key space."""
+    """The bounds of all ranges and of the key space, ascending, each once."""
     bounds = [np.array([0.0, 1.0])]
     for part in parts:
         bounds += [part.starts, part.ends]
@@ -365,12 +366,12 @@ def bounds_of(parts: Iterable[KeyRanges]) -> Keys:
 
 
 class KeyProfile:
-    """The lowest and highest numbers at each key. Threads: immutable after it is made.
+    """The lowest and highest numbers at each key. Threads: immutable.
 
     Args:
-        bounds: cut the key space into intervals, ascending.
-        lowest: of the numbers in each interval; `NONE_LOWEST` where there are none.
-        highest: likewise; `NONE_HIGHEST`.
+        bounds: bounds that divide the key space into intervals, ascending.
+        lowest: the lowest number in each interval; `NONE_LOWEST` if there is none.
+        highest: the highest number in each interval; `NONE_HIGHEST` if there is none.
     """
 
     __slots__ = ("bounds", "highest", "lowest")
@@ -382,12 +383,12 @@ class KeyProfile:
 
     @classmethod
     def of(cls, ranges: KeyRanges, numbers: Integers, bounds: Keys | None = None) -> KeyProfile:
-        """The profile of ranges with a number each, which is at least 0.
+        """The profile of ranges with a number each.
 
         Args:
-            ranges: where the numbers lie.
-            numbers: one for each.
-            bounds: those of the ranges, and perhaps of others beside them.
+            ranges: the ranges.
+            numbers: the number of each range, at least 0.
+            bounds: the bounds of the ranges, and perhaps of other ranges; None = those of the ranges.
         """
         known = bounds_of((ranges,)) if bounds is None else bounds
         first, stop = np.searchsorted(known, ranges.starts), np.searchsorted(known, ranges.ends)
@@ -413,7 +414,8 @@ class KeyProfile:
 
 
 def _levels(first: Integers, stop: Integers) -> Integers:
-    # Of each stretch of intervals: the largest power of two that it holds. Exact, as lengths are far below 2^53.
+    # For each run of intervals: the exponent of the largest power of two within its length. Exact, as lengths are far
+    # below 2^53.
     exponents: Integers = np.frexp((stop - first).astype(np.float64))[1].astype(np.int64) - 1
     return exponents
 
@@ -444,7 +446,7 @@ def _spread(first: Integers, stop: Integers, values: Integers, count: int, nothi
         given = np.flatnonzero(levels == level)
         np.maximum.at(table, first[given], values[given])
         np.maximum.at(table, stop[given] - width, values[given])
-        # A stretch of twice the width covers two of this one.
+        # A run of twice the width covers two runs of this width.
         table = np.maximum(table, above)
         table[width:] = np.maximum(table[width:], above[:-width])
         above = table

@@ -10,19 +10,19 @@
                               |                      ^
                               +----------------------+
 
-Every arrow is one compare-and-set on the one key of the name. So if two processes decide differently, one loses and
-reads again. The work of a phase can be done by any process, and twice:
+Every arrow is one compare-and-set on the one key of the name. So if two processes decide differently, one process loses
+and reads again. Any process can do the work of a phase, also a second time:
 
     CREATING   the entry contains all data for the creation, so that all processes that help do the same
     LIVE       the creation is acknowledged
-    CLOSING    of a scope: it is deleted if it has no streams, and set to LIVE again otherwise
-    DELETING   it is being deleted, for good
-    FREE       of a stream: it is deleted. Its entry keeps the highest number that a segment had
+    CLOSING    scopes only: the scope is deleted if it has no streams, and set to LIVE again otherwise
+    DELETING   the scope or stream is being deleted, for good
+    FREE       streams only: the stream is deleted; its entry contains the highest number that a segment had
 
 A stream consists of many keys. Each is created if absent, so that another process can continue after a crash. The first
-process decides on the time of creation, which is read back before anything else is derived from it. A stream that is
-created again under the same name gets new tables, and its segment numbers continue after those of the old stream: no
-remainder of the old stream can be mistaken for the new one.
+process decides on the time of creation, which is read back before other data is derived from it. A stream that is
+created again under the same name gets new tables, and its segment numbers continue after those of the old stream, so
+remaining keys of the old stream cannot be mistaken for keys of the new one.
 
 **States.**
 
@@ -32,11 +32,11 @@ remainder of the old stream can be mistaken for the new one.
 
 The state separates workflows: each takes the stream from ACTIVE to its own state and back. `StreamStatus` contains the
 state and the id of the workflow that has the stream, so that a late process cannot end the workflow of another one. A
-stream that is being sealed stays SEALING while it commits transactions; the status names each of these commits, one
-after the other.
+stream that is being sealed stays SEALING while it commits transactions; the status contains the id of the present
+commit.
 
-A state without a workflow's id belongs to a workflow that its caller carries out step by step. Then a step to the same
-state is always allowed.
+A state without a workflow's id belongs to a workflow that its caller carries out step by step. A step to the same state
+is then always allowed.
 
 Threads: the records are immutable.
 
@@ -97,7 +97,7 @@ TRANSITIONS: Final[Mapping[StreamState, frozenset[StreamState]]] = {
     StreamState.SEALING: frozenset({StreamState.SEALED}),
     StreamState.SEALED: frozenset(),
 }
-"""From each state, where one may go; staying is allowed besides."""
+"""The states that may follow each state; a step to the same state is also allowed."""
 
 
 WORKFLOW_STATES: Final = frozenset(
@@ -109,7 +109,7 @@ WORKFLOW_STATES: Final = frozenset(
         StreamState.SEALING,
     }
 )
-"""The states in which a workflow may be named."""
+"""The states that may have a workflow's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,11 @@ class StreamStatus:
     """The state of a stream, and the workflow that has it.
 
     Args:
-        state: of the stream.
+        state: the state of the stream.
         workflow_id: the workflow that has the stream; None = none, or one that its caller carries out step by step.
 
     Raises:
-        ValueError: a workflow in a state that belongs to none.
+        ValueError: a workflow in a state without workflows.
     """
 
     state: StreamState
@@ -136,7 +136,7 @@ ACTIVE: Final = StreamStatus(StreamState.ACTIVE)
 
 
 def may_become(now: StreamState, wanted: StreamState) -> bool:
-    """Whether a stream may go from one state to another, or stay."""
+    """Whether a stream may go from one state to another, or stay in it."""
     return now is wanted or wanted in TRANSITIONS[now]
 
 
@@ -159,16 +159,16 @@ def after_step_by_hand(now: StreamStatus, wanted: StreamState) -> StreamStatus |
     """
     if now.workflow_id is not None:
         raise OperationNotAllowed(
-            f"expected a stream that no workflow has, found {now.state.value} of workflow {now.workflow_id}"
+            f"expected a stream without a workflow, found {now.state.value} of workflow {now.workflow_id}"
         )
     state = next_state(now.state, wanted)
     return None if state is None else StreamStatus(state)
 
 
 def with_workflow(now: StreamStatus, workflow: StreamState, workflow_id: UUID) -> StreamStatus:
-    """The status to write for a workflow that begins; one that was carried out by hand so far gets a name.
+    """The status to write for a workflow that begins; a workflow that was carried out step by step gets an id.
 
-    A commit may begin while the stream is being sealed, which stays its state.
+    A commit may begin while the stream is being sealed; the state then stays SEALING.
 
     Raises:
         OperationNotAllowed: another workflow has the stream.
@@ -192,7 +192,7 @@ def without_workflow(now: StreamStatus, workflow_id: UUID) -> StreamStatus | Non
 
 
 def after_seal_start(now: StreamStatus) -> StreamStatus | None:
-    """The status to write when the stream is to be sealed; None if it is being sealed, or is.
+    """The status to write when the stream is to be sealed; None if it is being sealed, or is sealed.
 
     Raises:
         OperationNotAllowed: a workflow has the stream.
@@ -203,7 +203,7 @@ def after_seal_start(now: StreamStatus) -> StreamStatus | None:
 
 
 def after_seal_end(now: StreamStatus | None) -> StreamStatus | None:
-    """The status to write when nothing is left to be sealed; None while a commit has the stream, or if it is sealed."""
+    """The status to write at the end of a sealing; None while a commit has the stream, or if it is sealed."""
     return StreamStatus(StreamState.SEALED) if now == StreamStatus(StreamState.SEALING) else None
 
 
@@ -211,62 +211,62 @@ def refuse_uncreated(now: StreamState) -> None:
     """Refuse queries about active segments before the stream is created.
 
     Raises:
-        IllegalState: it is not.
+        IllegalState: the stream is not created.
     """
     if now in (StreamState.UNKNOWN, StreamState.CREATING):
-        raise IllegalState(f"expected a stream that was created, found {now.value}")
+        raise IllegalState(f"expected a created stream, found {now.value}")
 
 
 def refuse_sealed(now: StreamState) -> None:
-    """Scales and transactions are not begun on a stream that is being sealed, or is.
+    """Refuse scales and transactions on a stream that is sealed or being sealed.
 
     Raises:
-        IllegalState: it is.
+        IllegalState: the stream is sealed or being sealed.
     """
     if now in (StreamState.SEALING, StreamState.SEALED):
         raise IllegalState(f"expected a stream that takes writes, found {now.value}")
 
 
 def refuse_sealed_truncation(now: StreamState) -> None:
-    """A sealed stream is not truncated.
+    """Refuse to truncate a sealed stream.
 
     Raises:
-        IllegalState: it is sealed.
+        IllegalState: the stream is sealed.
     """
     if now is StreamState.SEALED:
-        raise IllegalState("expected a stream that is not sealed to truncate, found SEALED")
+        raise IllegalState("expected an unsealed stream to truncate, found SEALED")
 
 
 def refuse_undeletable(now: StreamState) -> None:
-    """A stream is deleted when it is sealed, or when its creation was never finished.
+    """Refuse to delete a stream unless it is sealed or half created.
 
     Raises:
-        IllegalState: it is neither.
+        IllegalState: the stream is neither.
     """
     if now not in (StreamState.UNKNOWN, StreamState.CREATING, StreamState.SEALED):
-        raise IllegalState(f"expected a stream that is sealed or was never finished, found {now.value}: seal it first")
+        raise IllegalState(f"expected a stream that is sealed or half created, found {now.value}: seal it first")
 
 
 @unique
 class CreationOutcome(Enum):
-    """What came of an attempt to create a stream."""
+    """The outcome of an attempt to create a stream."""
 
     NEW = "new"
-    """It is this attempt's, though others may have begun it."""
+    """This attempt created the stream, perhaps together with other processes."""
 
     EXISTS_CREATING = "exists, being created"
     """Another process creates the stream, with the stored configuration."""
 
     EXISTS_ACTIVE = "exists"
-    """It was created before."""
+    """The stream was created before."""
 
 
 def first_epoch(segments: int, time_ms: int, start_number: int = 0) -> EpochRecord:
-    """The epoch that a stream begins with.
+    """The first epoch of a stream.
 
     Args:
-        segments: how many.
-        time_ms: the time of creation as it is stored, milliseconds since 1970.
+        segments: number of segments.
+        time_ms: the stored time of creation, milliseconds since 1970.
         start_number: number of the first segment.
 
     Raises:
@@ -280,12 +280,12 @@ def first_epoch(segments: int, time_ms: int, start_number: int = 0) -> EpochReco
 
 
 def creation_outcome(state: StreamState, stored_time_ms: int, time_ms: int) -> CreationOutcome:
-    """What an attempt came to.
+    """The outcome of an attempt to create a stream.
 
     Args:
-        state: of the stream.
-        stored_time_ms: the time of creation that is stored.
-        time_ms: that of this attempt.
+        state: the state of the stream.
+        stored_time_ms: the stored time of creation.
+        time_ms: the time of this attempt.
     """
     if state not in (StreamState.UNKNOWN, StreamState.CREATING):
         return CreationOutcome.EXISTS_ACTIVE
@@ -293,22 +293,22 @@ def creation_outcome(state: StreamState, stored_time_ms: int, time_ms: int) -> C
 
 
 def last_number(current: EpochRecord) -> int:
-    """The highest segment number of a stream that is about to be deleted; to be recorded before anything is removed."""
+    """The highest segment number of a stream that is to be deleted; it must be stored before tables are dropped."""
     return int(current.segments.numbers.max())
 
 
 def start_number(recorded: int | None) -> int:
-    """The number of the first segment of a stream that is created.
+    """The number of the first segment of a new stream.
 
     Args:
-        recorded: the last number of the stream that was deleted under this name, if there was one.
+        recorded: the last number of a deleted stream of this name; None = there was no such stream.
     """
     return 0 if recorded is None else recorded + 1
 
 
 @unique
 class NamePhase(Enum):
-    """The phase of a scope or a stream, as the entry of its name records it."""
+    """The phase of a scope or a stream in the entry of its name."""
 
     CREATING = "being created"
     LIVE = "there"
@@ -319,33 +319,33 @@ class NamePhase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScopeEntry:
-    """Which scope has a name.
+    """The scope that has a name.
 
     Args:
-        unique_id: distinguishes it from earlier ones of its name.
-        phase: of its life.
+        unique_id: distinguishes it from earlier scopes of its name.
+        phase: its phase.
     """
 
     unique_id: UUID
     phase: NamePhase = NamePhase.CREATING
 
     def with_phase(self, phase: NamePhase) -> ScopeEntry:
-        """The same in another phase."""
+        """The entry with another phase."""
         return replace(self, phase=phase)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """Which stream has a name, and how it was, or is to be, created.
+    """The stream that has a name, and the data of its creation.
 
     Args:
-        unique_id: distinguishes it from earlier ones of its name.
-        phase: of its life.
-        wanted: what its owner wanted when it was created.
-        time_ms: when that was, milliseconds since 1970.
+        unique_id: distinguishes it from earlier streams of its name.
+        phase: its phase.
+        wanted: its configuration at its creation.
+        time_ms: time of its creation, milliseconds since 1970.
         first_number: number of its first segment.
-        segments: how many it had at first.
-        last_number: no segment of this name has, or had, a higher one when it was created, or when it was deleted.
+        segments: number of segments at first.
+        last_number: highest number of any segment of this name, at its creation, or at its deletion.
 
     Raises:
         InvalidArgument: a number out of bounds.
@@ -372,7 +372,7 @@ class StreamEntry:
     def new(
         cls, unique_id: UUID, wanted: StreamConfiguration, time_ms: int, first_number: int, segments: int
     ) -> StreamEntry:
-        """That of a stream which is to be created.
+        """The entry of a stream that is to be created.
 
         Raises:
             InvalidArgument: a number out of bounds.
@@ -381,9 +381,9 @@ class StreamEntry:
         return cls(unique_id, NamePhase.CREATING, wanted, time_ms, first_number, segments, last)
 
     def with_phase(self, phase: NamePhase) -> StreamEntry:
-        """The same in another phase."""
+        """The entry with another phase."""
         return replace(self, phase=phase)
 
     def with_last_number(self, last_number: int) -> StreamEntry:
-        """The same with a number that is at least as high as another one."""
+        """The entry with a last number that is at least `last_number`."""
         return replace(self, last_number=max(last_number, self.last_number))

@@ -9,14 +9,13 @@
     CommitOrder               the order in which commits were requested
     CommittingTransactions    the transactions that are being committed
 
-**Life.** A transaction is sealed by one write, and ends when its entry among the completed ones is written; only then
-its active entry is removed. So at any time at least one of both entries exists, and a repeated request gets the same
-answer:
+**Life.** A transaction is sealed by one write, and ends when its completed entry is written; only then its active entry
+is removed. So at any time at least one of both entries exists, and a repeated request gets the same answer:
 
-    | request      | OPEN                              | COMMITTING | COMMITTED | ABORTING | ABORTED |
-    |--------------|-----------------------------------|------------|-----------|----------|---------|
-    | commit       | enters the order, then COMMITTING | as it is   | as it is  | refused  | refused |
-    | abort        | ABORTING                          | refused    | refused   | as it is | as it is|
+    | request      | OPEN                              | COMMITTING | COMMITTED | ABORTING  | ABORTED   |
+    |--------------|-----------------------------------|------------|-----------|-----------|-----------|
+    | commit       | enters the order, then COMMITTING | unchanged  | unchanged | refused   | refused   |
+    | abort        | ABORTING                          | refused    | refused   | unchanged | unchanged |
 
 **Order.** The next commit takes all transactions of the oldest epoch that has any, in the order of their positions:
 
@@ -24,24 +23,24 @@ answer:
     a is COMMITTING at position 0, b ABORTING, c still OPEN, d COMMITTING at position 4
     committed next      a
     purged              1 (a has position 0 already), 2 (b will not be committed)
-    kept                3: c has its position, and is marked COMMITTING in a moment; 4: epoch 0 is first
+    kept                3: c has its position, and will be marked COMMITTING; 4: epoch 0 is committed first
 
-A transaction enters the order before it is marked COMMITTING with its position. A process that crashes in between
-enters it once more later, so only the position that the transaction itself names counts.
+A transaction enters the order before it is marked COMMITTING with its position. If the process crashes in between, the
+transaction enters the order again later, so only the position in the transaction's own record counts.
 
 **Rolling commits.** A transaction's data is in separate segments, with the key ranges of the epoch in which it began.
-If the stream has other segments by now, the data cannot simply be merged into them. So two epochs follow the active
+If the stream has other segments by now, the data cannot be merged into them directly. So two epochs follow the active
 epoch, A:
 
-    | epoch          | segments                  | reference           | begins                     |
-    |----------------|---------------------------|---------------------|----------------------------|
-    | T = A + 1      | those of the transactions | their epoch         | now, but later than A      |
-    | N = A + 2      | those of A                | that of A           | one millisecond after T    |
+    | epoch          | segments                  | reference             | begins                     |
+    |----------------|---------------------------|-----------------------|----------------------------|
+    | T = A + 1      | those of the transactions | the transactions' one | now, but later than A      |
+    | N = A + 2      | those of A                | that of A             | one millisecond after T    |
 
-Order of writes: T, its history, N, its history, which epoch sealed the segments of A and of T, sizes of T; then the
-segments of A are sealed, their sizes written, and the stream moves to N. Both epochs are created if absent, perhaps
-earlier by a process with another clock. So **T is read back, and all later times follow from what was read**; otherwise
-the epoch's record would keep the first time while the history got the second.
+Order of writes: T, its history, N, its history, the sealing epochs of the segments of A and of T, sizes of T; then the
+segments of A are sealed, their sizes are written, and N becomes the current epoch. Both epochs are created if absent,
+perhaps earlier by a process with another clock. So **T is read back, and all later times follow from the stored
+record**; otherwise the epoch's record would contain the first time and the history the second.
 
 Threads: all records are immutable, any thread may read them.
 
@@ -63,7 +62,7 @@ from accel.history.rules.states import StreamState, refuse_sealed
 from accel.history.rules.values import EPOCH_MAX, NOTHING, IdMap, check_epoch, check_least, transaction_epoch
 
 COMMITTED_AT_ONCE_MAX: Final = 10_000
-"""Transactions in one `CommittingTransactions`; the rest waits for the next commit."""
+"""Maximum number of transactions in one `CommittingTransactions`; others wait for the next commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +71,12 @@ class CommittingTransactions:
 
     Args:
         epoch: the epoch in which they began.
-        transaction_ids: in the order to commit; none = no commit is under way.
-        active_epoch: if they began with other segments than those of today: the epoch that was active when this was
-            found out. Two duplicate epochs follow it, and the transactions go into the first.
+        transaction_ids: in the order of the commit; empty = no commit is under way.
+        active_epoch: for a rolling commit, the epoch that was active at its start. Two duplicate epochs follow it; the
+            transactions are merged into the first. None = the stream has the segments with which they began.
 
     Raises:
-        ValueError: too many, one twice, or an active epoch while nothing is committed.
+        ValueError: too many transactions, a transaction twice, or an active epoch without transactions.
     """
 
     epoch: int = 0
@@ -87,7 +86,7 @@ class CommittingTransactions:
     def __post_init__(self) -> None:
         check_epoch("committing transactions", self.epoch, 0)
         if len(set(self.transaction_ids)) < len(self.transaction_ids):
-            raise ValueError("committing transactions: expected each once")
+            raise ValueError("committing transactions: expected each transaction once")
         if len(self.transaction_ids) > COMMITTED_AT_ONCE_MAX:
             found = len(self.transaction_ids)
             raise ValueError(f"committing transactions: expected at most {COMMITTED_AT_ONCE_MAX}, found {found}")
@@ -101,16 +100,16 @@ class CommittingTransactions:
 
     @property
     def is_rolling(self) -> bool:
-        """Whether the transactions began with other segments than those of today."""
+        """Whether the commit rolls: the transactions began with other segments than the stream has now."""
         return self.active_epoch is not None
 
     def with_active_epoch(self, active_epoch: int) -> CommittingTransactions:
-        """The same, as a rolling commit after this active epoch."""
+        """The same transactions, as a rolling commit after this active epoch."""
         return replace(self, active_epoch=active_epoch)
 
 
 NO_COMMIT: Final = CommittingTransactions()
-"""While no commit is under way."""
+"""The record while no commit is under way."""
 
 
 @unique
@@ -130,17 +129,17 @@ class ActiveTransaction:
     """A transaction that is not finished. Times are milliseconds since 1970.
 
     Args:
-        created_ms: when it began.
+        created_ms: time at which it began.
         lease_expiry_ms: it is aborted at this time, unless its lease is extended before.
-        max_execution_expiry_ms: it is aborted then in any case.
-        status: of the transaction.
-        writer_id: of its writer, if known.
-        commit_time_ms: the time that its writer gave with the commit.
-        commit_position: its place in the commit order; other places that name it do not count.
-        commit_offsets: where it was merged, by segment id.
+        max_execution_expiry_ms: it is aborted at this time in any case.
+        status: the status of the transaction.
+        writer_id: name of its writer, if known.
+        commit_time_ms: the writer's time of the commit.
+        commit_position: its position in the commit order; other positions of this transaction do not count.
+        commit_offsets: start offsets of its merged data, by segment id.
 
     Raises:
-        ValueError: a status that only finished ones have, a negative number, or one committing without a position.
+        ValueError: a negative number, an expiry before the creation, or status COMMITTING without a position.
     """
 
     created_ms: int
@@ -157,15 +156,15 @@ class ActiveTransaction:
         expiry_ms = min(self.lease_expiry_ms, self.max_execution_expiry_ms)
         check_least("transaction", self.created_ms, expiry_ms=expiry_ms)
         if self.status is TransactionStatus.COMMITTING and self.commit_position is None:
-            raise ValueError("transaction: expected a position in the commit order of one that is committing")
+            raise ValueError("transaction: expected a position in the commit order with status COMMITTING, found none")
 
 
 @dataclass(frozen=True, slots=True)
 class CompletedTransaction:
-    """How a transaction ended.
+    """The end of a transaction.
 
     Args:
-        complete_time_ms: when, milliseconds since 1970.
+        complete_time_ms: time of its end, milliseconds since 1970.
         status: COMMITTED or ABORTED.
 
     Raises:
@@ -182,18 +181,18 @@ class CompletedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class CommitOrder:
-    """In which order transactions that shall be committed came.
+    """The order in which commits of transactions were requested.
 
-    A transaction enters here first and is marked COMMITTING with its position afterwards, so there are positions of
-    transactions that never came so far, and several positions of one. `commit_order` tells which count.
+    A transaction gets a position first and is then marked COMMITTING with it. So there may be positions of transactions
+    that were never marked, and several positions of one transaction; `next_commit` ignores both.
 
     Args:
-        next_position: the position of the next one; never falls, so a position never comes twice.
-        positions: ascending, all below the next one.
-        transaction_ids: the transaction at each of them.
+        next_position: the position of the next transaction; never falls, so no position is used twice.
+        positions: ascending, all below the next position.
+        transaction_ids: the transaction at each position.
 
     Raises:
-        ValueError: positions out of order or bounds, or another count of transactions.
+        ValueError: positions out of order or bounds, or another number of transactions.
     """
 
     next_position: int = 0
@@ -219,7 +218,7 @@ _ENDED: Final = {
 
 
 def epoch_to_begin_in(state: StreamState, current: EpochRecord) -> int:
-    """The epoch that a new transaction's id carries: the reference of the current one, so that duplicates share it.
+    """The epoch in a new transaction's id: the reference of the current epoch, so that duplicates share it.
 
     Raises:
         IllegalState: the stream is sealed, or is being sealed.
@@ -234,11 +233,11 @@ def opened(now_ms: int, lease_ms: int, longest_ms: int, writer_id: str | None = 
     Args:
         now_ms: milliseconds since 1970.
         lease_ms: time until it is aborted, unless its lease is extended.
-        longest_ms: how long it lives at most.
-        writer_id: of its writer.
+        longest_ms: its maximum lifetime.
+        writer_id: name of its writer.
 
     Raises:
-        InvalidArgument: no time at all.
+        InvalidArgument: a lease below 1 ms, or longer than the maximum lifetime.
     """
     _refuse_lease(lease_ms, longest_ms)
     longest_until_ms = now_ms + longest_ms
@@ -246,11 +245,11 @@ def opened(now_ms: int, lease_ms: int, longest_ms: int, writer_id: str | None = 
 
 
 def with_lease(transaction: ActiveTransaction, now_ms: int, lease_ms: int) -> ActiveTransaction:
-    """A transaction with more time.
+    """A transaction with an extended lease.
 
     Raises:
         IllegalState: it is not open any more.
-        InvalidArgument: no time at all, or beyond the longest that it may live.
+        InvalidArgument: a lease below 1 ms, or beyond the maximum lifetime.
     """
     if transaction.status is not TransactionStatus.OPEN:
         raise IllegalState(f"expected an open transaction, found {transaction.status.value}")
@@ -259,14 +258,14 @@ def with_lease(transaction: ActiveTransaction, now_ms: int, lease_ms: int) -> Ac
 
 
 def is_sealed(status: TransactionStatus, *, commit: bool) -> bool:
-    """Whether a transaction was sealed so already; False if it is open.
+    """Whether a transaction is sealed already, for the same decision; False if it is open.
 
     Args:
-        status: of the transaction.
-        commit: whether it shall be committed; aborted otherwise.
+        status: the status of the transaction.
+        commit: whether to commit it; otherwise to abort it.
 
     Raises:
-        IllegalState: it was sealed the other way.
+        IllegalState: it was sealed for the opposite decision.
     """
     if status in (_COMMITS if commit else _ABORTS):
         return True
@@ -279,7 +278,7 @@ def is_sealed(status: TransactionStatus, *, commit: bool) -> bool:
 def after_commit_start(
     transaction: ActiveTransaction, position: int, commit_time_ms: int | None = None
 ) -> ActiveTransaction:
-    """An open transaction that shall be committed, after it got a position in the commit order."""
+    """The record of an open transaction that is to be committed, after it got a position in the commit order."""
     return replace(
         transaction,
         status=TransactionStatus.COMMITTING,
@@ -289,65 +288,65 @@ def after_commit_start(
 
 
 def after_abort_start(transaction: ActiveTransaction) -> ActiveTransaction:
-    """An open transaction that shall be aborted."""
+    """The record of an open transaction that is to be aborted."""
     return replace(transaction, status=TransactionStatus.ABORTING)
 
 
 def with_commit_offsets(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransaction:
-    """A committing transaction whose data is in the stream, with the offsets at which it was merged."""
+    """The record of a committing transaction with the start offsets of its merged data."""
     return replace(transaction, commit_offsets=offsets)
 
 
 def with_offsets(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransaction | None:
-    """The same, unless they are known already, or the transaction is not being committed: None."""
+    """The record with start offsets; None if it has offsets already, or the transaction is not being committed."""
     if transaction.status is not TransactionStatus.COMMITTING or len(transaction.commit_offsets):
         return None
     return with_commit_offsets(transaction, offsets)
 
 
 def completion_of(transaction: ActiveTransaction, now_ms: int) -> CompletedTransaction:
-    """How a sealed transaction ends.
+    """The end of a sealed transaction.
 
     Raises:
         IllegalState: it is open.
     """
     if transaction.status not in _ENDED:
-        raise IllegalState(f"expected a transaction that is committed or aborted, found {transaction.status.value}")
+        raise IllegalState(f"expected a sealed transaction, found {transaction.status.value}")
     return CompletedTransaction(now_ms, _ENDED[transaction.status])
 
 
 def refuse_other_end(known: CompletedTransaction | None, *, commit: bool) -> TransactionStatus:
-    """How a transaction ended whose active entry is gone.
+    """The final status of a transaction without an active entry.
 
     Args:
         known: its completed entry, if there is one.
-        commit: whether it was to be committed; aborted otherwise.
+        commit: whether the caller wants to commit it; otherwise to abort it.
 
     Raises:
-        NotInHistory: it is not recorded any more.
-        IllegalState: it ended the other way.
+        NotInHistory: it is not stored any more.
+        IllegalState: it ended in the opposite way.
     """
     if known is None:
         raise NotInHistory(
-            "expected a transaction of this stream, found none: never begun, or ended long ago", Sought.TRANSACTION
+            "expected a transaction of this stream, found none: it never began, or ended long ago", Sought.TRANSACTION
         )
     is_sealed(known.status, commit=commit)
     return known.status
 
 
 def is_expired(transaction: ActiveTransaction, now_ms: int) -> bool:
-    """Whether an open transaction ran out of time and is to be aborted."""
+    """Whether the lease of an open transaction has expired, so that it is to be aborted."""
     expiry_ms = min(transaction.lease_expiry_ms, transaction.max_execution_expiry_ms)
     return transaction.status is TransactionStatus.OPEN and now_ms > expiry_ms
 
 
 def droppable_epochs(epochs: Collection[int], current: EpochRecord) -> list[int]:
-    """Epochs before the current one's reference: their transaction tables are dropped once they are empty."""
+    """Epochs before the reference of the current epoch: their transaction tables are dropped once they are empty."""
     return sorted(epoch for epoch in epochs if epoch < current.reference_epoch)
 
 
 def droppable_batches(batches: Collection[int]) -> list[int]:
-    """Batches of completed transactions that are not needed any more: all but the newest two."""
+    """Batches of completed transactions that are to be dropped: all but the newest two."""
     return sorted(batches)[:-COMPLETED_BATCHES_KEPT]
 
 
@@ -357,16 +356,16 @@ def _refuse_lease(lease_ms: int, longest_ms: int) -> None:
 
 
 ReadTransactions = Callable[[Sequence[UUID]], Mapping[UUID, ActiveTransaction]]
-"""The transactions with these ids that are not finished; those that are not there any more are left out."""
+"""Returns the transactions with these ids that are not finished; missing ones are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class NextCommit:
-    """What to commit next, and what the order does not need any more.
+    """The next commit, and the positions that the order does not need any more.
 
     Args:
         committing: the transactions; empty if there are none.
-        to_purge: positions that lead to nothing; may be removed at any time.
+        to_purge: positions that lead to no commit; may be removed at any time.
     """
 
     committing: CommittingTransactions
@@ -374,14 +373,14 @@ class NextCommit:
 
 
 def with_transaction(order: CommitOrder, transaction_id: UUID) -> tuple[CommitOrder, int]:
-    """The order with a transaction at its end, and the position that it got."""
+    """The order with a transaction at its end, and the transaction's position."""
     position = order.next_position
     positions, ids = (*order.positions, position), (*order.transaction_ids, transaction_id)
     return CommitOrder(position + 1, positions, ids), position
 
 
 def without_positions(order: CommitOrder, positions: Collection[int]) -> CommitOrder | None:
-    """The order without some positions; None if it has none of them. The next position stays as it is."""
+    """The order without some positions; None if it has none of them. The next position is unchanged."""
     known = frozenset(positions)
     kept = [entry for entry in zip(order.positions, order.transaction_ids, strict=True) if entry[0] not in known]
     if len(kept) == len(order.positions):
@@ -392,11 +391,11 @@ def without_positions(order: CommitOrder, positions: Collection[int]) -> CommitO
 
 
 def next_commit(order: CommitOrder, read: ReadTransactions, limit: int = COMMITTED_AT_ONCE_MAX) -> NextCommit:
-    """Choose what is committed next.
+    """Choose the transactions of the next commit.
 
     Args:
-        order: of now.
-        read: called once an epoch, from the oldest on, until one has something to commit.
+        order: the present order.
+        read: called once an epoch, from the oldest on, until an epoch has transactions to commit.
         limit: the maximum number of transactions.
 
     Raises:
@@ -423,7 +422,7 @@ def next_commit(order: CommitOrder, read: ReadTransactions, limit: int = COMMITT
 def positions_of(order: CommitOrder, committing: CommittingTransactions) -> frozenset[int]:
     """Positions of the transactions that are being committed.
 
-    They are removed once `committing` is stored, also by the process that takes that commit up after a crash.
+    They are removed once `committing` is stored, also by a process that continues this commit after a crash.
     """
     known = frozenset(committing.transaction_ids)
     pairs = zip(order.positions, order.transaction_ids, strict=True)
@@ -443,15 +442,15 @@ def _counts(transaction: ActiveTransaction | None, position: int) -> bool:
 
 
 def needs_rolling(current: EpochRecord, transaction_epoch: EpochRecord) -> bool:
-    """Whether the stream has other segments than when the transactions began."""
+    """Whether the stream has other segments now than when the transactions began."""
     return current.reference_epoch != transaction_epoch.reference_epoch
 
 
 def with_rolling(committing: CommittingTransactions, active_epoch: int) -> CommittingTransactions | None:
-    """The record to write before a rolling commit goes on; None if that was done before.
+    """The record to write at the start of a rolling commit; None if it was written before.
 
     Raises:
-        IllegalState: no commit is under way, one that rolls from another epoch, or epochs are used up.
+        IllegalState: no commit is under way, the commit rolls from another epoch, or no epoch numbers are left.
     """
     if committing.is_empty or active_epoch > EPOCH_MAX - 2:
         raise IllegalState(f"expected a commit to roll from epoch {active_epoch}, found {committing}")
@@ -464,7 +463,7 @@ def with_rolling(committing: CommittingTransactions, active_epoch: int) -> Commi
 
 
 def repeat_transaction_epoch(active: EpochRecord, transaction_epoch: EpochRecord, now_ms: int) -> EpochRecord:
-    """T: the segments of the transactions once more. To be created if absent, and read back.
+    """T, which repeats the segments of the transactions. It is created if absent, and read back.
 
     Args:
         active: A, the epoch that was active when the commit began to roll.
@@ -475,11 +474,11 @@ def repeat_transaction_epoch(active: EpochRecord, transaction_epoch: EpochRecord
 
 
 def repeat_active_epoch(active: EpochRecord, stored: EpochRecord) -> EpochRecord:
-    """N: the active segments once more.
+    """N, which repeats the active segments.
 
     Args:
         active: A.
-        stored: T, as it was read back.
+        stored: T, read back.
 
     Raises:
         ValueError: another epoch than T.
@@ -490,5 +489,5 @@ def repeat_active_epoch(active: EpochRecord, stored: EpochRecord) -> EpochRecord
 
 
 def is_rolled(committing: CommittingTransactions, current: EpochRecord) -> bool:
-    """Whether the stream has moved on already, so that nothing is to be created any more."""
+    """Whether a later epoch than A is current already, so that no epoch is to be created any more."""
     return committing.active_epoch is not None and current.epoch > committing.active_epoch

@@ -1,34 +1,34 @@
-"""Ids of segments and transactions, columns of numbers by segment id, and the checks of all that callers give.
+"""Ids of segments and transactions, columns of numbers by segment id, and the checks of arguments.
 
     | id             | bits | high                      | low                            |
     |----------------|------|---------------------------|--------------------------------|
     | segment id     | 64   | 32: epoch of its creation | 32: number within the stream   |
     | transaction id | 128  | 32: reference epoch       | 96: a counter                  |
 
-Segment ids ascend with the epochs of their creation. Of two segments that overlap, the one with the higher id is the
-later one: all comparisons of positions in a stream rest on this. People read and write them as ``number@epoch``, so
-``3@1`` is segment number 3, created in epoch 1. Numbers are not unique: when a transaction is committed after the
-stream has changed, its old segments come once more, with the same numbers and a higher epoch.
+Segment ids ascend with the epochs of their creation. Of two segments that overlap, the segment with the higher id is
+later: all comparisons of positions in a stream depend on this. The text of an id is ``number@epoch``: ``3@1`` is
+segment number 3, created in epoch 1. Numbers are not unique: when a transaction is committed after the stream has
+changed, its old segments are repeated, with the same numbers and a higher epoch.
 
     IdMap     numbers by segment id, such as a stream cut (offsets) or sealed sizes; reads like a dict
     IdSet     segment ids; reads like a set
 
-A cut of a large stream has tens of thousands of entries. As a column each takes 16 bytes, and looking up many is one
-search.
+A cut of a large stream has tens of thousands of entries. In columns, each entry takes 16 bytes, and one search finds
+many entries.
 
-Everything that a caller or a host gives is checked by the functions `checked_*`, before the first write:
+The functions `checked_*` check all values from callers and hosts, before the first write:
 
-    | given             | accepted                                                                              |
+    | value             | accepted                                                                              |
     |-------------------|---------------------------------------------------------------------------------------|
     | integer           | int and integers of numpy (`operator.index`), within bounds; no bool, no float        |
     | time              | an integer of 0 <= ms < 10^14, milliseconds since 1970; not compared with the clock   |
     | key               | a finite float or integer, no bool                                                    |
     | text              | str that UTF-8 can encode, within a length                                            |
-    | segment id        | an integer that is one, or its text: "3@1"                                            |
+    | segment id        | an integer that is a valid id, or its text: "3@1"                                     |
     | cut, sizes        | a mapping from segment ids to integers of 64 bits; each segment once                  |
 
-A float is refused even if it is integral: `time.time() * 1000` is one in one of a thousand calls. Times end at 10^14,
-the year 5138, so that microseconds and nanoseconds of today are refused.
+A float is refused even if it is integral: `time.time() * 1000` is integral in one of a thousand calls. Times end at
+10^14, the year 5138, so that present times in microseconds or nanoseconds are refused.
 
 Threads: maps and sets are immutable, any thread may read them.
 """
@@ -86,7 +86,7 @@ def is_segment_id(value: int) -> bool:
 
 
 def segment_text(segment_id: int) -> str:
-    """A segment's id as people write it.
+    """The text of a segment's id.
 
     >>> segment_text(make_id(epoch=1, number=3))
     '3@1'
@@ -95,7 +95,7 @@ def segment_text(segment_id: int) -> str:
 
 
 def parse_segment(text: str) -> int:
-    """A segment's id from what people write.
+    """A segment's id from its text.
 
     >>> parse_segment("3@1") == make_id(epoch=1, number=3)
     True
@@ -105,7 +105,7 @@ def parse_segment(text: str) -> int:
     """
     match = _TEXT.fullmatch(text)
     if match is None:
-        raise ValueError(f"a segment is written as number@epoch, such as 3@1: found {text!r}")
+        raise ValueError(f"expected a segment as number@epoch, such as 3@1, found {text!r}")
     return make_id(epoch=int(match[2]), number=int(match[1]))
 
 
@@ -114,7 +114,7 @@ def make_transaction_id(reference_epoch: int, counter: int) -> UUID:
 
     Args:
         reference_epoch: the reference of the current epoch, so that duplicates of an epoch share its transactions.
-        counter: a number that no other transaction has, below 2^96.
+        counter: a number below 2^96 that no other transaction has.
 
     Raises:
         ValueError: a number out of bounds.
@@ -137,10 +137,10 @@ def _check(name: str, value: int, maximum: int) -> None:
 Integers: TypeAlias = NDArray[np.int64]
 
 SegmentId: TypeAlias = int | str
-"""A segment as callers may name it: its id, or the text of it."""
+"""A segment's id, or the text of the id, as an argument."""
 
 Cut: TypeAlias = Mapping[int, int] | Mapping[str, int]
-"""Offsets by segment, as callers may give them."""
+"""Offsets by segment, as an argument."""
 
 
 class IdMap(Mapping[int, int]):
@@ -148,10 +148,10 @@ class IdMap(Mapping[int, int]):
 
     Args:
         ids: segment ids, strictly ascending.
-        values: a number for each.
+        values: a number for each id.
 
     Raises:
-        ValueError: ids that are none, or do not ascend, or another count of values.
+        ValueError: invalid ids, ids that do not ascend, or another number of values.
     """
 
     __slots__ = ("ids", "values_array")
@@ -167,7 +167,7 @@ class IdMap(Mapping[int, int]):
 
     @classmethod
     def of(cls, values: Mapping[int, int]) -> IdMap:
-        """From any mapping; an `IdMap` is returned as it is."""
+        """Convert any mapping; an `IdMap` is returned unchanged."""
         if isinstance(values, IdMap):
             return values
         ids = np.fromiter(values.keys(), dtype=np.int64, count=len(values))
@@ -175,7 +175,7 @@ class IdMap(Mapping[int, int]):
         return cls(ids[order], np.fromiter(values.values(), dtype=np.int64, count=len(values))[order])
 
     def get_many(self, ids: ArrayLike, default: int) -> Integers:
-        """The values of many ids at once, and a default for those that are not here. O(m log n)."""
+        """The values of many ids, and a default for missing ids. O(m log n)."""
         positions = self.positions_of(ids)
         if not len(self.ids):
             return np.full(len(positions), default, dtype=np.int64)
@@ -209,10 +209,10 @@ class IdSet(Collection[int]):
     """Segment ids, ascending. It equals any set of the same content.
 
     Args:
-        ids: strictly ascending.
+        ids: segment ids, strictly ascending.
 
     Raises:
-        ValueError: ids that are none, or do not ascend.
+        ValueError: invalid ids, or ids that do not ascend.
     """
 
     __slots__ = ("ids",)
@@ -223,11 +223,11 @@ class IdSet(Collection[int]):
 
     @classmethod
     def of(cls, ids: Collection[int] | Integers) -> IdSet:
-        """From ids in any order; repeated ones count once."""
+        """Make a set from ids in any order; repeated ids count once."""
         return cls(np.unique(np.fromiter(ids, dtype=np.int64, count=len(ids))))
 
     def without(self, other: Integers) -> IdSet:
-        """Ids that are not among others."""
+        """The ids that are not in `other`."""
         return IdSet(self.ids[~np.isin(self.ids, other)])
 
     def __contains__(self, segment_id: object) -> bool:
@@ -261,10 +261,10 @@ def positions_in(ascending: Integers, wanted: Integers) -> Integers:
 
 
 def check_ascending(ids: Integers) -> None:
-    """Refuse what is not a column of strictly ascending segment ids.
+    """Check that a column has strictly ascending segment ids.
 
     Raises:
-        ValueError: it is not.
+        ValueError: more than one dimension, or ids that are invalid or do not ascend.
     """
     if ids.ndim != 1:
         raise ValueError(f"expected one column of ids, found {ids.ndim} dimensions")
@@ -278,7 +278,7 @@ def check_ascending(ids: Integers) -> None:
 
 
 def some_ids(ids: ArrayLike) -> str:
-    """The first few ids, as people read them, for messages."""
+    """The texts of the first few ids, for messages."""
     known = np.asarray(ids, dtype=np.int64)
     shown = ", ".join(segment_text(segment_id) for segment_id in known[:5].tolist())
     return f"{shown}, ..." if len(known) > 5 else shown or "none"
@@ -300,14 +300,14 @@ TIME_MS_END: Final = 10**14
 """One past the highest time."""
 
 TEXT_SIZE_MAX: Final = 1000
-"""Characters of names that processors and writers give themselves, and of tags."""
+"""Maximum number of characters in names of processors and writers, and in tags."""
 
 
 def checked_integer(what: str, value: object, low: int = INT64_MIN, high: int = INT64_MAX) -> int:
     """The value as an int.
 
     Raises:
-        InvalidArgument: no integer (a bool, a float), or one that is out of bounds.
+        InvalidArgument: not an integer (a bool, a float), or an integer out of bounds.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
         raise InvalidArgument(f"expected an integer as {what}, found {value!r} of type {type(value).__name__}")
@@ -324,7 +324,7 @@ def checked_time(what: str, time_ms: object) -> int:
     """A time in milliseconds since 1970.
 
     Raises:
-        InvalidArgument: no integer of 0 <= ms < 10^14.
+        InvalidArgument: not an integer of 0 <= ms < 10^14.
     """
     return checked_integer(f"{what} in milliseconds since 1970", time_ms, 0, TIME_MS_END - 1)
 
@@ -333,19 +333,19 @@ def checked_duration(what: str, duration_ms: object) -> int:
     """A duration of at least 1 ms and less than 10^14 ms.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: not such a duration.
     """
     return checked_integer(f"{what} in milliseconds", duration_ms, 1, TIME_MS_END - 1)
 
 
 def read_id(segment_id: object) -> int:
-    """A segment's id from a number, or from what people write; whether a number is one is not looked at.
+    """A segment's id from a number or its text; a number is not checked to be a valid id.
 
     >>> read_id("3@1") == read_id(make_id(epoch=1, number=3))
     True
 
     Raises:
-        InvalidArgument: neither of both.
+        InvalidArgument: neither a number nor the text of an id.
     """
     if not isinstance(segment_id, str):
         return checked_integer("a segment id", segment_id)
@@ -356,10 +356,10 @@ def read_id(segment_id: object) -> int:
 
 
 def checked_id(segment_id: object) -> int:
-    """A segment's id, also from what people write.
+    """A valid segment id from a number or its text.
 
     Raises:
-        InvalidArgument: it is none.
+        InvalidArgument: not a valid id.
     """
     number = read_id(segment_id)
     if not is_segment_id(number):
@@ -371,7 +371,7 @@ def checked_uuid(what: str, value: object) -> UUID:
     """The id of a transaction or a request.
 
     Raises:
-        InvalidArgument: no UUID.
+        InvalidArgument: not a UUID.
     """
     if not isinstance(value, UUID):
         raise InvalidArgument(f"expected a UUID as {what}, found {type(value).__name__}")
@@ -382,7 +382,7 @@ def checked_text(what: str, value: object, low: int = 1, high: int = TEXT_SIZE_M
     """A text.
 
     Raises:
-        InvalidArgument: no str, one that UTF-8 cannot encode, or of another length.
+        InvalidArgument: not a str, a str that UTF-8 cannot encode, or one of another length.
     """
     if not isinstance(value, str):
         raise InvalidArgument(f"expected a str as {what}, found {type(value).__name__}")
@@ -399,12 +399,12 @@ def checked_numbers(what: str, values: object, low: int = INT64_MIN) -> IdMap:
     """Numbers by segment id: a cut, or sizes. O(n log n).
 
     Args:
-        what: they are.
+        what: name of the numbers, for errors.
         values: a mapping; an `IdMap` has 64-bit integers already.
-        low: the lowest that is accepted.
+        low: the lowest accepted number.
 
     Raises:
-        InvalidArgument: no mapping, an id that is none, or a number that is none or out of bounds.
+        InvalidArgument: not a mapping, an invalid id, or a value that is not an integer within bounds.
     """
     if not isinstance(values, Mapping):
         raise InvalidArgument(f"expected {what} by segment id, found {type(values).__name__}")
@@ -420,10 +420,10 @@ def checked_numbers(what: str, values: object, low: int = INT64_MIN) -> IdMap:
 
 
 def checked_keys(ranges: Iterable[Sequence[float]]) -> list[tuple[float, float]]:
-    """Key ranges as pairs of floats; whether they fit is for others to say.
+    """Key ranges as pairs of floats; it is not checked whether they fit together.
 
     Raises:
-        InvalidArgument: no pairs, or a key that is no finite number.
+        InvalidArgument: not pairs, or a key that is not a finite number.
     """
     try:
         pairs = [tuple(pair) for pair in ranges]
@@ -436,10 +436,10 @@ def checked_keys(ranges: Iterable[Sequence[float]]) -> list[tuple[float, float]]
 
 
 def check_epoch(where: str, epoch: int, reference_epoch: int) -> None:
-    """Refuse what is no epoch, and a reference that is none or lies after it.
+    """Check an epoch and its reference epoch.
 
     Raises:
-        ValueError: either of both.
+        ValueError: an invalid epoch, or a reference that is invalid or after the epoch.
     """
     if not 0 <= epoch <= EPOCH_MAX:
         raise ValueError(f"{where}: expected an epoch of 0 to {EPOCH_MAX}, found {epoch}")
@@ -448,10 +448,10 @@ def check_epoch(where: str, epoch: int, reference_epoch: int) -> None:
 
 
 def check_least(where: str, least: int, **numbers: int) -> None:
-    """Refuse numbers that are too low.
+    """Check that numbers are not too low.
 
     Raises:
-        ValueError: the first of them that is.
+        ValueError: the first number below `least`.
     """
     for name, value in numbers.items():
         if value < least:
@@ -459,7 +459,7 @@ def check_least(where: str, least: int, **numbers: int) -> None:
 
 
 def integers(values: ArrayLike) -> NDArray[np.int64]:
-    """A column of 64-bit integers, taken over and read-only.
+    """A read-only column of 64-bit integers; an array is not copied.
 
     Raises:
         ValueError: not a single column.
@@ -473,4 +473,4 @@ def integers(values: ArrayLike) -> NDArray[np.int64]:
 
 def _is_key(value: object) -> bool:
     is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)  # type: ignore[arg-type]  # a number by now
+    return is_number and math.isfinite(value)  # type: ignore[arg-type]  # checked to be a number

@@ -3,7 +3,7 @@
     StreamStore        scopes and streams: created, opened, deleted, recovered
     Stream             one stream: queries and workflows
     HistorySettings    settings of a process
-    StreamRetention    what a run of retention did to a stream; its `Retained` is the outcome in a word
+    StreamRetention    the result of a run of retention in a stream; its `Retained` is the outcome in a word
     SegmentHost        holds the segments; `GivenSizes` and `accel.testing.MemorySegments` are substitutes
 
 From the bottom: `keys` defines all keys; `parts` is shared by all; `epoch_store`, `cut_reading` and

@@ -1,23 +1,23 @@
 """Committing transactions, in steps that can each be repeated, by the same process or another one.
 
-    take               the plan: which transactions, and whether the commit rolls; state COMMITTING_TXN, or SEALING
-                       still if the stream is being sealed                                      see `ownership`
-    merge              the transactions leave the order of commits; the host appends their data to the segments of the
-                       epoch that the plan names, and where that begins is noted in their records; or, if the stream has
-                       other segments than when they began:
+    take               the plan: which transactions, and whether the commit rolls; state COMMITTING_TXN, or still
+                       SEALING if the stream is being sealed                                    see `ownership`
+    merge              the transactions are removed from the order of commits; the host appends their data to the
+                       segments of the epoch in the plan, and the start offsets are stored in their records; or, if the
+                       stream has other segments than when the transactions began:
 
       create duplicates        the host creates the segments of T = A + 1 and N = A + 2, and merges the data into T's
       create_duplicate_epochs  records of T and N; sizes of T
       complete_rolling         the host seals the segments of A; sizes, markers, the current epoch becomes N
 
-    complete           say how each ended, remove its entry, drop older epochs' tables
+    complete           record the end of each transaction, remove its entry, drop tables of older epochs
     end                state ACTIVE, or SEALING
 
-A transaction is said to be committed only when its data can be read. `accel.history.rules.transactions` says what T and
-N are.
+A transaction is recorded as committed only when its data can be read. `accel.history.rules.transactions` defines T and
+N.
 
-A commit can be carried out step by step, too, as PDP-32 describes: `start` stores which transactions, `start_rolling`
-from which epoch it rolls, `complete` empties the record. `run` and `recover` carry out one that was started so.
+A commit can also be carried out step by step, as PDP-32 describes: `start` stores the transactions, `start_rolling` the
+epoch from which the commit rolls, and `complete` empties the record. `run` and `recover` finish such a commit.
 
 Source: the upstream system; PDP-32.
 """
@@ -54,9 +54,9 @@ class CommitWorkflow:
     """Commits transactions of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         epochs: reads its epochs.
-        writing: writes them.
+        writing: writes its epochs.
         transactions: its transactions.
         ownership: takes the stream.
     """
@@ -68,14 +68,14 @@ class CommitWorkflow:
     _ownership: Ownership
 
     def stored(self) -> Versioned[CommittingTransactions]:
-        """The commit that was started step by step, or the empty one. 1 call."""
+        """The commit that was started step by step, or the empty commit. 1 call."""
         return self._parts.keys.committing().get()
 
     def start(self, limit: int | None = None) -> CommittingTransactions:
-        """Choose what to commit, and store it, step by step; if one is stored, that one. Empty if there is nothing.
+        """Store the next commit, step by step, unless one is stored; return it. Empty if there is nothing to commit.
 
         Args:
-            limit: the maximum number; None = as the settings say.
+            limit: the maximum number of transactions; None = that of the settings.
 
         Raises:
             DataConflict: another process started a commit meanwhile.
@@ -93,10 +93,10 @@ class CommitWorkflow:
         return versioned.value
 
     def start_rolling(self, active_epoch: int) -> CommittingTransactions:
-        """Store that the commit rolls from an epoch. 2 calls.
+        """Store the epoch from which the commit rolls. 2 calls.
 
         Raises:
-            IllegalState: no commit is under way, or one that rolls from another epoch.
+            IllegalState: no commit is under way, or the commit rolls from another epoch.
         """
 
         def rolling(now: CommittingTransactions | None) -> CommittingTransactions | None:
@@ -107,12 +107,12 @@ class CommitWorkflow:
     def create_duplicate_epochs(
         self, committing: CommittingTransactions, time_ms: int, sizes: Mapping[int, int]
     ) -> None:
-        """The records of both epochs of a rolling commit, and sizes; nothing if the stream has moved there already.
+        """Write the records of both epochs of a rolling commit, and sizes, unless the stream has rolled already.
 
         Args:
             committing: the commit, which rolls.
-            time_ms: milliseconds since 1970; not used if another process has written them.
-            sizes: of the segments of the first one, by id; those that are missing count 0.
+            time_ms: milliseconds since 1970; ignored if another process has written the records.
+            sizes: sizes of the segments of the first epoch, by id; a missing segment has size 0.
         """
         time_ms = checked_time("the time of a commit", time_ms)
         if is_rolled(committing, self._epochs.current()):
@@ -126,11 +126,11 @@ class CommitWorkflow:
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in merged.segments.ids.tolist()})
 
     def complete_rolling(self, committing: CommittingTransactions, sizes: Mapping[int, int]) -> None:
-        """The stream moves on to the second epoch of a rolling commit.
+        """Make the second epoch of a rolling commit the current one.
 
         Args:
             committing: the commit, which rolls.
-            sizes: of the segments that were active before, by id; those that are missing count 0.
+            sizes: sizes of the segments that were active before, by id; a missing segment has size 0.
         """
         active = self._epochs.epoch(_active_epoch(committing))
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in active.segments.ids.tolist()})
@@ -138,19 +138,19 @@ class CommitWorkflow:
         self._writing.advance(self._epochs.epoch(active.epoch + 2))
 
     def complete(self, committing: CommittingTransactions) -> None:
-        """All transactions of a commit that was started step by step are ended, and its record is emptied."""
+        """End all transactions of a commit that was started step by step, and empty its record."""
         self._end_all(committing)
         self._empty(committing)
 
     def run(self, time_ms: int | None = None, limit: int | None = None) -> CommittingTransactions:
-        """All of it, for the transactions that come next; or the commit that is under way. To be repeated as it is.
+        """Commit the next transactions, or finish the commit that is under way. After a crash, repeat the same call.
 
         Args:
             time_ms: milliseconds since 1970; None = now.
-            limit: the maximum number of transactions; None = as the settings say.
+            limit: the maximum number of transactions; None = that of the settings.
 
         Returns:
-            What was committed; empty if there was nothing.
+            The commit; empty if there was nothing to commit.
 
         Raises:
             OperationNotAllowed: another workflow has the stream; nothing was changed.
@@ -172,7 +172,7 @@ class CommitWorkflow:
         return NO_COMMIT if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> CommittingTransactions:
-        """All steps of a commit that has the stream; gives what was committed. May be repeated at any time."""
+        """Carry out all steps of a commit that has the stream; return the commit. May be repeated at any time."""
         plan = request.plan_of(CommitPlan)
         committing = plan.committing
         self._transactions.order.remove(committing.transaction_ids)
@@ -189,7 +189,7 @@ class CommitWorkflow:
 
     def _end_all(self, committing: CommittingTransactions) -> None:
         for transaction_id in committing.transaction_ids:
-            with suppress(NotInHistory):  # ended so long ago that nobody remembers
+            with suppress(NotInHistory):  # it ended so long ago that its end is not stored any more
                 self._transactions.end(transaction_id)
         self._transactions.drop_epochs()
 
@@ -222,14 +222,14 @@ class CommitWorkflow:
         self.complete_rolling(committing, host.seal(name, active.segments.ids))
 
     def _merge(self, epoch: EpochRecord, committing: CommittingTransactions) -> None:
-        # Noted at once: a process that goes on after a crash does not merge any more if the stream has moved on.
+        # Stored at once: a process that continues after a crash does not merge again if the stream has rolled.
         offsets = self._parts.host.merge(self._parts.name, epoch.segments.ids, committing.transaction_ids)
         self._transactions.record_offsets(offsets or {})
 
     def _duplicates(
         self, committing: CommittingTransactions, active: EpochRecord, time_ms: int
     ) -> tuple[EpochRecord, EpochRecord]:
-        # Only segments and ids matter here: whatever times are recorded, they are the same.
+        # Only segments and ids are used here; they do not depend on the recorded times.
         merged = repeat_transaction_epoch(active, self._epochs.epoch(committing.epoch), time_ms)
         return merged, repeat_active_epoch(active, merged)
 

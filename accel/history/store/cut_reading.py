@@ -1,7 +1,7 @@
 """Queries about stream cuts: their segments, their order, and the segments between two cuts.
 
-    calls                  1 for the first epoch, 1 for each chunk of history touched, 1 for each duplicate epoch;
-                           sizes: 1 for each shard besides
+    calls                  1 for the first epoch, 1 for each chunk of history in the range, 1 for each duplicate epoch;
+                           sizes: also 1 for each shard
     memory                 one chunk and the segments of the answer at a time, for any number of epochs in between
 
 Source: PDP-32.
@@ -33,15 +33,15 @@ from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
 
 SHARDS_KEPT_MAX = 64
-"""Segments come in the order of their epochs, so few shards are asked for twice."""
+"""Shards that are kept during a query. Segments come in the order of their epochs, so few shards are read twice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CutReading:
-    """Asks the tables of one stream. Threads: any.
+    """Answers queries about cuts of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         epochs: reads its epochs.
     """
 
@@ -52,8 +52,8 @@ class CutReading:
         """A cut with its segments.
 
         Raises:
-            NotInHistory: it names a segment that the stream does not have.
-            InvalidArgument: an id that is none.
+            NotInHistory: the cut contains a segment that the stream does not have.
+            InvalidArgument: the cut contains an invalid id.
         """
         columns = as_cut(cut)
         if not len(columns):
@@ -72,11 +72,11 @@ class CutReading:
         return self.place(cut).span
 
     def compare(self, one: Cut, other: Cut) -> CutOrder:
-        """How a cut lies to another one. Raises as `place`."""
+        """The order of two cuts. Raises as `place`."""
         return cuts.compare(self.place(one), self.place(other))
 
     def is_valid(self, cut: Cut) -> bool:
-        """Whether somebody who reads the stream can stand at a cut; not if it names a segment that there is not."""
+        """Whether a cut is a valid position of readers; False if it contains a segment that does not exist."""
         columns = as_cut(cut)
         try:
             placed = self.place(columns)
@@ -85,14 +85,15 @@ class CutReading:
         return self.is_valid_place(placed)
 
     def is_valid_place(self, placed: PlacedCut) -> bool:
-        """The same, of a cut whose segments were found."""
+        """Whether a cut whose segments were found is a valid position."""
         return cuts.is_valid(placed, self.segments(*creation_epochs(placed.cut)))
 
     def place_valid(self, cut: Cut) -> PlacedCut:
-        """A cut with its segments, at which somebody can stand.
+        """A valid cut with its segments.
 
         Raises:
-            InvalidArgument: nobody can; and as `place`.
+            InvalidArgument: the cut is not valid.
+            AccelError: as `place`.
         """
         placed = self.place(cut)
         if not self.is_valid_place(placed):
@@ -100,14 +101,14 @@ class CutReading:
         return placed
 
     def segments(self, low: int, high: int) -> Iterator[Segments]:
-        """All segments that belong to any epoch from one to another, each once, in parts."""
+        """All segments of the epochs from `low` to `high`, each once, in parts."""
         walk = self._epochs.walk(low, high)
         yield from segments_of(self._epochs.epoch(low), walk.chunks(), walk.epoch, high)
 
     def between(
         self, start: PlacedCut | None, end: PlacedCut | None, *, refuse_unordered: bool = True
     ) -> Iterator[Segments]:
-        """The segments that lie between two cuts, both cuts' own included, in parts.
+        """The segments between two cuts, including the segments of both cuts, in parts.
 
         Args:
             start: None = the stream's beginning.
@@ -115,7 +116,7 @@ class CutReading:
             refuse_unordered: whether the end must be at or after the start.
 
         Raises:
-            InvalidArgument: it is not.
+            InvalidArgument: the end is before the start.
         """
         if refuse_unordered:
             cuts.refuse_unordered(start, end)
@@ -124,10 +125,10 @@ class CutReading:
         return cuts.between(self.segments(low, high), start, end)
 
     def being_deleted(self, record: TruncationRecord | None = None) -> Iterator[Segments]:
-        """The segments that a truncation which is under way deletes, in parts; none if none is.
+        """The segments that a truncation under way deletes, in parts; no segment if no truncation is under way.
 
         Args:
-            record: where the stream begins; None = as it stands.
+            record: the truncation record; None = the stored one.
         """
         now = self._epochs.truncation() if record is None else record
         wanted = retention.place_truncation(now)
@@ -135,27 +136,27 @@ class CutReading:
             yield from self.ending(retention.deleted_before(now), wanted)
 
     def deleted(self) -> Iterator[Segments]:
-        """The segments that truncations deleted, in parts: a walk through the history before. 1 call, 1 a chunk."""
+        """The segments that truncations deleted, in parts; reads the history before the head. 1 call, 1 a chunk."""
         gone = retention.deleted_before(self._epochs.truncation())
         if gone is not None:
             yield from self.ending(None, gone)
 
     def ending(self, start: PlacedCut | None, end: PlacedCut) -> Iterator[Segments]:
-        """The segments that end between two cuts, in parts: those that lie between them, less the end's own."""
+        """The segments that end between two cuts, in parts: those between the cuts, without those of the end."""
         return retention.ending_before(end, self.between(start, end))
 
     def segments_between(self, start: Cut, end: Cut, *, refuse_unordered: bool = True) -> Integers:
-        """Ids of the segments between two cuts, ascending; an empty cut is the stream's beginning, or its end."""
+        """Ids of the segments between two cuts, ascending; an empty cut means the stream's beginning, or its end."""
         parts = self.between(self._bound(start), self._bound(end), refuse_unordered=refuse_unordered)
         return Segments.join(parts).ascending().ids
 
     def size_between(self, start: Cut, end: Cut) -> int:
-        """How much of the stream lies between two cuts, in its offset unit."""
+        """The size of the stream between two cuts, in its offset unit."""
         bounds = self._bound(start), self._bound(end)
         return self.size_of(self.between(*bounds), *bounds)
 
     def size_of(self, parts: Iterable[Segments], start: PlacedCut | None, end: PlacedCut | None) -> int:
-        """How much lies in some segments between two cuts. 1 call a shard of sealed sizes."""
+        """The size of some segments between two cuts. 1 call a shard of sealed sizes."""
         shards: dict[int, IdMap] = {}
 
         def read(ids: Integers) -> Mapping[int, int]:
@@ -164,25 +165,25 @@ class CutReading:
         return retention.size_between(parts, _offsets(start), _offsets(end), read)
 
     def size_till(self, cut: Cut, reference: Cut | None = None, reference_size: int = 0) -> int:
-        """How much of the stream lies before a cut, as what lies behind an earlier one, and what lay before that.
+        """The size of the stream before a cut: the size from an earlier cut, plus the size before the earlier cut.
 
         Args:
             cut: the cut.
-            reference: an earlier one; None = the stream's beginning.
-            reference_size: how much lies before that one.
+            reference: an earlier cut; None = the stream's beginning.
+            reference_size: the size before the earlier cut.
         """
         return retention.size_till(self.size_between(reference or {}, cut), reference_size)
 
     def sealed_size(self, segment_id: int) -> int | None:
-        """How much a segment holds; None while that is not known: it is not sealed yet. 1 call."""
+        """The size of a sealed segment; None if the segment is not sealed yet. 1 call."""
         return self._sealed_sizes(np.array([checked_id(segment_id)], dtype=np.int64), {}).get(segment_id)
 
     def sealed_sizes(self, ids: Integers) -> dict[int, int]:
-        """How much each of some segments holds; without those that are not sealed yet. 1 call a shard of sizes."""
+        """The sizes of those segments that are sealed, by id. 1 call a shard of sizes."""
         return self._sealed_sizes(ids, {})
 
     def shard(self, number: int) -> IdMap:
-        """A shard of sealed sizes; empty if nothing of it was sealed. 1 call."""
+        """A shard of sealed sizes; empty if none of its segments was sealed. 1 call."""
         versioned = self._parts.keys.shard(number).read()
         return NOTHING if versioned is None else versioned.value
 
@@ -209,7 +210,7 @@ def as_cut(cut: Cut) -> IdMap:
     """A cut as columns.
 
     Raises:
-        InvalidArgument: an id that is none, or a number out of bounds.
+        InvalidArgument: an invalid id, or a number out of bounds.
     """
     return checked_numbers("offsets of a cut", cut)
 

@@ -1,31 +1,31 @@
 """The epochs of a stream in its tables: queries about epochs and segments, the walk through epochs, and writing.
 
-Calls of the queries, with nothing cached; immutable records are kept decoded and cost nothing the second time:
+Calls of the queries without a cache; immutable records are cached decoded and take no call the second time:
 
     | query                           | calls                                                                       |
     |---------------------------------|-----------------------------------------------------------------------------|
     | current epoch, active segments  | 1                                                                           |
     | epoch, segment                  | 1: a segment's id contains the epoch of its creation                        |
-    | successors                      | 3: which epoch sealed it, that epoch, the one before                        |
-    | predecessors                    | 2: the epoch of its creation, the one before                                |
+    | successors                      | 3: the number of the sealing epoch, that epoch, the epoch before            |
+    | predecessors                    | 2: the epoch of its creation, the epoch before                              |
     | epoch at a time                 | 2: root and a block of the index of times; 1 if the root suffices           |
-    | segments at a time              | 4: these two, the epoch, the truncation                                     |
-    | head                            | 1: the truncation; 2 if there was none: epoch 0                             |
-    | epochs between two times        | 3, each 1,000 epochs one more, each duplicate one more                      |
+    | segments at a time              | 4: as for the epoch at a time, the epoch, the truncation                    |
+    | head                            | 1: the truncation; 2 if there was no truncation: also epoch 0               |
+    | epochs between two times        | 3; 1 more for each 1,000 epochs, 1 more for each duplicate                  |
 
 An epoch is written, and the stream moved to it, in this order:
 
-    1. which stream of the object layer holds each new segment    immutable
-    2. the epoch's record                                         immutable; read back, and the rest follows from that
-    3. what changed: the chunk of history                         versioned until it is full
-    4. when it began: the index of times                          versioned; not visible yet
-    5. which epoch sealed each old segment                        immutable
+    1. the stream of the object layer of each new segment         immutable
+    2. the epoch's record                                         immutable; read back, the next steps follow from it
+    3. its changes: the chunk of history                          versioned until it is full
+    4. its time: the index of times                               versioned; not visible yet
+    5. the sealing epoch of each old segment                      immutable
     -- here the old segments are sealed --
-    6. their sizes, shard by shard                                versioned
+    6. the sizes of the old segments, shard by shard              versioned
     7. the current epoch                                          versioned; only moves forward
-    8. the index of times shows it                                versioned
+    8. the index of times shows the epoch                         versioned
 
-Each step first checks whether it is done. So the sequence can be repeated, and two processes may do it at once. No
+Each step first checks whether it is done. So the sequence can be repeated, and two processes may run it at once. No
 reader ever sees a current epoch without its records, nor the time of an epoch that is not current yet.
 
 Source: PDP-32.
@@ -91,19 +91,19 @@ from range_index.epoch_times import (
 Found = TypeVar("Found")
 
 ROOT_READS_MAX = 8
-"""A block that was merged away since the root was read: so often the root is read again."""
+"""Maximum number of times that the root is read because a block was merged into a leaf since."""
 
 
 class _BlockGone(Exception):
-    """A block that the root names was merged away since."""
+    """A block in the root was merged into a leaf since the root was read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EpochReading:
-    """Asks the tables of one stream. Threads: any.
+    """Answers queries about epochs and segments of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
     """
 
     _parts: StreamParts
@@ -113,7 +113,7 @@ class EpochReading:
 
         Raises:
             IllegalState: the stream is still being created.
-            DataNotFound: it is deleted.
+            DataNotFound: the stream is deleted.
         """
         versioned = self._parts.keys.current_epoch().read()
         if versioned is None:
@@ -135,13 +135,13 @@ class EpochReading:
         return versioned.value
 
     def chunks(self, low: int, high: int) -> Iterator[HistoryChunk]:
-        """What changed after one epoch, up to another. 1 call a chunk.
+        """The chunks with the changes after epoch `low`, up to `high`. 1 call a chunk.
 
-        Chunks are read when they are asked for; with an executor, up to 8 ahead, and 16 MiB. One that is kept tells
-        enough if it reaches so far, though it may still grow: what it tells of its epochs stays true.
+        Chunks are read on demand; with an executor, up to 8 chunks or 16 MiB ahead. A cached chunk is used if it
+        reaches the needed epoch, though it may still grow: the changes in it are immutable.
 
         Raises:
-            NotInHistory: the history does not go so far.
+            NotInHistory: the history ends before `high`.
         """
         numbers = chunk_numbers(low, high, self._chunk_size)
         reader: Reader[int, HistoryChunk] = Reader(
@@ -152,16 +152,16 @@ class EpochReading:
         return read_ahead(reader, numbers, self._parts.store.executor)
 
     def records(self, numbers: Integers) -> Iterator[EpochRecord]:
-        """Epochs in any order. 1 call each; read ahead as chunks are.
+        """Epochs in the order of `numbers`, which is any. 1 call each; read ahead like chunks.
 
         Raises:
-            NotInHistory: in the place of an epoch that there is not.
+            NotInHistory: in the place of a missing epoch.
         """
         reader = Reader(self.epoch, record_size_bytes, lambda number: self._parts.keys.epoch(number).has())
         return read_ahead(reader, numbers.tolist(), self._parts.store.executor)
 
     def walk(self, low: int, high: int) -> EpochWalk:
-        """The way from one epoch to another by chunks, through all duplicates. 1 call a chunk, 1 a duplicate."""
+        """A walk from epoch `low` to `high` by chunks, with all duplicates. 1 call a chunk, 1 a duplicate."""
         return EpochWalk(self, low, high)
 
     def segment(self, segment_id: SegmentId) -> SegmentRecord:
@@ -174,14 +174,14 @@ class EpochReading:
         return rules.segment_in(self._epoch_of(segment_id), segment_id)
 
     def sealed_epoch(self, segment_id: int) -> int | None:
-        """Which epoch sealed a segment; None if it is active, or is none. 1 call."""
+        """The epoch that sealed a segment; None if the segment is active or does not exist. 1 call."""
         versioned = self._parts.keys.sealed_epoch(segment_id).read()
         return None if versioned is None else versioned.value
 
     def successors(self, segment_id: SegmentId) -> dict[int, list[int]]:
-        """The segments that follow one, each with all that it follows; none of an active one. 3 calls, 2 if active.
+        """The segments that follow a segment, each with all its predecessors; empty if it is active. 3 calls, 2 then.
 
-        While a scale is under way they are known as soon as the new epoch is recorded.
+        While a scale is under way, they are returned as soon as the new epoch is recorded.
 
         Raises:
             NotInHistory: the stream has no such segment.
@@ -194,7 +194,7 @@ class EpochReading:
         return rules.successors(segment_id, self.epoch(sealing), self.epoch(sealing - 1))
 
     def predecessors(self, segment_id: SegmentId) -> dict[int, list[int]]:
-        """The segments that one follows, each with all that follow it. 2 calls.
+        """The segments that a segment follows, each with all its successors. 2 calls.
 
         Raises:
             NotInHistory: the stream has no such segment.
@@ -205,9 +205,9 @@ class EpochReading:
         return rules.predecessors(segment_id, created, before)
 
     def epoch_at(self, time_ms: int) -> int:
-        """Which epoch it was at a time; 0 before the first. 2 calls at most.
+        """The epoch that was current at a time; 0 before the first epoch. 2 calls at most.
 
-        A time in the future, or during a scale that is under way, gives the current epoch.
+        For a time in the future, or during a scale that is under way, it is the current epoch.
 
         Args:
             time_ms: milliseconds since 1970.
@@ -216,16 +216,16 @@ class EpochReading:
         return self._in_index(lambda root: self._located(root, time_ms))
 
     def segments_at(self, time_ms: int) -> IdMap:
-        """The segments at a time as far as they are still there, each with the offset it begins with. 4 calls."""
+        """The segments at a time that still exist, each with its first offset. 4 calls."""
         record = self.epoch(self.epoch_at(time_ms))
         return segments_at(record, self.truncation())
 
     def truncation(self) -> TruncationRecord:
-        """Where the stream begins. 1 call."""
+        """The truncation record, with the cut at which the stream begins. 1 call."""
         return self._parts.keys.truncation().get().value
 
     def head(self) -> IdMap:
-        """The cut that the stream begins with. 1 call, 2 if it was never truncated."""
+        """The cut at which the stream begins. 1 call, 2 if it was never truncated."""
         truncation = self.truncation()
         return truncation.cut if len(truncation.cut) else head(truncation, self.epoch(0))
 
@@ -234,7 +234,7 @@ class EpochReading:
         return self.current().segments
 
     def between(self, low: int, high: int) -> Iterator[EpochRecord]:
-        """The epochs from one to another, both included, one after the other.
+        """The epochs from `low` to `high`, both included, in order.
 
         Calls: 1, 1 a chunk, 1 a duplicate. Memory: one chunk and one epoch at a time.
 
@@ -246,9 +246,9 @@ class EpochReading:
         return replay(self.epoch(low), walk.chunks(), walk.epoch, high)
 
     def scales(self, from_ms: int, to_ms: int) -> Iterator[EpochSummary]:
-        """The epochs from one time to another: the one that it was at the first, and all that began by the second.
+        """The epoch that was current at the first time, and all epochs that began by the second.
 
-        Splits and merges of the first are not told. Calls: as `between`, and 3 for the times.
+        The numbers of splits and merges are missing for the first epoch. Calls: as `between`, and 3 for the times.
         """
         from_ms, to_ms = checked_time("a time", from_ms), checked_time("a time", to_ms)
         low, high = self._in_index(lambda root: (self._located(root, from_ms), self._located(root, to_ms)))
@@ -278,13 +278,13 @@ class EpochReading:
             ) from error
 
     def _in_index(self, ask: Callable[[EpochTimesRoot], Found]) -> Found:
-        # Blocks are merged now and then: who holds the root of before, and finds one gone, looks at the root again.
+        # Blocks are merged from time to time: if a block is missing, the root is out of date, and is read again.
         for _ in range(ROOT_READS_MAX):
             try:
                 return ask(self._parts.keys.times().get().value)
             except _BlockGone:
                 continue
-        detail = "expected the blocks of times that its root names, found one missing"
+        detail = "expected all blocks of times that the root lists, found one missing"
         raise DataNotFound(self._parts.stream.metadata_table, keys.TIMES_ROOT, detail)
 
     def _located(self, root: EpochTimesRoot, time_ms: int) -> int:
@@ -298,28 +298,28 @@ class EpochReading:
 
 
 class EpochSource(Protocol):
-    """What the walk reads with."""
+    """Reads epochs and chunks for a walk."""
 
     def epoch(self, number: int) -> EpochRecord:
-        """One record."""
+        """The record of one epoch."""
         ...
 
     def records(self, numbers: Integers) -> Iterator[EpochRecord]:
-        """Many, in this order."""
+        """The records of several epochs, in this order."""
         ...
 
     def chunks(self, low: int, high: int) -> Iterator[HistoryChunk]:
-        """What changed after one epoch, up to another."""
+        """The chunks with the changes after epoch `low`, up to `high`."""
         ...
 
 
 class EpochWalk:
-    """One walk from epoch to epoch that asks for each duplicate in between. Threads: one.
+    """One walk from epoch to epoch that reads each duplicate in between. Threads: one.
 
     Args:
-        source: reads.
-        low: the epoch to begin with.
-        high: the last one.
+        source: reads epochs and chunks.
+        low: the first epoch.
+        high: the last epoch.
     """
 
     def __init__(self, source: EpochSource, low: int, high: int) -> None:
@@ -329,14 +329,14 @@ class EpochWalk:
         self._repeated: Iterator[EpochRecord] = iter(())
 
     def chunks(self) -> Iterator[HistoryChunk]:
-        """What changed after the first epoch, up to the last one."""
+        """The chunks with the changes after the first epoch, up to the last epoch."""
         for chunk in self._source.chunks(self._low, self._high):
             numbers = chunk.duplicates
             self._repeated = self._source.records(numbers[(numbers > self._low) & (numbers <= self._high)])
             yield chunk
 
     def epoch(self, number: int) -> EpochRecord:
-        """The record of a duplicate in the last chunk; the next one, or it is read by itself."""
+        """The record of a duplicate in the last chunk: the next record read ahead, or it is read separately."""
         record = next(self._repeated, None)
         return record if record is not None and record.epoch == number else self._source.epoch(number)
 
@@ -346,13 +346,13 @@ class EpochWriting:
     """Writes epochs of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
     """
 
     _parts: StreamParts
 
     def bind(self, segments: Segments) -> dict[int, int]:
-        """Give each segment a stream of the object layer, unless it has one; gives them by segment id.
+        """Assign a stream of the object layer to each segment without one; return all by segment id.
 
         Calls: 1 a segment, and 2 for each block of ids.
         """
@@ -366,20 +366,19 @@ class EpochWriting:
         return bound
 
     def create_segments(self, record: EpochRecord) -> None:
-        """Let the host create the segments that are new in an epoch; they are bound before."""
+        """Bind the segments that are new in an epoch, and let the host create them."""
         new = record.segments.where(record.segments.epochs == record.epoch)
         self._parts.host.create(self._parts.name, new, self.bind(new))
 
     def write(self, wanted: EpochRecord, before: EpochRecord | None) -> EpochRecord:
-        """Steps 1 to 4.
+        """Do steps 1 to 4.
 
         Args:
-            wanted: the epoch, as this process would have it.
-            before: the one before it; None for the first.
+            wanted: the epoch that this process wants to write.
+            before: the previous epoch; None for the first.
 
         Returns:
-            What stands there, which another process may have written with another time. What follows is to follow from
-            this one.
+            The stored record, which another process may have written with another time; later steps must use it.
         """
         known = self._parts.keys.epoch(wanted.epoch).read()
         if known is None:
@@ -391,29 +390,29 @@ class EpochWriting:
         return record
 
     def seal_epochs(self, record: EpochRecord, before: EpochRecord) -> None:
-        """Step 5: which segments an epoch seals. 1 call each."""
+        """Do step 5: record the epoch that seals each old segment. 1 call each."""
         ids = sealed_by(record, before).ids.tolist()
         self._parts.each(
             lambda segment_id: self._parts.keys.sealed_epoch(segment_id).create_if_absent(record.epoch), ids
         )
 
     def write_sizes(self, sizes: Mapping[int, int]) -> None:
-        """Step 6. 2 calls a shard. A size that is known stays as it is.
+        """Do step 6. 2 calls a shard. A stored size stays unchanged.
 
         Raises:
-            InvalidArgument: the host tells sizes that are none; no size is written.
+            InvalidArgument: invalid sizes from the host; no size is written.
         """
-        known = checked_numbers("sizes that the host tells", sizes, 0)
+        known = checked_numbers("sizes from the host", sizes, 0)
         layout = self._parts.layout
         for number, part in by_shard(known, layout.shard_size, layout.shard_by).items():
             self._parts.keys.shard(number).change(partial(_with_sizes, part))
 
     def remove_markers(self, ids: Integers) -> None:
-        """Sealed segments have no load. 1 call each."""
+        """Erase the cold markers of sealed segments. 1 call each."""
         self._parts.each(lambda segment_id: self._parts.keys.marker(segment_id).erase(), ids.tolist())
 
     def advance(self, record: EpochRecord) -> None:
-        """Steps 7 and 8."""
+        """Do steps 7 and 8."""
 
         def moved(now: EpochRecord | None) -> EpochRecord | None:
             return record if now is None else after_advance(now, record)
@@ -422,7 +421,7 @@ class EpochWriting:
         self.show(current)
 
     def show(self, current: EpochRecord) -> None:
-        """Step 8 alone: the index shows all epochs up to the current one. 2 calls, 1 if it does already."""
+        """Do step 8 only: the index shows all epochs up to the current one. 2 calls, 1 if it does already."""
 
         def shown(root: EpochTimesRoot | None) -> EpochTimesRoot | None:
             if root is None:
@@ -433,9 +432,9 @@ class EpochWriting:
         self._parts.keys.times().change(shown)
 
     def merge_times(self) -> int:
-        """Merge parts of the index of times into leaves, where enough stand there; gives how many leaves were made.
+        """Merge parts of the index of times into leaves, if there are enough parts; return the number of new leaves.
 
-        To be done between workflows; readers see the same times before and after. 1 call if nothing is due.
+        It runs between workflows; readers see the same times before and after. 1 call if no merge is due.
         """
         count = 0
         while (merge := merge_due(self._parts.keys.times().get().value)) is not None:
@@ -444,12 +443,12 @@ class EpochWriting:
         return count
 
     def merge_times_after(self) -> None:
-        """Merge after a workflow that has ended: it does not fail for that. What is left is merged by a later one."""
+        """Merge after a workflow that has ended, and ignore errors: a later workflow merges the remaining parts."""
         with suppress(AccelError):
             self.merge_times()
 
     def erase_merged(self) -> bool:
-        """Erase parts of the last leaf that a process left behind which died meanwhile. 2 calls if there are none."""
+        """Erase parts of the last leaf that remain because a process died. 2 calls if there are none."""
         root = self._parts.keys.times().get().value
         if not root.leaf_starts:
             return False
@@ -497,11 +496,11 @@ class EpochWriting:
                 return None if changed is root else changed
 
             self._parts.keys.times().change(named)
-        # Parts that are gone were merged by another process, and the root names the leaf by now.
+        # If a part is missing, another process merged the parts, and the root contains the leaf by now.
         self._erase(merge.parts)
 
     def _erase(self, parts: Sequence[Block]) -> None:
-        # The first goes last: while it is there, others may be.
+        # The first part is erased last: if it exists, other parts may exist.
         for part in reversed(parts):
             self._parts.keys.times_block(part).erase()
 

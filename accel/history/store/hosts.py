@@ -1,10 +1,10 @@
 """The host holds the segments themselves; the caller passes it in, as brokers differ.
 
 A history records which segments exist; a host creates, seals, truncates and deletes them, and merges transactions into
-them. Every step of a workflow may be repeated, by another process too. So a host must accept each order twice: a
-segment that is already created, sealed or merged remains unchanged.
+them. Every step of a workflow may be repeated, by another process too. So a host must accept each call twice: a segment
+that is already created, sealed or merged remains unchanged.
 
-Threads: a host must be as safe as its users need; any thread may use both hosts of this module.
+Threads: a host must be as thread-safe as its users need; any thread may use both hosts of this module.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ StreamName = tuple[str, str]
 
 
 class SegmentHost(Protocol):
-    """What workflows ask of those who hold segments. All sizes and offsets are in the stream's offset unit.
+    """Operations on segments that workflows need. All sizes and offsets are in the stream's offset unit.
 
-    An order may come twice, from several processes, and an hour late: after the segment was sealed, truncated or
-    deleted by workflows that came later. A host then leaves everything as it is: what is sealed stays sealed, what is
-    deleted is not created again, a transaction that was merged, or aborted, is not merged again.
+    A host may receive a call twice, from several processes, and an hour late: after later workflows sealed, truncated
+    or deleted the segment. The host then changes nothing: a sealed segment stays sealed, a deleted segment is not
+    created again, and a transaction that was merged or aborted is not merged again.
     """
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
@@ -34,19 +34,19 @@ class SegmentHost(Protocol):
         ...
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """Take no more writes; gives the final sizes by segment id."""
+        """Let segments take no more writes; return their final sizes by segment id."""
         ...
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """How far segments reach now, by segment id."""
+        """Present sizes of segments, by segment id."""
         ...
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
-        """Forget what lies before the offsets of a cut; those below 0 say nothing."""
+        """Delete the data before the offsets of a cut; offsets below 0 are ignored."""
         ...
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
-        """Forget segments."""
+        """Delete segments."""
         ...
 
     def merge(
@@ -55,25 +55,26 @@ class SegmentHost(Protocol):
         """Append the data of transactions to segments, in this order, each once.
 
         Returns:
-            Where the data of each begins, by segment id, as far as the host tells: the same when it is asked again, or
-            nothing. What it tells is noted in the transaction's record, for 2 calls a transaction.
+            Start offsets of the data of each transaction, by segment id, or None if the host does not report them; a
+            repeated call returns the same or nothing. The offsets are stored in the transaction's record, for 2 calls
+            a transaction.
         """
         ...
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
-        """Forget the data of a transaction."""
+        """Delete the data of a transaction."""
         ...
 
 
 class NoHost:
-    """In the place of a host where there is none: the history can be read, and asked for changes.
+    """Stands in for a missing host: the process reads the history and requests changes.
 
-    A segment whose writer goes on must not be sealed, merged into, truncated or deleted by a process that knows nothing
-    of its data: its size would be recorded as 0, and a transaction as committed whose data is nowhere.
+    A process without a segment's data must not seal, truncate or delete the segment, or merge transactions into it,
+    while another process writes to it: the recorded size would be 0, and a committed transaction would have no data.
     """
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
-        """Nothing to do: the process that first appends to a segment opens it."""
+        """Does nothing: the process that first appends to a segment opens it."""
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - refused in any case
         """Raises HostMissing."""
@@ -101,34 +102,34 @@ class NoHost:
 
 
 class GivenSizes:
-    """Holds nothing: the caller does, and says how large segments are when they are sealed.
+    """A host without data: the caller holds the segments, and passes their final sizes in.
 
     Args:
-        sizes: by segment id; those that are missing count 0.
+        sizes: sizes by segment id; a missing segment has size 0.
     """
 
     def __init__(self, sizes: Mapping[int, int] | None = None) -> None:
         self._sizes = dict(checked_numbers("sizes of segments", sizes or {}, 0))
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """The sizes that were given."""
+        """The sizes that the caller passed in."""
         return self.tails(stream, ids)
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - sizes of one stream
-        """The sizes that were given."""
+        """The sizes that the caller passed in."""
         return {segment_id: self._sizes.get(segment_id, 0) for segment_id in ids.tolist()}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
-        """Nothing to do."""
+        """Does nothing."""

@@ -1,22 +1,23 @@
-"""Every key of a stream's history: its table, its name, and the form of its records; and the counters of ids.
+"""All keys of a stream's history, with their tables, names and forms of records; and the counters of ids.
 
     | table                                                  | key                   | value                      |
     |--------------------------------------------------------|-----------------------|----------------------------|
-    | _system/scopes                                         | entry/scope           | which scope, and its phase |
+    | _system/scopes                                         | entry/scope           | the scope's id and phase   |
     |                                                        | listed/scope/id       | nothing                    |
     | _system/deletedStreams                                 | scope/stream          | its last segment number    |
-    | _system/counters                                       | what is counted       | the next id                |
+    | _system/counters                                       | kind of id            | the next id                |
     | _system/completedTransactionsBatches                   | batch                 | nothing                    |
     | _system/completedTransactionsBatch-<batch>             | scope/stream/id       | how the transaction ended  |
-    | <scope>/streamsInScope.#.<scope id>                    | entry/stream          | which stream, its phase    |
+    | <scope>/streamsInScope.#.<scope id>                    | entry/stream          | the stream's id and phase  |
     |                                                        | listed/stream/id      | nothing                    |
     | <scope>/<stream>/metadata.#.<stream id>                | see `StreamKeys`      |                            |
     | <scope>/<stream>/epochsWithTransactions.#.<stream id>  | epoch                 | nothing                    |
-    | <scope>/<stream>/readerGroups.#.<stream id>            | group                 | where its readers stand    |
+    | <scope>/<stream>/readerGroups.#.<stream id>            | group                 | positions of its readers   |
     | <scope>/<stream>/transactionsInEpoch-<e>.#.<stream id> | transaction id        | the transaction            |
 
-A scope or stream that is deleted and created again gets another unique id, so that no remainder of the first can be
-mistaken for the second. Numbers in keys are not padded: these keys are read one by one, and never listed in order.
+A scope or stream that is deleted and created again gets another unique id, so that remaining keys of the first cannot
+be mistaken for keys of the second. Numbers in keys are not padded: these keys are read one by one, and never listed in
+order.
 
 An entry is written again when its name is used again, so it is deleted by a tombstone, and entries are never listed. A
 listed key has the unique id in its name: it is written once, and erased without a tombstone.
@@ -61,10 +62,10 @@ DELETED_STREAMS: Final = "_system/deletedStreams"
 COUNTERS: Final = "_system/counters"
 COMPLETED_BATCHES: Final = "_system/completedTransactionsBatches"
 SYSTEM_TABLES: Final = (DELETED_STREAMS, COUNTERS, COMPLETED_BATCHES, SCOPES)
-"""In the order in which they are made: a process that finds the last one finds all."""
+"""In the order of their creation: if the last table exists, all exist."""
 
 OWNED: Final = ".#."
-"""Stands before the unique id in the name of each table of a scope or a stream, and in no other name."""
+"""The text before the unique id in the name of each table of a scope or a stream; no other name contains it."""
 
 TRANSACTION_IDS: Final = "transactionIds"
 SEGMENT_STREAMS: Final = "segmentStreams"
@@ -84,17 +85,17 @@ WAITING_PROCESSOR: Final = "waitingRequestProcessor"
 REQUESTS_PREFIX: Final = "request-"
 
 MARK: Final = b""
-"""The value of keys that say by being there what they say."""
+"""The value of keys whose existence is their meaning."""
 
 LISTED: Final = "listed/"
-"""What the keys that are listed begin with."""
+"""The prefix of listed keys."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamIdentity:
-    """Which stream: its name, and what tells it from earlier ones of that name.
+    """A stream's name, and the id that distinguishes the stream from earlier streams of that name.
 
     Args:
         scope: its scope.
@@ -116,7 +117,7 @@ class StreamIdentity:
 
     @property
     def reader_groups_table(self) -> str:
-        """The table of groups of readers; made when there is the first one."""
+        """The table of groups of readers; created with the first group."""
         return self._table("readerGroups")
 
     @property
@@ -130,11 +131,11 @@ class StreamIdentity:
 
     @property
     def transactions_prefix(self) -> str:
-        """What the names of all tables of transactions begin with; those of earlier streams of this name, too."""
+        """The prefix of the names of all tables of transactions, including those of earlier streams of this name."""
         return f"{self}/transactionsInEpoch-"
 
     def epoch_of_table(self, table: str) -> int | None:
-        """The epoch whose transactions a table holds; None for a table of another stream."""
+        """The epoch of a table of transactions; None for a table of another stream."""
         epoch, _, unique_id = table.removeprefix(self.transactions_prefix).partition(".#.")
         return int(epoch) if unique_id == str(self.unique_id) and epoch.isdecimal() else None
 
@@ -143,17 +144,17 @@ class StreamIdentity:
 
 
 def entry_key(name: str) -> str:
-    """Where it is told which scope, or which stream, has a name."""
+    """The key of a name's entry."""
     return f"entry/{name}"
 
 
 def listed_key(name: str, unique_id: UUID) -> str:
-    """What a scope or a stream is listed by; in the order of names, since no character of a name comes before "%"."""
+    """The listed key of a scope or stream. Keys sort by name, since no character of a name sorts before "%"."""
     return f"{LISTED}{name}/{unique_id}"
 
 
 def listed_name(key: str) -> tuple[str, UUID]:
-    """The name and the unique id in such a key.
+    """The name and the unique id in a listed key.
 
     Raises:
         ValueError: another key.
@@ -163,7 +164,7 @@ def listed_name(key: str) -> tuple[str, UUID]:
 
 
 def checked_name(what: str, name: object) -> str:
-    """The name of a scope or a stream.
+    """Check and return the name of a scope or a stream.
 
     Raises:
         InvalidArgument: anything but 1 to 200 ASCII letters, digits, dots, dashes and underscores, of which the first
@@ -185,52 +186,52 @@ def completed_table(batch: int) -> str:
 
 
 def completed_key(identity: StreamIdentity, transaction_id: UUID) -> str:
-    """Where the end of a transaction is told."""
+    """The key of a completed transaction."""
     return f"{identity}/{transaction_id}"
 
 
 def epoch_key(epoch: int) -> str:
-    """An epoch's record."""
+    """The key of an epoch's record."""
     return f"epochRecord-{epoch}"
 
 
 def chunk_key(chunk: int) -> str:
-    """A chunk of the history."""
+    """The key of a chunk of the history."""
     return f"historyTimeSeriesChunk-{chunk}"
 
 
 def times_key(block: Block) -> str:
-    """A block of the index of times."""
+    """The key of a block of the index of times."""
     return f"{TIMES_ROOT}-{block.kind.value}-{block.number}"
 
 
 def sealed_epoch_key(segment_id: int) -> str:
-    """Which epoch sealed a segment."""
+    """The key of the epoch that sealed a segment."""
     return f"segmentSealedEpochPath-{segment_id}"
 
 
 def shard_key(shard: int) -> str:
-    """A shard of sealed sizes."""
+    """The key of a shard of sealed sizes."""
     return f"segmentsSealedSizeMapShard-{shard}"
 
 
 def cut_key(recording_time_ms: int) -> str:
-    """A recorded cut."""
+    """The key of a recorded cut."""
     return f"retentionCuts-{recording_time_ms}"
 
 
 def request_key(workflow_id: UUID) -> str:
-    """What a workflow is to do."""
+    """The key of a workflow's request."""
     return f"{REQUESTS_PREFIX}{workflow_id}"
 
 
 def marker_key(segment_id: int) -> str:
-    """Until when a segment has little load."""
+    """The key of a segment's cold marker."""
     return f"markers-{segment_id}"
 
 
 def segment_stream_key(segment_id: int) -> str:
-    """Which stream of the object layer holds a segment's data."""
+    """The key of the stream of the object layer with a segment's data."""
     return f"segmentStream-{segment_id}"
 
 
@@ -238,12 +239,12 @@ T = TypeVar("T")
 
 
 class _Bytes:
-    """The form of keys without a form: they say by being there what they say."""
+    """The form of keys with any bytes: only their existence has a meaning."""
 
     def encode(self, value: bytes) -> bytes:
         return value
 
-    def decode(self, data: bytes, where: str) -> bytes:  # noqa: ARG002 - anything may stand there
+    def decode(self, data: bytes, where: str) -> bytes:  # noqa: ARG002 - any value is valid
         return data
 
 
@@ -255,8 +256,8 @@ class SystemKeys:
     """Keys that streams share. Threads: any.
 
     Args:
-        tables: where they lie.
-        records: keeps their records; None = they are read and decoded each time.
+        tables: contain the keys.
+        records: the cache of decoded records; None = records are read and decoded each time.
     """
 
     tables: Tables
@@ -264,20 +265,20 @@ class SystemKeys:
 
     @property
     def scopes(self) -> Table:
-        """All scopes."""
+        """The table of scopes."""
         return self.tables.table(SCOPES)
 
     def scope(self, name: str) -> TypedKey[ScopeEntry]:
-        """Which scope has a name."""
+        """The entry of a scope's name."""
         return TypedKey(self.scopes, entry_key(name), forms.SCOPE_ENTRY, cache=self.records)
 
     def stream(self, scope: str, scope_id: UUID, name: str) -> TypedKey[StreamEntry]:
-        """Which stream has a name."""
+        """The entry of a stream's name."""
         table = self.streams(scope, scope_id)
         return TypedKey(table, entry_key(name), forms.STREAM_ENTRY, cache=self.records)
 
     def streams(self, scope: str, scope_id: UUID) -> Table:
-        """The streams of a scope."""
+        """The table of a scope's streams."""
         return self.tables.table(streams_table(scope, scope_id))
 
     def last_number(self, scope: str, name: str) -> TypedKey[int]:
@@ -286,16 +287,16 @@ class SystemKeys:
         return TypedKey(table, f"{scope}/{name}", forms.LAST_NUMBER, cache=self.records)
 
     def counter(self, what: str) -> TypedKey[int]:
-        """The next id that nobody has."""
+        """The next unused id."""
         return TypedKey(self.tables.table(COUNTERS), what, forms.ID_COUNTER, cache=self.records)
 
     @property
     def batches(self) -> Table:
-        """Batches of completed transactions."""
+        """The table of batches of completed transactions."""
         return self.tables.table(COMPLETED_BATCHES)
 
     def completed(self, batch: int, stream: StreamIdentity, transaction_id: UUID) -> TypedKey[CompletedTransaction]:
-        """How a transaction ended, in one of the batches."""
+        """The end of a transaction, in one of the batches."""
         table, key = self.tables.table(completed_table(batch)), completed_key(stream, transaction_id)
         return TypedKey(table, key, forms.COMPLETED_TRANSACTION, is_final=always, cache=self.records)
 
@@ -304,9 +305,9 @@ class StreamKeys:
     """The keys of one stream. Threads: any.
 
     Args:
-        tables: where they lie.
-        stream: which one.
-        records: keeps its records, decoded.
+        tables: contain the keys.
+        stream: the stream.
+        records: the cache of its decoded records.
     """
 
     def __init__(self, tables: Tables, stream: StreamIdentity, records: RecordCache) -> None:
@@ -316,27 +317,27 @@ class StreamKeys:
         self._metadata = tables.table(stream.metadata_table)
 
     def creation_time(self) -> TypedKey[int]:
-        """When the stream was created."""
+        """The time of the stream's creation."""
         return self._key(CREATION_TIME, forms.CREATION_TIME, always)
 
     def layout(self) -> TypedKey[HistoryLayout]:
-        """How its history is cut into pieces."""
+        """The layout of the stream's history."""
         return self._key(LAYOUT, forms.HISTORY_LAYOUT, always)
 
     def configuration(self) -> TypedKey[ConfigurationRecord]:
-        """What its owner wants."""
+        """The stream's configuration."""
         return self._key(CONFIGURATION, forms.CONFIGURATION)
 
     def state(self) -> TypedKey[StreamStatus]:
-        """Where it stands, and which workflow has it."""
+        """The stream's state, and the workflow that has the stream."""
         return self._key(STATE, forms.STREAM_STATE)
 
     def request(self, workflow_id: UUID) -> TypedKey[WorkflowRequest]:
-        """What a workflow is to do."""
+        """The request of a workflow."""
         return self._key(request_key(workflow_id), forms.WORKFLOW_REQUEST)
 
     def request_ids(self) -> list[UUID]:
-        """The workflows that have a request, in the order of their ids. 1 call for 1,000 of them."""
+        """The ids of the workflows with a request, in order. 1 call for 1,000 ids."""
         prefix = REQUESTS_PREFIX
         return [UUID(key.removeprefix(prefix)) for key in self._metadata.keys(prefix)]
 
@@ -345,7 +346,7 @@ class StreamKeys:
         return self._key(TRANSITION, forms.EPOCH_TRANSITION)
 
     def truncation(self) -> TypedKey[TruncationRecord]:
-        """Where it begins."""
+        """The cut at which the stream begins."""
         return self._key(TRUNCATION, forms.TRUNCATION)
 
     def committing(self) -> TypedKey[CommittingTransactions]:
@@ -357,15 +358,15 @@ class StreamKeys:
         return self._key(COMMIT_ORDER, forms.COMMIT_ORDER)
 
     def current_epoch(self) -> TypedKey[EpochRecord]:
-        """Its segments now."""
+        """The current epoch."""
         return self._key(CURRENT_EPOCH, forms.EPOCH_RECORD)
 
     def epoch(self, number: int) -> TypedKey[EpochRecord]:
-        """Its segments in one epoch."""
+        """An epoch's record."""
         return self._key(epoch_key(number), forms.EPOCH_RECORD, always)
 
     def chunk(self, number: int, chunk_size: int) -> TypedKey[HistoryChunk]:
-        """What changed in the epochs of one chunk; immutable once it is full."""
+        """The changes in the epochs of one chunk; immutable once the chunk is full."""
         return self._key(chunk_key(number), forms.HISTORY_CHUNK, lambda chunk: len(chunk) == chunk_size)
 
     def times(self) -> TypedKey[EpochTimesRoot]:
@@ -373,19 +374,19 @@ class StreamKeys:
         return self._key(TIMES_ROOT, forms.EPOCH_TIMES)
 
     def times_block(self, block: Block) -> TypedKey[BlockTimes]:
-        """A block of it."""
+        """A block of the index of times."""
         return self._key(times_key(block), forms.EPOCH_TIMES_BLOCK, always)
 
     def sealed_epoch(self, segment_id: int) -> TypedKey[int]:
-        """Which epoch sealed a segment."""
+        """The epoch that sealed a segment."""
         return self._key(sealed_epoch_key(segment_id), forms.SEALED_EPOCH, always)
 
     def shard(self, number: int) -> TypedKey[IdMap]:
-        """Sealed sizes."""
+        """A shard of sealed sizes."""
         return self._key(shard_key(number), forms.SEALED_SIZES)
 
     def retention(self) -> TypedKey[RetentionSet]:
-        """Which cuts were recorded."""
+        """The list of recorded cuts."""
         return self._key(RETENTION, forms.RETENTION_SET)
 
     def cut(self, recording_time_ms: int) -> TypedKey[StreamCutRecord]:
@@ -393,38 +394,38 @@ class StreamKeys:
         return self._key(cut_key(recording_time_ms), forms.STREAM_CUT, always)
 
     def marker(self, segment_id: int) -> TypedKey[int]:
-        """Until when a segment has little load."""
-        # Not kept: of a deleted one the tombstone must be known, or marking anew takes a call more.
+        """The time until which a segment has little load."""
+        # Not cached: without the tombstone of a deleted marker, a new marker takes one more call.
         return TypedKey(self._metadata, marker_key(segment_id), forms.COLD_MARKER)
 
     def waiting_processor(self) -> TypedKey[str]:
-        """Who waits for the stream."""
+        """The processor that waits for the stream."""
         return self._key(WAITING_PROCESSOR, forms.WAITING_PROCESSOR)
 
     def segment_stream(self, segment_id: int) -> TypedKey[int]:
-        """Which stream of the object layer holds a segment's data."""
+        """The stream of the object layer with a segment's data."""
         return self._key(segment_stream_key(segment_id), forms.SEGMENT_STREAM, always)
 
     @property
     def metadata(self) -> Table:
-        """Everything but transactions."""
+        """The table of everything but transactions."""
         return self._metadata
 
     @property
     def epochs(self) -> Table:
-        """Epochs that may have transactions."""
+        """The table of epochs that may have transactions."""
         return self.tables.table(self.stream.epochs_table)
 
     def epoch_mark(self, epoch: int) -> TypedKey[bytes]:
-        """What says that an epoch may have transactions."""
+        """The mark of an epoch that may have transactions."""
         return TypedKey(self.epochs, str(epoch), _BYTES)
 
     def transactions(self, epoch: int) -> Table:
-        """Transactions that began in an epoch."""
+        """The table of transactions that began in an epoch."""
         return self.tables.table(self.stream.transactions_table(epoch))
 
     def transaction(self, epoch: int, transaction_id: UUID) -> TypedKey[ActiveTransaction]:
-        """One of them."""
+        """A transaction that began in an epoch."""
         return TypedKey(self.transactions(epoch), str(transaction_id), forms.ACTIVE_TRANSACTION, cache=self._records)
 
     def _key(self, key: str, codec: Codec[T], is_final: Callable[[T], bool] = never) -> TypedKey[T]:
@@ -436,19 +437,19 @@ ID_COUNTERS: Final = (TRANSACTION_IDS, SEGMENT_STREAMS)
 
 
 def make_system_tables(shared: SystemKeys, *, is_initialised: bool = False) -> None:
-    """Make the tables that all streams share, and the counters in them. May be repeated, also after a crash.
+    """Create the tables that all streams share, and their counters. May be repeated, also after a crash.
 
-    The table of scopes is made last. While it is not there, nobody has a scope, so the rest may be made anew; once it
-    is there, what is missing was deleted.
+    The table of scopes is created last. While it does not exist, there is no scope, so the other tables may be created
+    anew; once it exists, a missing table was deleted.
 
     Args:
         shared: the keys of the store.
-        is_initialised: whether `accel catalog init` has made them before: then none may be missing.
+        is_initialised: whether `accel catalog init` created the tables before: then none may be missing.
 
-    Requests: 3 if all is there, else two, those of a listing of tables, and one for each table and counter.
+    Requests: 3 if all exist, else 2, those of a listing of tables, and 1 for each table and counter.
 
     Raises:
-        CatalogDamaged: some of it is gone.
+        CatalogDamaged: a table or counter is missing.
         StoreError, TableError.
     """
     tables = shared.tables
@@ -456,12 +457,12 @@ def make_system_tables(shared: SystemKeys, *, is_initialised: bool = False) -> N
         refuse_lost_counters(shared)
         return
     if is_initialised:
-        raise CatalogDamaged(f"expected table {SCOPES!r}, which is made with the bucket, found none")
+        raise CatalogDamaged(f"expected table {SCOPES!r}, which is created with the bucket, found none")
     owned = next((name for name in tables.table_names() if OWNED in name), None)
     if owned is not None:
-        if tables.table_exists(SCOPES):  # made by another process meanwhile, and a scope after it
+        if tables.table_exists(SCOPES):  # another process created it meanwhile, and then a scope
             return
-        found = f"none, and table {owned!r}, which a scope or stream has"
+        found = f"none, and table {owned!r} of a scope or stream"
         raise CatalogDamaged(f"expected table {SCOPES!r}, found {found}")
     for name in SYSTEM_TABLES:
         tables.create_table(name)
@@ -470,11 +471,11 @@ def make_system_tables(shared: SystemKeys, *, is_initialised: bool = False) -> N
 
 
 def refuse_lost_counters(shared: SystemKeys) -> None:
-    """Look whether all counters are there. One request each.
+    """Check that all counters exist. One request each.
 
     Raises:
-        CatalogDamaged: one is not.
-        StoreError, CorruptObject, FormatTooNew: one cannot be read.
+        CatalogDamaged: a counter is missing.
+        StoreError, CorruptObject, FormatTooNew: a counter cannot be read.
     """
     for what in ID_COUNTERS:
         counter = shared.counter(what)
@@ -486,15 +487,15 @@ def refuse_lost_counters(shared: SystemKeys) -> None:
 
 
 def pass_over_ids(counter: TypedKey[int], least: int, count: int) -> tuple[int | None, int]:
-    """Raise a counter far above every id that is in use: after a store was put back from a copy. Two calls.
+    """Raise a counter far above all ids in use, after a store was restored from a copy. Two calls.
 
     Args:
-        counter: the counter; one that is not there is made.
-        least: above every id that was found in use.
-        count: how many ids above that are passed over: processes of the lost time may have had them.
+        counter: the counter; a missing counter is created.
+        least: a number above all ids that were found in use.
+        count: number of ids that are passed over: processes may have taken them since the copy was made.
 
     Returns:
-        What it said before, None if it was not there, and what it says now.
+        The previous value of the counter, None if it was missing, and its new value.
 
     Raises:
         StoreError, TableError: the counter could not be raised.

@@ -1,32 +1,32 @@
 """The life of a stream: created, configured, sealed, deleted.
 
     create     tables, creation time        the first process decides on the time; it is read back
-               layout, configuration        how the history is cut into pieces; what the owner wants
+               layout, configuration        sizes of chunks and shards; the stream's configuration
                transition, truncation, commit, order of commits, retention, shard 0       all empty
                state CREATING
-               epoch 0                      its segments are bound and created first; read back
+               epoch 0                      its segments are bound and created first; the record is read back
                transactions, history, time  as of every epoch
                current epoch                then the state is ACTIVE
 
     configure  take                         the plan is the new configuration; state UPDATING         see `ownership`
-               write                        it replaces the configuration that the plan was drawn up from
+               write                        only over the configuration that the plan was drawn up from
                end                          state ACTIVE
 
     seal       state SEALING: no scale and no transaction begins any more
-               open transactions are aborted, those that shall be committed are, rolling where needed
+               open transactions are aborted, sealed ones are committed or aborted, rolling where needed
                the host seals the active segments; their sizes; no cold markers
                state SEALED, for good
 
-    delete     the stream's entry in its scope: DELETING, for good; any process that finds it goes on from here
-               the host forgets the segments that no truncation has deleted
-               the last segment number is remembered, for a stream of this name that may come
-               tables of transactions, of their epochs, of everything else
-               the key that it is listed by
+    delete     the stream's entry in its scope: DELETING, for good; any process that finds it continues from here
+               the host deletes the segments that no truncation has deleted
+               the last segment number is stored, for a later stream of this name
+               tables of transactions, of their epochs, of everything else are dropped
+               the listed key is erased
                the stream's entry: FREE
 
-Every step can be repeated, by any process, after a crash: keys are created if absent, the rest follows from them, and
-deletion tolerates missing keys. `names` writes the entry. A late repeat is harmless: ids of segments are not used
-again, as numbers ascend, and no other stream has tables with this unique id in their names.
+Every step can be repeated, by any process, after a crash: keys are created if absent, other data follows from those
+keys, and deletion tolerates missing keys. `names` writes the entry. A late repeat is harmless: ids of segments are not
+used again, as numbers ascend, and no other stream has tables with this unique id in their names.
 
 Source: PDP-35 and the upstream system; docs/explanation/history.md, "Creation, sealing and deletion".
 """
@@ -66,10 +66,10 @@ from loaders.errors import TableMissing
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Creating:
-    """Creates one stream whose unique id stands in its scope. Threads: any.
+    """Creates one stream whose unique id is in its entry. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         writing: writes its epochs.
     """
 
@@ -79,13 +79,13 @@ class Creating:
     def run(
         self, wanted: StreamConfiguration, time_ms: int, *, segments: int | None = None, start_number: int = 0
     ) -> CreationOutcome:
-        """Create the stream, or go on where somebody stopped.
+        """Create the stream, or continue an interrupted creation.
 
         Args:
-            wanted: what its owner wants, unless a configuration is stored.
-            time_ms: milliseconds since 1970, unless a time is stored.
-            segments: how many it has at first; None = as many as the configuration wants at least.
-            start_number: of the first segment.
+            wanted: its configuration, unless one is stored.
+            time_ms: time of its creation, milliseconds since 1970, unless one is stored.
+            segments: number of segments at first; None = the configured minimum.
+            start_number: number of the first segment.
 
         Raises:
             InvalidArgument: numbers out of bounds.
@@ -99,15 +99,15 @@ class Creating:
         stored_ms = self._parts.keys.creation_time().create_if_absent(time_ms).value
         stored = self._create_records(wanted)
         self._create_epoch(segments or stored.min_segments, stored_ms, start_number)
-        # Only from CREATING: a process that comes late must not end a workflow that has begun since.
+        # Only from CREATING: a late process must not end a workflow that has begun since.
         self._parts.leave_by_hand(StreamState.CREATING)
         return creation_outcome(StreamState.CREATING, stored_ms, time_ms)
 
     def finish(self, start_number: int) -> None:
-        """Go on where somebody stopped, with what is stored.
+        """Continue an interrupted creation, with the stored configuration and time.
 
         Raises:
-            DataNotFound: that is not even what the owner wants.
+            DataNotFound: there is no stored configuration.
         """
         self.run(
             self._parts.keys.configuration().get().value.configuration,
@@ -148,7 +148,7 @@ class Updating:
     """Changes the configuration of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         ownership: takes the stream.
     """
 
@@ -156,15 +156,15 @@ class Updating:
     _ownership: Ownership
 
     def read(self) -> ConfigurationRecord:
-        """What the owner wants, and which change wrote it. 1 call."""
+        """The configuration, and the id of the change that wrote it. 1 call."""
         return self._parts.keys.configuration().get().value
 
     def run(self, wanted: StreamConfiguration) -> None:
-        """Change the configuration. 10 calls. To be repeated as it is after a crash.
+        """Change the configuration. 10 calls. After a crash, repeat the same call.
 
         Raises:
             InvalidArgument: another offset unit, which never changes; nothing was changed.
-            OperationNotAllowed: another workflow has the stream; likewise.
+            OperationNotAllowed: another workflow has the stream; nothing was changed.
         """
 
         def plan(_: UUID) -> UpdatePlan:
@@ -176,7 +176,7 @@ class Updating:
 
         def adopt(running: WorkflowRequest) -> None:
             if running.plan_of(UpdatePlan).configuration != wanted:
-                raise OperationNotAllowed("expected to change the configuration alone, found another change under way")
+                raise OperationNotAllowed("expected no change of the configuration under way, found another change")
 
         taken = self._ownership.take(StreamState.UPDATING, plan, adopt)
         if taken is not None:
@@ -193,7 +193,7 @@ class Updating:
 
 
 SEAL_ROUNDS_MAX = 100
-"""Commits of one sealing; transactions do not begin any more, so that each round leaves fewer."""
+"""Maximum number of commits of one sealing; no transaction begins any more, so each round leaves fewer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,7 +201,7 @@ class StreamEnding:
     """Seals and deletes one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         epochs: reads its epochs.
         cuts: finds its segments.
         writing: writes epochs.
@@ -217,7 +217,7 @@ class StreamEnding:
     _commits: CommitWorkflow
 
     def seal(self, time_ms: int | None = None) -> None:
-        """Seal the stream. To be repeated as it is after a crash.
+        """Seal the stream. After a crash, repeat the same call.
 
         Args:
             time_ms: milliseconds since 1970, for epochs that commits add; None = now.
@@ -238,15 +238,15 @@ class StreamEnding:
             status = self._parts.keys.state().change(after_seal_end).value
             if status.workflow_id is None:
                 return
-            # A commit of another process has not given the stream back: it is carried out, and given back, here.
+            # A commit of another process still has the stream: carry the commit out, and release the stream.
             self._commits.run(time_ms)
-        raise OperationNotAllowed("expected the last commit of the stream to end, found one again and again: try again")
+        raise OperationNotAllowed("expected the last commit of the stream to end, found new ones: try again")
 
     def refuse_undeletable(self) -> None:
-        """Only what is sealed is deleted; that is final. 1 call.
+        """Refuse to delete a stream that is not sealed; sealing is final. 1 call.
 
         Raises:
-            IllegalState: it is not.
+            IllegalState: the stream is not sealed.
         """
         try:
             state = self._parts.keys.state().read()
@@ -256,10 +256,10 @@ class StreamEnding:
             refuse_undeletable(state.value.state)
 
     def delete_segments(self, first_ids: Integers) -> None:
-        """Let the host forget all segments that are left, a chunk of history at a time. Calls: 2, and 1 a chunk.
+        """Let the host delete all remaining segments, a chunk of history at a time. Calls: 2, and 1 a chunk.
 
         Args:
-            first_ids: segments that its creation may have made before it was cut short.
+            first_ids: segments that an interrupted creation may have created.
         """
         try:
             truncation = self._parts.keys.truncation().read()
@@ -269,11 +269,11 @@ class StreamEnding:
                     self._parts.host.delete(self._parts.name, part.ids)
                 return
         except TableMissing:
-            return  # a process that died before it was done let the host forget them first
+            return  # an interrupted deletion: its segments are deleted before its tables
         self._parts.host.delete(self._parts.name, first_ids)
 
     def last_number(self) -> int:
-        """The highest number of its segments, as far as its records tell; -1 if they tell none. 1 call."""
+        """The highest number of its recorded segments; -1 if no segment is recorded. 1 call."""
         try:
             versioned = self._parts.keys.current_epoch().read()
         except TableMissing:
@@ -281,12 +281,12 @@ class StreamEnding:
         return -1 if versioned is None else last_number(versioned.value)
 
     def drop_tables(self) -> None:
-        """Drop all tables of the stream; those of transactions first, that of everything else last."""
+        """Drop all tables of the stream: the tables of transactions first, the table of metadata last."""
         store, stream = self._parts.store, self._parts.stream
         try:
             epochs = self._transactions.epochs()
         except TableMissing:
-            epochs = self._transactions.epochs_with_table()  # dropped by a process that died before it was done
+            epochs = self._transactions.epochs_with_table()  # an interrupted deletion dropped the table of epochs
         for epoch in epochs:
             store.drop_table(stream.transactions_table(epoch))
         store.drop_table(stream.epochs_table)
@@ -294,7 +294,7 @@ class StreamEnding:
         store.drop_table(stream.metadata_table)
 
     def _is_sealing(self) -> bool:
-        """Bring the stream to SEALING; False if it is sealed already."""
+        """Set the stream to SEALING; return False if it is sealed already."""
 
         def begun(now: StreamStatus | None) -> StreamStatus | None:
             return None if now is None else after_seal_start(now)
@@ -306,11 +306,11 @@ class StreamEnding:
             active = self._transactions.active()
             for transaction_id, value in active.items():
                 if value.status is TransactionStatus.OPEN:
-                    # Sealed by its writer or ended meanwhile: the next round sees that.
+                    # Its writer sealed it, or it ended meanwhile: the next round finds that.
                     with suppress(IllegalState, NotInHistory):
                         self._transactions.seal(transaction_id, commit=False)
             self._transactions.end_aborting()
             committing = self._commits.run(time_ms)
             if committing.is_empty and not self._transactions.active():
                 return
-        raise OperationNotAllowed("expected all transactions to end, found some that do not: try again")
+        raise OperationNotAllowed("expected all transactions to end, found some still open: try again")

@@ -1,13 +1,14 @@
-"""Names of scopes and streams, the scope or stream with each name, and tables without a name.
+"""Names of scopes and streams, the scope or stream with each name, and orphaned tables.
 
-A name has one entry (`accel.history.rules.states`), written by compare-and-set, and the scope or stream that has the
-name is listed under a key of its own, with the unique id in it:
+A name has one entry (`accel.history.rules.states`), written by compare-and-set. The scope or stream that has the name
+is listed under a separate key, with the unique id in it:
 
-    entry/<name>         which one has the name, and its phase         written again and again, never listed
-    listed/<name>/<id>   nothing                                       written once, erased plainly
+    entry/<name>         the scope or stream with the name, its phase   written several times, never listed
+    listed/<name>/<id>   empty                                          written once, erased without a tombstone
 
 The entry is written first and deleted last. So a listed key whose id is not in the entry *afterwards* belongs to a
-deleted scope or stream: an id enters an entry once, before it is listed. Any process that finds such a key erases it.
+deleted scope or stream: an id is written to an entry once, before it is listed. Any process that finds such a key
+erases it.
 The entry of a deleted stream remains and contains its numbers. The entry of a deleted scope is replaced by a tombstone,
 as the name may be used again. Neither is ever in a listing.
 
@@ -15,20 +16,20 @@ as the name may be used again. Neither is ever in a listing.
 
     delete D   1 the scope's entry: CLOSING    2 lists its streams     3 none: DELETING, over the version of step 1;
                                                                          some: LIVE again, over that version
-    create C   1 its own entry, and its key    2 reads the scope's entry: goes on only if it is LIVE
+    create C   1 its own entry, and its key    2 reads the scope's entry: continues only if it is LIVE
 
 If C reads LIVE after its key is written, then any CLOSING that leads to DELETING was written later, or was reverted;
-so the list that follows it has C's key, and D sets the scope to LIVE again. If C does not read LIVE, it finishes the
-deletion of D, and finds its own key, or the scope deleted. A late deleter fails: its write is conditional on a version
-that is no longer current.
+so the list that follows CLOSING has C's key, and D sets the scope to LIVE again. If C does not read LIVE, it finishes
+the deletion of D, and finds its own key, or the scope deleted. A late deleter fails: its write is conditional on a
+version that is no longer current.
 
 **Orphaned tables** are left by creations that were overtaken. A creator first writes its unique id into the entry, and
 then creates tables with that id in their names. If another process finds the entry without tables meanwhile, the name
-gets another id, and the first creator drops its tables; if it dies before that, its tables remain. They do no harm, as
-no id is used again, but only recovery deletes them (`OrphanedTables`). An id is in the entry before any of its tables
-is created, and never again after another id replaced it. So a listed table whose id is not in the entry *afterwards* is
-of no use, now or later. A process that still works on the table finds it missing, as if the other process had dropped
-it.
+gets another id, and the first creator drops its tables; if the creator dies before that, its tables remain. They are
+harmless, as no id is used again, but only recovery deletes them (`OrphanedTables`). An id is in the entry before any of
+its tables is created, and never again after another id replaced it. So a listed table whose id is not in the entry
+*afterwards* is unused for good. A process that still works on the table finds it missing, as if the first creator had
+dropped it.
 
 Source: PDP-35.
 """
@@ -56,17 +57,17 @@ Answer = TypeVar("Answer")
 Entry = TypeVar("Entry", ScopeEntry, StreamEntry)
 
 ATTEMPTS_MAX: Final = 32
-"""So often a name is looked at again after somebody else changed it."""
+"""Maximum number of attempts when other processes change the entry of a name concurrently."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedStream:
-    """Which stream has a name, as it was seen at some time.
+    """The stream that had a name when its entry was read.
 
     Args:
         identity: the stream.
         scope_id: the unique id of its scope.
-        seen: its entry.
+        seen: its versioned entry.
     """
 
     identity: keys.StreamIdentity
@@ -75,7 +76,7 @@ class NamedStream:
 
     @property
     def entry(self) -> StreamEntry:
-        """What stands in its entry."""
+        """The entry without its version."""
         return self.seen.value
 
 
@@ -84,9 +85,9 @@ class WantedStream:
     """A stream that is to be created.
 
     Args:
-        wanted: what its owner wants.
-        time_ms: when it is created, milliseconds since 1970.
-        segments: how many it has at first.
+        wanted: its configuration.
+        time_ms: time of its creation, milliseconds since 1970.
+        segments: number of segments at first.
         first_number: the lowest number that its first segment may have.
     """
 
@@ -101,7 +102,7 @@ class Names:
     """Scopes and streams by name. Threads: any; processes: any, decided by compare-and-set on entries.
 
     Args:
-        parts: of the store.
+        parts: the parts of the store.
     """
 
     _parts: StoreParts
@@ -109,10 +110,10 @@ class Names:
     # Scopes
 
     def create_scope(self, scope: str) -> bool:
-        """Make a scope, or finish making it; False if it was there.
+        """Create a scope, or finish its creation; return False if it exists.
 
         Raises:
-            InvalidArgument: not a name.
+            InvalidArgument: not a valid name.
         """
         key, drawn = self._parts.keys.scope(keys.checked_name("scope", scope)), self._drawn()
         made = False
@@ -128,7 +129,7 @@ class Names:
         raise _busy(f"scope {scope!r}")
 
     def delete_scope(self, scope: str) -> None:
-        """Delete a scope without streams; one that is not there counts as deleted.
+        """Delete a scope without streams; a missing scope counts as deleted.
 
         Raises:
             IllegalState: it has streams.
@@ -151,7 +152,7 @@ class Names:
         raise _busy(f"scope {scope!r}")
 
     def settle_scope(self, scope: str) -> str | None:
-        """Finish what somebody began with a scope and did not end; gives what that was. 1 call if it is nothing."""
+        """Finish an interrupted creation or deletion of a scope; return which, or None. 1 call if there is none."""
         versioned = self._with_tables(self._parts.keys.scope(scope).read)
         if versioned is None or versioned.value.phase is NamePhase.LIVE:
             return None
@@ -168,7 +169,7 @@ class Names:
     # Streams
 
     def streams(self, scope: str, after: str = "") -> Iterator[str]:
-        """The streams of a scope, half-created and half-deleted ones included; those behind a name.
+        """The streams of a scope after a name; half-created and half-deleted streams are included.
 
         Raises:
             NotInHistory: there is no such scope.
@@ -176,7 +177,7 @@ class Names:
         return _listed_names(self._parts.keys.streams(scope, self._scope(scope).unique_id), after)
 
     def look(self, scope: str, name: str) -> NamedStream | None:
-        """Which stream has, or had, a name; None if none ever had. 2 calls.
+        """The stream that has, or last had, a name; None if no stream ever had it. 2 calls.
 
         Raises:
             NotInHistory: there is no such scope.
@@ -189,11 +190,11 @@ class Names:
         return None if versioned is None else _named(scope, name, scope_id, versioned)
 
     def find(self, scope: str, name: str) -> keys.StreamIdentity:
-        """Which stream has a name. 2 calls.
+        """The stream that has a name. 2 calls.
 
         Raises:
-            NotInHistory: none has, or it is half created.
-            StreamDeleted: it is being deleted.
+            NotInHistory: there is no such stream, or it is half created.
+            StreamDeleted: the stream is being deleted.
         """
         named = self.look(scope, name)
         if named is None or named.entry.phase is NamePhase.FREE:
@@ -207,13 +208,13 @@ class Names:
         return named.identity
 
     def claim(self, scope: str, name: str, stream: WantedStream) -> NamedStream:
-        """Which stream is to have a name: the one that has it, in whatever phase, or a new one. 8 calls for a new one.
+        """Return the stream that has a name, in any phase, or enter a new stream. 8 calls for a new stream.
 
-        What is given in the phase CREATING is listed, and its scope was there afterwards.
+        A returned stream in the phase CREATING is listed, and its scope was found LIVE after that.
 
         Raises:
             NotInHistory: there is no such scope.
-            InvalidArgument: not a name, or numbers out of bounds.
+            InvalidArgument: not a valid name, or numbers out of bounds.
         """
         drawn = self._drawn()
         keys.checked_name("stream", name)
@@ -233,7 +234,7 @@ class Names:
         raise _busy(f"stream {scope}/{name}")
 
     def acknowledge(self, named: NamedStream) -> bool:
-        """A creation is done: LIVE; False if somebody decided otherwise. 1 call."""
+        """Set a created stream to LIVE; return False if another process decided otherwise. 1 call."""
         key = self._entry(named)
         if _moved(key, named.seen, named.entry.with_phase(NamePhase.LIVE)) is not None:
             return True
@@ -242,14 +243,14 @@ class Names:
         return is_same and versioned is not None and versioned.value.phase is NamePhase.LIVE
 
     def delete(self, named: NamedStream) -> NamedStream | None:
-        """A deletion is decided: DELETING; None if somebody wrote since. 1 call."""
+        """Set a stream to DELETING; return None if the entry was written since. 1 call."""
         versioned = _moved(self._entry(named), named.seen, named.entry.with_phase(NamePhase.DELETING))
         return (
             None if versioned is None else _named(named.identity.scope, named.identity.name, named.scope_id, versioned)
         )
 
     def remember(self, named: NamedStream, last_number: int) -> NamedStream | None:
-        """Raise the number that stays when a stream is gone; None if somebody wrote since. 3 calls."""
+        """Raise the last segment number, which outlives the stream; None if the entry was written since. 3 calls."""
         entry = named.entry.with_last_number(last_number)
         kept = self._parts.keys.last_number(named.identity.scope, named.identity.name)
         kept.change(lambda known: entry.last_number if known is None or entry.last_number > known else None)
@@ -261,12 +262,12 @@ class Names:
         )
 
     def release(self, named: NamedStream) -> None:
-        """Nothing of a stream is left: its key goes, and its name is free, unless somebody did that. 2 calls."""
+        """Erase the listed key of a stream without tables, and free its name if its entry is unchanged. 2 calls."""
         self.unlist(named)
         _moved(self._entry(named), named.seen, named.entry.with_phase(NamePhase.FREE))
 
     def unlist(self, named: NamedStream) -> None:
-        """Erase the key of a stream that has its name no more. 1 call."""
+        """Erase the listed key of a stream. 1 call."""
         table = self._parts.keys.streams(named.identity.scope, named.scope_id)
         try:
             table.erase(keys.listed_key(named.identity.name, named.identity.unique_id))
@@ -274,7 +275,7 @@ class Names:
             return
 
     def is_gone(self, identity: keys.StreamIdentity) -> bool:
-        """Whether a stream is being deleted, or is gone, for good. 2 calls."""
+        """Whether a stream is being deleted or no longer exists. 2 calls."""
         try:
             named = self.look(identity.scope, identity.name)
         except NotInHistory:
@@ -287,7 +288,7 @@ class Names:
         )
 
     def drop_stale_scope(self, scope: str) -> None:
-        """Erase keys of scopes that have a name no more. 2 calls, 1 for each."""
+        """Erase the listed keys of deleted scopes of a name. 2 calls, 1 for each key."""
         table = self._parts.keys.scopes
         listed = list(table.keys(f"{keys.LISTED}{scope}/"))
         versioned = self._parts.keys.scope(scope).read()
@@ -296,7 +297,7 @@ class Names:
                 table.erase(key)
 
     def drop_stale(self, scope: str, name: str) -> bool:
-        """Erase keys of streams that have a name no more; tells whether there were any. 2 calls, 1 for each.
+        """Erase the listed keys of deleted streams of a name; return whether there were any. 2 calls, 1 for each key.
 
         Raises:
             NotInHistory: there is no such scope.
@@ -305,7 +306,7 @@ class Names:
         table = self._parts.keys.streams(scope, self._scope(scope).unique_id)
         listed = list(table.keys(f"{keys.LISTED}{name}/"))
         named = self.look(scope, name)
-        stale = [key for key in listed if named is None or not _gives(named.entry, keys.listed_name(key)[1])]
+        stale = [key for key in listed if named is None or not _has_id(named.entry, keys.listed_name(key)[1])]
         for key in stale:
             table.erase(key)
         return bool(stale)
@@ -319,7 +320,7 @@ class Names:
         return versioned.value
 
     def _scope_to_create_in(self, scope: str) -> UUID:
-        """The unique id of a scope that is LIVE, after whatever was begun with it is finished."""
+        """The unique id of a LIVE scope; its interrupted creation or deletion is finished first."""
         key = self._parts.keys.scope(keys.checked_name("scope", scope))
         for attempt in range(1, ATTEMPTS_MAX + 1):
             versioned = self._with_tables(key.read)
@@ -332,7 +333,7 @@ class Names:
         raise _busy(f"scope {scope!r}")
 
     def _is_still(self, scope: str, scope_id: UUID) -> bool:
-        """Whether a scope is there, and LIVE; what was written to the table of one that is gone is dropped."""
+        """Whether a scope still exists, and is LIVE; otherwise its table of streams is dropped."""
         try:
             if self._scope_to_create_in(scope) == scope_id:
                 return True
@@ -357,7 +358,7 @@ class Names:
             self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
 
     def _finish_deleting(self, scope: str, versioned: Versioned[ScopeEntry]) -> bool:
-        """Go on from CLOSING or DELETING; False if somebody wrote since.
+        """Continue from CLOSING or DELETING; return False if the entry was written since.
 
         Raises:
             IllegalState: the scope has streams, and is LIVE again.
@@ -386,13 +387,13 @@ class Names:
             raise IllegalState(f"expected a scope without streams, found {scope!r} with {first!r}")
 
     def _first_stream(self, scope: str, scope_id: UUID) -> str | None:
-        """A stream of a scope; keys of such as are gone are erased on the way. 1 call for 1,000, 1 or 2 each."""
+        """The first stream of a scope; listed keys of deleted streams are erased. 1 call for 1,000, 1 or 2 each."""
         table = self._parts.keys.streams(scope, scope_id)
         try:
             for key in table.keys(keys.LISTED):
                 name, unique_id = keys.listed_name(key)
                 versioned = self._parts.keys.stream(scope, scope_id, name).read()
-                if versioned is not None and _gives(versioned.value, unique_id):
+                if versioned is not None and _has_id(versioned.value, unique_id):
                     return name
                 table.erase(key)
         except TableMissing:
@@ -402,13 +403,13 @@ class Names:
     def _entered(
         self, scope: str, scope_id: UUID, name: str, drawn: UUID, stream: WantedStream
     ) -> Versioned[StreamEntry] | None:
-        """The entry of a name, a new one where none has it; None if somebody wrote since."""
+        """The entry of a name, new if no stream has the name; None if the entry was written since."""
         key = self._parts.keys.stream(scope, scope_id, name)
         versioned = key.read()
         if versioned is not None and versioned.value.phase is not NamePhase.FREE:
             return versioned
         if versioned is None:
-            # Of a stream in an earlier scope of this name. One of this scope that is gone has left its entry.
+            # The number of a stream in an earlier scope of this name: a deleted stream of this scope leaves its entry.
             kept = self._parts.keys.last_number(scope, name).read()
             last = -1 if kept is None else kept.value
         else:
@@ -429,14 +430,14 @@ class Names:
     def _read(self, key: TypedKey[StreamEntry]) -> Versioned[StreamEntry] | None:
         try:
             return key.read()
-        except TableMissing:  # with its scope
+        except TableMissing:  # it was dropped with its scope
             return None
 
     def _drawn(self) -> UUID:
         return UUID(bytes=self._parts.system.nonce())
 
     def _with_tables(self, ask: Callable[[], Answer]) -> Answer:
-        """Ask again with the tables that all streams share, in a bucket that has none yet."""
+        """Call `ask`; if the tables that all streams share are missing, create them and call `ask` again."""
         try:
             return ask()
         except TableMissing:
@@ -445,7 +446,7 @@ class Names:
 
 
 def _moved(key: TypedKey[Entry], versioned: Versioned[Entry], entry: Entry) -> Versioned[Entry] | None:
-    """Write an entry over the one that was seen; None if another one stands there, or nobody can tell."""
+    """Replace an entry; return None if another entry was found, or if the result of the write is unknown."""
     try:
         return key.write(entry, versioned)
     except (DataConflict, DataNotFound, AmbiguousWrite):
@@ -456,16 +457,16 @@ def _named(scope: str, name: str, scope_id: UUID, versioned: Versioned[StreamEnt
     return NamedStream(keys.StreamIdentity(scope, name, versioned.value.unique_id), scope_id, versioned)
 
 
-def _gives(entry: StreamEntry, unique_id: UUID) -> bool:
+def _has_id(entry: StreamEntry, unique_id: UUID) -> bool:
     return entry.unique_id == unique_id and entry.phase is not NamePhase.FREE
 
 
 def _busy(what: str) -> OperationNotAllowed:
-    return OperationNotAllowed(f"expected {what} to be changed by one at a time: try again")
+    return OperationNotAllowed(f"expected one process to change {what}, found several: try again")
 
 
 def _listed_names(table: Table, after: str = "") -> Iterator[str]:
-    """Names in order, each once; those behind a name."""
+    """Listed names after a name, in order, each once."""
     last = None
     try:
         for key in table.keys(keys.LISTED, keys.listed_key(after, _LAST) if after else ""):
@@ -478,7 +479,7 @@ def _listed_names(table: Table, after: str = "") -> Iterator[str]:
 
 
 _TABLE: Final = re.compile(r"(?P<scope>[^/]+)/(?:(?P<stream>[^/]+)/)?[^/#]+\.#\.(?P<id>[0-9a-f-]{36})")
-_NOBODY: Final = UUID(int=0)
+_NO_ID: Final = UUID(int=0)
 _LAST: Final = UUID(int=2**128 - 1)
 
 Owner = tuple[str, str | None]
@@ -487,23 +488,23 @@ Owner = tuple[str, str | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrphanedTables:
-    """Finds and drops tables that nobody names. Threads: any.
+    """Finds and drops tables whose id is in no entry. Threads: any.
 
     Args:
-        parts: of the store.
+        parts: the parts of the store.
     """
 
     _parts: StoreParts
 
     def drop(self, scope: str | None = None) -> list[str]:
-        """Drop them, in one scope or in all; gives their names. 1 call a table at most, 2 for each scope and stream.
+        """Drop orphaned tables; return their names. 1 call a table at most, 2 for each scope and stream.
 
         Args:
-            scope: whose tables; None = those of all scopes, also of such as are not there any more.
+            scope: the scope of the tables; None = all scopes, deleted scopes included.
         """
         names = self._parts.tables.table_names("" if scope is None else f"{scope}/")
         dropped: list[str] = []
-        # All tables of one owner are listed before it is asked which id it has.
+        # All tables of an owner are listed before the owner's id is read.
         for owner, tables in groupby(filter(_owner, names), key=_owner):
             owned = list(tables)
             named = self._named(*owner) if owner else None
@@ -513,16 +514,14 @@ class OrphanedTables:
         return dropped
 
     def _named(self, scope: str, stream: str | None) -> UUID | None:
-        """The id behind a name; one that nothing has if there is none; None = that cannot be told."""
+        """The id in the entry of a name; `_NO_ID` if there is no entry; None if it is unknown."""
         shared = self._parts.keys
         with suppress(TableMissing):
             in_scope = shared.scope(scope).read()
             if in_scope is None or stream is None:
-                return _NOBODY if in_scope is None else in_scope.value.unique_id
+                return _NO_ID if in_scope is None else in_scope.value.unique_id
             versioned = shared.stream(scope, in_scope.value.unique_id, stream).read()
-            return (
-                _NOBODY if versioned is None or versioned.value.phase is NamePhase.FREE else versioned.value.unique_id
-            )
+            return _NO_ID if versioned is None or versioned.value.phase is NamePhase.FREE else versioned.value.unique_id
         return None
 
 

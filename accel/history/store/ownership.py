@@ -1,30 +1,30 @@
 """Ownership of a stream by a workflow: a workflow takes the stream, and releases it at its end.
 
-S3 makes a write conditional on the version of its own key, and on nothing else. So the key of the stream's state
-decides which workflow has the stream: it holds the state and the workflow's id.
+S3 makes a write conditional on the version of its own key, not of other keys. So the key of the stream's state decides
+which workflow has the stream: it holds the state and the workflow's id.
 
-    plan    read the state (ACTIVE, version v), then whatever the plan depends on; refuse what cannot be done
-    ask     write the request, a key named by a fresh id: the whole plan, and v                          create
+    plan    read the state (ACTIVE, version v), then the records that the plan depends on; refuse an invalid plan
+    ask     write the request, a key named by a new id: the whole plan, and v                            create
     take    state := (SCALING, id)                                                        compare-and-set on v
-    steps   what the plan says; any process that finds the id in the state carries out the same plan
+    steps   the steps of the plan; any process that finds the id in the state carries out the same plan
     end     state := ACTIVE                                    compare-and-set on a version that holds the id
     erase   the request
 
 Consequences:
 
 - The plan is valid when it is carried out. Every workflow changes the state's version; if version v is still current
-  when the state is taken, no workflow has run since the plan was drawn up.
+  when the stream is taken, no workflow has run since the plan was drawn up.
 - A refused workflow has changed nothing. Until the state is taken, only the request is written, which has no effect.
 - A process that finds the stream taken helps, or leaves it. `recover` reads the id, reads the request, and carries the
-  plan out, perhaps beside the process that began.
-- A process that is an hour late can end only its own workflow: the state holds another id, or none. Its steps have no
-  effect, since each is one of these (tests/accel/history/store/writes.md):
+  plan out, perhaps beside the process that began the workflow.
+- A process that is an hour late can end only its own workflow: the state then holds another id, or none. Its steps have
+  no effect, since each is one of these (tests/accel/history/store/writes.md):
   created if absent, with content that follows from the plan and from records that never change;
   monotonic (the current epoch, the chunk of history, the index of times);
   a compare-and-set on a record that names its last workflow (truncation, configuration);
-  or an order that the host takes twice.
+  or a call that the host accepts twice.
 - The request is read **before** the state when it is to be erased as spent, and **after** it when it is to be carried
-  out. A state that names a workflow without a request belongs to one that has ended meanwhile: the state is read again.
+  out. If the state names a workflow without a request, the workflow has ended meanwhile: the state is read again.
 
 A request without a state, or a state without a request, never outlives `recover` (`Recovering`).
 
@@ -48,40 +48,40 @@ from loaders.errors import DataConflict, StoreError
 from loaders.tables import Versioned
 
 PlanMaker: TypeAlias = Callable[[UUID], Plan | None]
-"""Draws up the plan of a workflow with this id; None if there is nothing to do. Raises what refuses it."""
+"""Draws up the plan of a workflow with this id; None if there is nothing to do. Raises if the workflow is refused."""
 
 Adopt: TypeAlias = Callable[[WorkflowRequest], object]
-"""Looks at a workflow of the same kind that has the stream; raises unless this caller may carry that out instead."""
+"""Checks a workflow of the same kind that has the stream; raises unless the caller may carry it out instead."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ownership:
-    """Takes one stream for workflows, and gives it back. Threads and processes: any.
+    """Takes one stream for workflows, and releases it. Threads and processes: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
     """
 
     _parts: StreamParts
 
     def take(self, workflow: StreamState, plan: PlanMaker, adopt: Adopt) -> WorkflowRequest | None:
-        """Take the stream for a workflow; or find one of its kind under way, to be carried out instead.
+        """Take the stream for a workflow, or return one of its kind that is under way, to be carried out instead.
 
         Calls: 3, and those of the plan; 3 more for each workflow that ran meanwhile.
 
         Args:
-            workflow: the state that it takes the stream to.
-            plan: draws up its plan.
-            adopt: decides about one that is under way.
+            workflow: the state of the stream during the workflow.
+            plan: draws up the plan of the workflow.
+            adopt: decides about a workflow of this kind that is under way.
 
         Returns:
             The request to carry out and to `end`; None if there is nothing to do.
 
         Raises:
-            OperationNotAllowed: another workflow has the stream, or others came first again and again. Nothing of the
-                stream was changed.
+            OperationNotAllowed: another workflow has the stream, or other workflows took it first in all attempts. The
+                stream was not changed.
             AmbiguousWrite: the reply was lost, and later writes hide which workflow had the stream.
-            What `plan` and `adopt` raise; likewise.
+            AccelError: as `plan` and `adopt`; the stream was not changed.
         """
         for _ in self._parts.store.backoff.attempts():
             versioned = self._parts.status()
@@ -101,41 +101,41 @@ class Ownership:
         raise self._others_first()
 
     def running(self, versioned: Versioned[StreamStatus]) -> WorkflowRequest | None:
-        """The workflow that a status names; None if it names none, or one that has ended since. 1 call if it does."""
+        """The workflow in a status; None if it has none, or one that has ended since. 1 call if it has one."""
         workflow_id = versioned.value.workflow_id
         return None if workflow_id is None else self.read(workflow_id)
 
     def read(self, workflow_id: UUID) -> WorkflowRequest | None:
-        """A request; None if there is none, or it has ended and was not to be kept. 1 call."""
+        """A request; None if there is none, or if it has ended and is not kept. 1 call."""
         stored = self._parts.keys.request(workflow_id).read()
         return None if stored is None else stored.value
 
     def end(self, request: WorkflowRequest) -> None:
-        """Give the stream back, if this workflow still has it. 3 calls; 2 more for a request that is kept."""
+        """Release the stream, if this workflow still has it. 3 calls; 2 more for a request that is kept."""
         key = self._parts.keys.request(request.workflow_id)
         if request.is_kept:
             key.change(lambda now: None if now is None or now.has_ended else replace(now, status=RequestStatus.DONE))
         self._parts.keys.state().change(lambda now: None if now is None else without_workflow(now, request.workflow_id))
         if not request.is_kept:
-            with suppress(StoreError):  # the stream is given back; what is left of the request, `recover` erases
+            with suppress(StoreError):  # the stream is released; `recover` erases a remaining request
                 key.erase()
 
     # Requests that are carried out by another process
 
     def ask(self, plan: Plan) -> WorkflowRequest:
-        """Leave a request for a process with a host. 1 call."""
+        """Store a request for a process with a host. 1 call."""
         request = WorkflowRequest(self._parts.store.drawn_id(), plan, RequestStatus.WAITING, is_kept=True)
         return self._parts.keys.request(request.workflow_id).create_if_absent(request).value
 
     def claim(self, workflow_id: UUID, plan: Callable[[WorkflowRequest], Plan | str]) -> tuple[WorkflowRequest, bool]:
-        """Take the stream for a request that was left, unless it has ended. 4 calls, and those of the plan.
+        """Take the stream for a stored request, unless the request has ended. 4 calls, and those of the plan.
 
-        Two processes may claim it at once. Both draw up the same plan if they saw the same version of the status; else
-        the one that saw the older version cannot take the stream any more.
+        Two processes may claim a request at once. Both draw up the same plan if they read the same version of the
+        status; otherwise the process that read the older version cannot take the stream any more.
 
         Args:
-            workflow_id: of the request.
-            plan: draws up its plan as the stream stands now; a text refuses it for good.
+            workflow_id: the id of the request.
+            plan: draws up its plan from the present state of the stream; a text refuses the request for good.
 
         Returns:
             The request, and whether it has the stream and is to be carried out.
@@ -148,14 +148,15 @@ class Ownership:
         for _ in self._parts.store.backoff.attempts():
             stored = key.read()
             if stored is None:
-                raise NotInHistory(f"expected a request of this stream, found none {workflow_id}", Sought.REQUEST)
+                found = f"none with id {workflow_id}"
+                raise NotInHistory(f"expected a request of this stream, found {found}", Sought.REQUEST)
             if stored.value.has_ended:
                 return stored.value, False
             versioned = self._parts.status()
             if versioned.value.workflow_id == workflow_id:
-                # Read again: it was claimed between both reads, perhaps with another plan.
-                stands = self.read(workflow_id)
-                return (stored.value, False) if stands is None else (stands, not stands.has_ended)
+                # Read again: the request was claimed between both reads, perhaps with another plan.
+                claimed = self.read(workflow_id)
+                return (stored.value, False) if claimed is None else (claimed, not claimed.has_ended)
             wanted = self._claimed(versioned.value, stored.value)
             if isinstance(wanted, str):
                 stored = self._planned(stored, wanted, versioned.version.nonce)
@@ -168,7 +169,7 @@ class Ownership:
         raise self._others_first()
 
     def erase_spent(self, workflow_id: UUID) -> bool:
-        """Erase a request that can have no effect any more; tells whether it was one. 3 calls at most."""
+        """Erase a request that can have no effect any more; return whether it was erased. 3 calls at most."""
         stored = self.read(workflow_id)
         if stored is None:
             return False
@@ -182,10 +183,10 @@ class Ownership:
 
     def _others_first(self) -> OperationNotAllowed:
         attempts = self._parts.store.backoff.settings.attempts
-        return OperationNotAllowed(f"expected to take the stream, found others first {attempts} times in a row")
+        return OperationNotAllowed(f"expected to take the stream, found other workflows first in {attempts} attempts")
 
     def _claimed(self, now: StreamStatus, request: WorkflowRequest) -> StreamStatus | str:
-        """The status to write for a request that was left; why it never will be if the stream is sealed."""
+        """The status to write for a stored request; a text, the reason of its refusal, if the stream is sealed."""
         try:
             return with_workflow(now, request.workflow, request.workflow_id)
         except IllegalState as error:
@@ -194,7 +195,7 @@ class Ownership:
     def _planned(
         self, stored: Versioned[WorkflowRequest], plan: Plan | str, base: bytes
     ) -> Versioned[WorkflowRequest] | None:
-        """The request with a plan, or refused; None if another process wrote it first."""
+        """Write the plan or the refusal into a request; return None if another process wrote the request first."""
         if isinstance(plan, str):
             wanted = replace(stored.value, status=RequestStatus.REFUSED, reason=plan)
         else:
@@ -209,8 +210,8 @@ class Ownership:
         key.create_if_absent(request)
         if self._is_written(status, versioned):
             return True
-        # Only after a loss that is certain: a write in doubt may still take the stream for this request.
-        with suppress(StoreError):  # left to `recover`
+        # Only after a certain loss: a write with an unknown result may still take the stream for this request.
+        with suppress(StoreError):  # `recover` erases it
             key.erase()
         return False
 

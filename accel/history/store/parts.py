@@ -1,8 +1,8 @@
-"""What the questions and workflows of one stream, and of one store, share: settings, tables, clock, cache and host.
+"""The parts that queries and workflows of a stream, or of a store, share: settings, tables, clock, cache and host.
 
-The cache of decoded records is bounded in bytes. Columns and tuples of a record count (`record_size_bytes`); the few
-objects around them are the overhead of keeping a record at all. A column that is a part of a larger array counts as
-the whole array, since that stays in memory for it.
+The cache of decoded records is bounded in bytes. The size of a record is that of its columns and tuples
+(`record_size_bytes`); the few objects around them belong to the overhead of a cache entry. A column that is a part of
+a larger array counts as the whole array, since the column keeps the array in memory.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ MILLISECONDS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistorySettings:
-    """How histories are kept. The first group holds for streams that are created; others keep what they have.
+    """Settings of histories. The first group applies to new streams; existing streams keep the layout they have.
 
     Attributes:
-        chunk_size: epochs in a chunk of the history.
-        shard_size: epochs, or segment numbers, whose sealed sizes lie in one shard.
-        shard_by: which of both.
-        part_epochs: times in a part of the index of times.
-        leaf_parts: parts that are merged into a leaf.
+        chunk_size: number of epochs in a chunk of the history.
+        shard_size: number of epochs, or of segment numbers, whose sealed sizes are in one shard.
+        shard_by: whether shards count epochs or segment numbers.
+        part_epochs: number of times in a part of the index of times.
+        leaf_parts: number of parts that are merged into a leaf.
 
-        ids_block: ids that are taken from a counter at once.
-        committed_at_once_max: transactions of one commit.
-        lease_ms: how long a transaction lives unless somebody asks for more.
-        longest_ms: how long it lives at most.
-        completed_batch_seconds: ends of transactions are remembered for this long at least, and twice that at most.
-        records_cache_bytes: memory for decoded records, of all streams together. Those that never change (epochs, full
-            chunks, blocks of times) cost neither a call nor decoding when they are asked for again, the others a call
-            without a body. 64 MiB; 0 = none is kept.
+        ids_block: number of ids that are taken from a counter at once.
+        committed_at_once_max: maximum number of transactions in one commit.
+        lease_ms: lease of a transaction whose caller requests no other, in milliseconds.
+        longest_ms: maximum lifetime of a transaction, in milliseconds.
+        completed_batch_seconds: the ends of transactions are kept for at least this time, and at most twice this time.
+        records_cache_bytes: memory for decoded records of all streams together. To read a cached record again takes
+            no call if the record never changes (epochs, full chunks, blocks of times), otherwise a call without a
+            body. 64 MiB; 0 = no cache.
 
     Raises:
         ValueError: a number out of bounds.
@@ -92,21 +92,21 @@ class HistorySettings:
 
     @property
     def layout(self) -> HistoryLayout:
-        """How the histories of new streams are cut into pieces."""
+        """The layout of the histories of new streams."""
         return HistoryLayout(self.chunk_size, self.shard_size, self.shard_by)
 
 
 ITEM_SIZE_BYTES: Final = 120
-"""Of what a tuple holds: an id or a short text."""
+"""Assumed size of an item of a tuple: an id or a short text."""
 
 
 def record_size_bytes(record: object) -> int:
-    """Memory that the columns and tuples of a record take; 0 for one without any. O(fields)."""
+    """Memory of the columns and tuples of a record; 0 if it has none. O(fields)."""
     match record:
         case array():
             return len(record) * record.itemsize
         case np.ndarray():
-            # A view keeps alive what it was cut from.
+            # A view keeps its whole base array alive.
             return record.base.nbytes if isinstance(record.base, np.ndarray) else record.nbytes
         case tuple():
             return ITEM_SIZE_BYTES * len(record)
@@ -121,17 +121,18 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, eq=False)
 class StoreParts:
-    """What all streams of one store share. Threads: any.
+    """The parts that all streams of one store share. Threads: any.
 
     Args:
-        tables: where everything lies.
-        settings: choices of this process.
-        system: clock, sleep and chance.
-        executor: sends calls of one step side by side; None = one after the other.
-        is_initialised: whether the tables that all streams share were made with the bucket: then none may be missing.
+        tables: contain all data.
+        settings: settings of this process.
+        system: clock, sleep and random numbers.
+        executor: sends calls of one step in parallel; None = one after the other.
+        is_initialised: whether the tables that all streams share were created with the bucket: then none may be
+            missing.
 
     Attributes:
-        records: the records of all streams, decoded: one cache for every key.
+        records: the cache of decoded records, for all keys of all streams.
     """
 
     tables: Tables
@@ -142,7 +143,7 @@ class StoreParts:
     records: RecordCache = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Not made when it is first asked for: two threads would make two, and neither would hear what the other erased.
+        # Not lazy: two threads could create two caches, and an erasure in one would not reach the other.
         records = RecordCache(self.settings.records_cache_bytes, record_size_bytes)
         object.__setattr__(self, "records", records)
         object.__setattr__(self, "executor", self.executor and InlineElsewhere(self.executor))
@@ -168,10 +169,10 @@ class StoreParts:
         return IdBlocks(self.keys.counter(SEGMENT_STREAMS), self.settings.ids_block, CatalogDamaged)
 
     def drop_table(self, name: str) -> None:
-        """Delete a table with all its keys; what was read of it before is not given out any more.
+        """Delete a table with all its keys, and its records in the cache.
 
         Raises:
-            StoreUnavailable: some keys are still there; the table is not. Drop it again.
+            StoreUnavailable: some keys still exist; the table does not. Drop it again.
         """
         try:
             self.tables.drop_table(name)
@@ -179,18 +180,18 @@ class StoreParts:
             self.records.forget_table(name)
 
     def drawn_id(self) -> UUID:
-        """An id that nothing has had before."""
+        """A new random id, never used before."""
         return UUID(bytes=self.system.nonce())
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970; InvalidArgument if the clock tells no time of 0 <= ms < 10^14."""
+        """Milliseconds since 1970; InvalidArgument if the clock returns no time of 0 <= ms < 10^14."""
         seconds = self.system.clock()
         if not math.isfinite(seconds):
-            raise InvalidArgument(f"expected a clock that tells seconds since 1970, found {seconds}")
+            raise InvalidArgument(f"expected a clock that returns seconds since 1970, found {seconds}")
         return checked_time("the clock's time", milliseconds(seconds))
 
     def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-        """Do something for each of several keys, side by side if there is an executor; answers in their order."""
+        """Call `act` for each item, in parallel if there is an executor; return the results in the items' order."""
         return list(map(act, items)) if self.executor is None else map_bounded(self.executor, act, items)
 
 
@@ -199,9 +200,9 @@ class StreamParts:
     """The parts of one opened stream. Threads: any.
 
     Args:
-        store: what it shares with others.
-        stream: which one.
-        layout: how its history is cut into pieces.
+        store: the parts that it shares with other streams.
+        stream: the stream.
+        layout: the layout of its history.
         host: holds its segments.
     """
 
@@ -212,28 +213,28 @@ class StreamParts:
 
     @Lazy
     def keys(self) -> StreamKeys:
-        """Its keys."""
+        """The keys of the stream."""
         return StreamKeys(self.store.tables, self.stream, self.store.records)
 
     @property
     def name(self) -> StreamName:
-        """Its scope and name, as hosts know it."""
+        """The stream's scope and name, in the form that hosts use."""
         return self.stream.scope, self.stream.name
 
     def status(self) -> Versioned[StreamStatus]:
-        """Where the stream stands, and which workflow has it. One call.
+        """The state of the stream, and the workflow that has it. One call.
 
         Raises:
-            DataNotFound: it was never created, or is deleted.
+            DataNotFound: the stream was never created, or is deleted.
         """
         return self.keys.state().get()
 
     def state(self) -> StreamState:
-        """Where the stream stands. One call. Raises as `status`."""
+        """The state of the stream. One call. Raises as `status`."""
         return self.status().value.state
 
     def set_state(self, wanted: StreamState) -> None:
-        """Move the stream to a state, for a caller who carries a workflow out step by step. 2 calls.
+        """Move the stream to a state, for a caller that carries a workflow out step by step. 2 calls.
 
         Raises:
             OperationNotAllowed: the step is not allowed, or a workflow has the stream that only its own id ends.
@@ -248,25 +249,25 @@ class StreamParts:
         self.keys.state().change(step)
 
     def leave_by_hand(self, workflow: StreamState) -> None:
-        """End a workflow that its caller carries out step by step; nothing if another one has the stream. 2 calls."""
+        """End a workflow that its caller carries out step by step, unless another workflow has the stream. 2 calls."""
         self.keys.state().change(lambda now: ACTIVE if now == StreamStatus(workflow) else None)
 
     @property
     def has_host(self) -> bool:
-        """Whether there is one; else the history is read, and asked for changes."""
+        """Whether there is a host; without one, this process reads the history and requests changes."""
         return not isinstance(self.host, NoHost)
 
     def require_host(self, what: str) -> None:
-        """Refuse what cannot be done without a host, before anything is written.
+        """Refuse an operation that needs a host, before anything is written.
 
         Raises:
-            HostMissing: there is none.
+            HostMissing: there is no host.
         """
         if not self.has_host:
             raise HostMissing(what, str(self.stream))
 
     def first_number(self) -> int:
-        """The lowest number that its first segment may have: above those of earlier streams of its name. 1 call."""
+        """The lowest number for the stream's first segment: above those of earlier streams of its name. 1 call."""
         versioned = self.store.keys.last_number(*self.name).read()
         return start_number(None if versioned is None else versioned.value)
 

@@ -1,12 +1,12 @@
 """Notes that processors store with a stream: cold markers of its segments, and the processor that waits for the stream.
 
-A cold marker says until when a segment has so little load that it may be merged with its neighbours. Markers belong to
-active segments, and are removed by the scale, rolling commit or sealing that seals the segment. A marker that is
-written at the same moment would remain, so its writer checks afterwards whether the segment was sealed, and removes the
-marker again.
+A cold marker contains the time until which a segment has so little load that it may be merged with its neighbours.
+Markers belong to active segments, and are removed by the scale, rolling commit or sealing that seals the segment. A
+marker that is written at the same moment would remain, so its writer checks afterwards whether the segment was sealed,
+and removes the marker again.
 
-A processor that waits for a stream to be free of other workflows stores its name, so that others let it go first; no
-other processor removes the name.
+A processor that waits for a stream to be free of other workflows stores its name, so that other processors let it go
+first; no other processor removes the name.
 
 Source: PDP-35.
 """
@@ -28,22 +28,22 @@ class ProcessorNotes:
     """Cold markers of one stream, and its waiting processor. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
     """
 
     _parts: StreamParts
 
     def cold_until(self, segment_id: int) -> int | None:
-        """Until when a segment is cold, milliseconds since 1970; None = it has no marker. 1 call."""
+        """The time until which a segment is cold, milliseconds since 1970; None = it has no marker. 1 call."""
         versioned = self._parts.keys.marker(checked_id(segment_id)).read()
         return None if versioned is None else versioned.value
 
     def mark_cold(self, segment_id: int, until_ms: int) -> None:
-        """Mark an active segment, or give its marker another time. 5 calls.
+        """Mark an active segment, or change the time of its marker. 5 calls.
 
         Raises:
-            InvalidArgument: no segment id, or no time.
-            IllegalState: the segment is not active; no marker stays.
+            InvalidArgument: not a segment id, or not a time.
+            IllegalState: the segment is not active; it has no marker.
         """
         until_ms, segment_id = checked_time("the end of a cold marker", until_ms), checked_id(segment_id)
         if self._parts.keys.current_epoch().get().value.find(segment_id) is None:
@@ -56,26 +56,26 @@ class ProcessorNotes:
             )
 
     def remove_cold(self, segment_id: int) -> None:
-        """A segment is not cold any more. 1 call, 2 if it was."""
+        """Remove the marker of a segment. 1 call, 2 if there is one."""
         self._parts.keys.marker(checked_id(segment_id)).delete()
 
     def awaited_by(self) -> str | None:
-        """Who waits for the stream; any other processor lets that one go first. 1 call."""
+        """The processor that waits for the stream; other processors let it go first. 1 call."""
         versioned = self._parts.keys.waiting_processor().read()
         return None if versioned is None else versioned.value
 
     def await_turn(self, processor: str) -> bool:
-        """Let others know who waits for the stream; False if another one waits already. 2 calls, 3 then.
+        """Store that a processor waits for the stream; False if another one waits already. 2 calls, 3 then.
 
         Raises:
-            InvalidArgument: no name, or one of more than 1,000 characters.
+            InvalidArgument: not a name, or a name of more than 1,000 characters.
         """
         checked_text("a processor's name", processor)
-        self._parts.state()  # a name that is left with a stream which is gone would stay for ever
+        self._parts.state()  # raises if the stream is deleted: a name stored after that would remain for ever
         return self._parts.keys.waiting_processor().create_if_absent(processor).value == processor
 
     def end_turn(self, processor: str) -> bool:
-        """Do not wait any longer; False if another one waits, who goes on waiting. 1 call, 2 if it was this one."""
+        """Stop waiting; False if another processor waits, which is unchanged. 1 call, 2 if this processor waited."""
         checked_text("a processor's name", processor)
         key = self._parts.keys.waiting_processor()
         versioned = key.read()
@@ -83,12 +83,12 @@ class ProcessorNotes:
             return True
         if versioned.value != processor:
             return False
-        with suppress(DataConflict):  # it was this one's, and is another's by now
+        with suppress(DataConflict):  # another processor waits by now
             key.delete(versioned)
         return True
 
     def _is_sealed(self, segment_id: int) -> bool:
-        # Both are written before the marker of a sealed segment is removed.
+        # The sealing epoch and the state are written before the marker of a sealed segment is removed.
         if self._parts.keys.sealed_epoch(segment_id).read() is not None:
             return True
         return self._parts.state() in (StreamState.SEALING, StreamState.SEALED)

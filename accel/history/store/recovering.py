@@ -5,13 +5,13 @@
     | there is                                       | then                                                          |
     |------------------------------------------------|---------------------------------------------------------------|
     | state CREATING                                 | the creation is finished                                      |
-    | a state that names a workflow                  | its request is read, and carried out                          |
-    | a state of a workflow without a name           | ACTIVE again, after what was stored step by step is carried   |
-    |                                                | out: a transition, a commit or a truncation                   |
-    | such a record, and state ACTIVE                | likewise                                                      |
+    | a state with a workflow's id                   | the workflow's request is read, and carried out               |
+    | a state of a workflow without an id            | a transition, commit or truncation that was stored step by    |
+    |                                                | step is carried out; then the state is ACTIVE                 |
+    | such a stored step, and state ACTIVE           | it is carried out                                             |
     | state SEALING                                  | the stream is sealed                                          |
     | a request that waits, and a host               | it is carried out                                             |
-    | a request that can have no effect any more     | erased                                                        |
+    | a request that can have no effect any more     | it is erased                                                  |
 
 All plans are in the tables: no process needs the memory of another one. Recovery may run at any time, beside working
 processes, since every step of every workflow may be done twice, and late. Without a host it reads, and raises
@@ -22,12 +22,12 @@ HostMissing if a workflow must be carried out.
     | there is                                    | then                                                              |
     |---------------------------------------------|-------------------------------------------------------------------|
     | a request that waits                        | it is claimed, and carried out                                    |
-    | a workflow that has the stream              | carried out, if it was there the last time, too: the process that |
+    | a workflow that has the stream              | carried out, if the previous look found it, too: the process that |
     |                                             | began it died, or waits for a node that has segments open         |
-    | a stream that is being sealed               | likewise                                                          |
-    | transactions that shall be committed        | committed                                                         |
+    | a stream that is being sealed               | sealed, under the same condition                                  |
+    | transactions to commit                      | committed                                                         |
 
-Every workflow but sealing has a request, so one listing of requests finds all of them. Ended requests are listed as
+Every workflow but sealing has a request, so one listing of requests finds all workflows. Ended requests are listed as
 long as they are kept, and read once.
 """
 
@@ -59,7 +59,7 @@ from loaders.errors import DataConflict
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workflows:
-    """Questions and workflows of one stream. Threads: any."""
+    """Queries and workflows of one stream. Threads: any."""
 
     ownership: Ownership
     epochs: EpochReading
@@ -77,7 +77,7 @@ class Workflows:
 
     @classmethod
     def of(cls, parts: StreamParts) -> Workflows:
-        """Those of a stream."""
+        """The queries and workflows of a stream."""
         ownership = Ownership(parts)
         epochs, writing = EpochReading(parts), EpochWriting(parts)
         cuts = CutReading(parts, epochs)
@@ -102,7 +102,7 @@ class Workflows:
 
 
 ROUNDS_MAX: Final = 100
-"""Workflows that are finished one after the other, while others begin new ones."""
+"""Maximum number of workflows that one call finishes while other processes begin new ones."""
 
 NAMES: Final = {
     StreamState.SCALING: "scale",
@@ -113,16 +113,16 @@ NAMES: Final = {
 }
 
 ERROR_SIZE_MAX: Final = 2_000
-"""Characters of an error that are kept."""
+"""Maximum number of characters of an error that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What was finished, and what could not be. Threads: one, until it is returned.
+    """Finished workflows and errors of a recovery. Threads: one, until it is returned.
 
     Attributes:
-        done: what was finished, by scope and name of the stream, or by scope.
-        failed: the error of each one that could not be recovered, likewise.
+        done: names of finished workflows, by scope and name of the stream, or by scope.
+        failed: errors of streams and scopes that could not be recovered, likewise.
     """
 
     done: dict[str, list[str]] = field(default_factory=dict)
@@ -130,19 +130,19 @@ class Recovered:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing failed."""
+        """Whether there were no errors."""
         return not self.failed
 
     @contextmanager
     def collected(self, what: str) -> Iterator[None]:
-        """Note an error and go on; a scope that was deleted meanwhile is none.
+        """Record an error instead of raising it; a scope that was deleted meanwhile is no error.
 
         Args:
-            what: scope and name of a stream, a scope, or what else was under way.
+            what: the key in `failed`: scope and name of a stream, a scope, or a name of other work.
         """
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - a host may raise anything, and the others have nothing to do with it
+        except Exception as error:  # noqa: BLE001 - a host may raise anything, and other streams are unaffected
             if isinstance(error, NotInHistory) and error.sought is Sought.SCOPE:
                 return
             self.failed[what] = f"{type(error).__name__}: {error}"[:ERROR_SIZE_MAX]
@@ -152,8 +152,8 @@ class Recovering:
     """Finishes workflows of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
-        workflows: what it may stand in the middle of.
+        parts: the parts of the stream.
+        workflows: its workflows.
     """
 
     def __init__(self, parts: StreamParts, workflows: Workflows) -> None:
@@ -163,11 +163,11 @@ class Recovering:
         self.requested = Requested(parts, workflows, self.carry_out)
 
     def run(self) -> list[str]:
-        """Finish what is unfinished; gives what that was. 12 calls if nothing is.
+        """Finish unfinished workflows; return their names. 12 calls if there are none.
 
         Raises:
-            OperationNotAllowed: others begin one workflow after the other.
-            HostMissing: something is to be carried out, and there is no host.
+            OperationNotAllowed: other processes begin one workflow after the other.
+            HostMissing: a workflow must be carried out, and there is no host.
         """
         versioned = self._keys.state().read()
         if versioned is None or versioned.value.state is StreamState.CREATING:
@@ -198,13 +198,13 @@ class Recovering:
             elif self._parts.status() == versioned:
                 raise IllegalState(
                     f"expected the request of workflow {versioned.value.workflow_id}, "
-                    f"which has {self._parts.stream}, found"
-                    " none: it was deleted from outside; see docs/operations/repair.md, 'A record of a stream'"
+                    f"which has {self._parts.stream}, found none: another program deleted it; "
+                    "see docs/operations/repair.md, 'A record of a stream'"
                 )
-        raise OperationNotAllowed("expected workflows of others to end, found one after the other: try again")
+        raise OperationNotAllowed("expected workflows of other processes to end, found new ones: try again")
 
     def carry_out(self, request: WorkflowRequest) -> str:
-        """Carry out a workflow that has the stream; gives its name."""
+        """Carry out a workflow that has the stream; return its name."""
         if request.workflow is not StreamState.UPDATING:
             self._parts.require_host(NAMES[request.workflow])
         act: dict[StreamState, Callable[[WorkflowRequest], object]] = {
@@ -230,7 +230,7 @@ class Recovering:
         if self._workflows.scales.stored().value.is_empty or self._is_sealed():
             return self._left(StreamState.SCALING)
         self._parts.require_host("scale")
-        with suppress(IllegalState):  # dropped: the stream has moved on
+        with suppress(IllegalState):  # dropped: the stream has another epoch by now
             self._workflows.scales.finish_submitted()
         self._parts.leave_by_hand(StreamState.SCALING)
         return True
@@ -257,7 +257,7 @@ class Recovering:
         return self._parts.state() is StreamState.SEALED
 
     def _left(self, workflow: StreamState) -> bool:
-        """End a workflow without a name that has nothing left to do but that."""
+        """End a workflow without an id that has no other step left; return whether there was one."""
         if self._parts.status().value != StreamStatus(workflow):
             return False
         self._parts.leave_by_hand(workflow)
@@ -266,7 +266,7 @@ class Recovering:
     # Requests
 
     def _carry_out_requests(self) -> list[str]:
-        """Carry out requests that wait, if there is a host; erase those of no effect, and the oldest that ended."""
+        """Carry out waiting requests, if there is a host; erase requests without effect, and the oldest ended ones."""
         ended: list[tuple[int, UUID]] = []
         done: list[str] = []
         for workflow_id in self._keys.request_ids():
@@ -278,7 +278,7 @@ class Recovering:
             elif request.is_kept and self._parts.has_host:
                 done += self.requested.carried_out(workflow_id)
         for _, workflow_id in sorted(ended)[:-REQUESTS_KEPT_MAX]:
-            # Its last step may be missing: it is done, and still has the stream.
+            # A request that is DONE may still have the stream: its last step may be missing.
             if self._parts.status().value.workflow_id != workflow_id:
                 self._keys.request(workflow_id).erase()
         return done
@@ -289,16 +289,16 @@ def _asked_ms(request: WorkflowRequest) -> int:
 
 
 COMMITS_MAX = 100
-"""Commits that one look makes; each takes as many transactions as the settings say."""
+"""Maximum number of commits in one run; the settings limit the transactions of each."""
 
 
 class Requested:
-    """Finds and carries out what was asked of one stream. Threads: any.
+    """Finds and carries out the requests of one stream. Threads: any.
 
     Args:
-        parts: of the stream, with a host.
+        parts: the parts of the stream, with a host.
         workflows: its workflows.
-        carry_out: carries out a workflow that has the stream, and gives its name.
+        carry_out: carries out a workflow that has the stream, and returns its name.
     """
 
     def __init__(self, parts: StreamParts, workflows: Workflows, carry_out: Callable[[WorkflowRequest], str]) -> None:
@@ -311,14 +311,14 @@ class Requested:
         self._was_sealing = False
 
     def run(self) -> list[str]:
-        """Look once, and carry out what is found; gives what that was.
+        """Look for work once, and carry it out; return the names of the workflows.
 
-        Calls: 3 if there is nothing: a listing of requests, the commit order, the state. 1 more for each request that
-        was not seen ended before.
+        Calls: 3 if there is no work: a listing of requests, the commit order, the state. 1 more for each request that
+        no earlier look found ended.
 
         Raises:
             HostMissing: there is no host.
-            What the workflows raise, but that others have the stream, or its segments: that is left to the next look.
+            AccelError: as the workflows, except OperationNotAllowed: the next look tries again.
         """
         self._parts.require_host("carry out requests")
         listed = self._parts.keys.request_ids()
@@ -340,20 +340,20 @@ class Requested:
                 under_way.add(workflow_id)
                 continue
             if not request.has_ended:
-                under_way.add(workflow_id)  # unless it has ended by now: the next look finds that
+                under_way.add(workflow_id)  # it may have ended by now: the next look finds that
         with self._lock:
             self._ended, self._under_way = ended, under_way
         return done + self._sealed() + self._committed()
 
     def carried_out(self, workflow_id: UUID) -> list[str]:
-        """Carry out a request that was left; what stands in its way leaves it to the next time."""
+        """Carry out a waiting request; if another workflow has the stream, the next look tries again."""
         with suppress(OperationNotAllowed, NotInHistory):
             if self._workflows.scales.carry_out_request(workflow_id).status is RequestStatus.DONE:
                 return ["scale"]
         return []
 
     def _committed(self) -> list[str]:
-        """Commit the transactions that shall be committed. 1 call if there are none."""
+        """Commit the transactions that await it. 1 call if there are none."""
         done: list[str] = []
         with suppress(OperationNotAllowed, DataConflict):
             while len(done) < COMMITS_MAX and self._workflows.transactions.order.read().positions:

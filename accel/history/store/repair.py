@@ -1,23 +1,23 @@
-"""Repair of one stream: records that cannot be read, are missing, or contradict others are rebuilt from others.
+"""Repair of one stream: unreadable, missing and contradictory records are rebuilt from other records.
 
-    1  the state, and which version of it
-    2  all records, read past every cache; each wrong record becomes a finding, with a new record if others determine it
-    3  the state once more: another version means that a workflow began or ended, and 1 to 3 are repeated
-    4  with `apply`, the new records are written, in the order in which they follow from each other
+    1  read the state and its version
+    2  read all records, without the cache; each wrong record is a finding, with a new record if others determine it
+    3  read the state again: another version means that a workflow began or ended, and 1 to 3 are repeated
+    4  with `apply`, write the new records, in the order in which they follow from each other
 
 A run without `apply` ends before step 4, and writes nothing.
 
 It may run beside workflows, and beside other repairs:
 
-- A record that can be read and contradicts nothing is never written.
-- Each write replaces only what was read in step 2: a missing key (create only), or the same bytes (a compare-and-set
-  on their ETag). If a workflow wrote meanwhile, the repair's write is refused, and the finding says so.
-- New records follow from epochs up to the current one. These are complete, and no workflow changes them; a workflow
-  that finds such a record treats its step as done.
+- A record that is readable and contradicts no other record is never written.
+- Each write replaces only the content that was read in step 2: a missing key (create only), or the same bytes (a
+  compare-and-set on their ETag). If a workflow wrote meanwhile, the repair's write is refused, and the finding says so.
+- New records follow from epochs up to the current one. These epochs are complete, and no workflow changes them; a
+  workflow that finds such a record treats its step as done.
 - The current epoch is only rewritten with the number that it had, or ahead of that number over unreadable bytes.
-- Records that only a workflow determines are checked only if no workflow has the stream in step 1 and step 3. Then none
-  had it in between, since each workflow changes the version of the state. A workflow that begins after step 3 finds the
-  record still damaged, and fails, or finds it rebuilt.
+- Records that only a workflow determines are checked only if no workflow has the stream in step 1 and step 3. Then no
+  workflow had it in between, since each workflow changes the version of the state. A workflow that begins after step 3
+  finds the record still damaged, and fails, or finds it rebuilt.
 - The state itself is replaced only if its bytes cannot be read, and no request could have the stream.
 - A table's marker is written only if the stream still has records; a deletion that runs meanwhile removes them.
 
@@ -64,23 +64,23 @@ from loaders.tables.typed_key import Inspected
 T = TypeVar("T")
 
 ROUNDS_MAX: Final = 4
-"""Times that the records are read, if workflows begin and end meanwhile."""
+"""Maximum number of times that the records are read, if workflows begin and end meanwhile."""
 
 POSITIONS_LEFT_OUT: Final = 1 << 20
-"""Positions that the rebuilt order of commits skips: transactions may have got some that they do not record yet."""
+"""Number of positions that a rebuilt order of commits skips: transactions may have got positions not yet recorded."""
 
 _COPY: Final = "restore the key from a version or a copy of the bucket"
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What is wrong with a stream, and what became of it.
+    """The wrong records of a stream, and the outcome of each.
 
     Args:
         stream: scope and name.
-        applied: whether what can be rebuilt was written.
-        findings: what is wrong, in the order in which it was found.
-        is_complete: whether all records were read; otherwise so much was found that the rest is left to another run.
+        applied: whether rebuilt records were written.
+        findings: wrong records, in the order in which they were found.
+        is_complete: whether all records were read; if False, the limit of findings was reached: repair again.
     """
 
     stream: str
@@ -89,7 +89,7 @@ class Repair:
     is_complete: bool
 
     def count(self, outcome: RepairOutcome) -> int:
-        """How many findings ended so."""
+        """The number of findings with an outcome."""
         return sum(finding.outcome is outcome for finding in self.findings)
 
 
@@ -97,9 +97,9 @@ class Repairing:
     """Repairs one stream. Threads: one.
 
     Args:
-        store: what it shares with others.
-        stream: which one.
-        sizes: gives the sizes of sealed segments, of as many as are known.
+        store: the parts that it shares with other streams.
+        stream: the stream.
+        sizes: returns the known sizes of sealed segments.
     """
 
     def __init__(self, store: StoreParts, stream: keys.StreamIdentity, sizes: Sizes) -> None:
@@ -110,15 +110,15 @@ class Repairing:
         self._keys = self._parts.keys
 
     def run(self, *, apply: bool) -> Repair:
-        """Find what is wrong, and with `apply` write what can be rebuilt.
+        """Find wrong records, and with `apply` write rebuilt records.
 
         Calls: 3 an epoch or fewer, 2 a segment, 1 for each other record; with `apply` 2 or 3 more for each one written.
 
         Raises:
-            OperationNotAllowed: workflows began and ended all the time.
+            OperationNotAllowed: workflows began and ended during every attempt.
             IllegalState: the stream is still being created.
             TableMissing: the stream has no tables.
-            StoreError: to be repeated as it is.
+            StoreError: repeat the same call.
         """
         for _ in range(ROUNDS_MAX):
             before = self._keys.state().inspect()
@@ -130,14 +130,14 @@ class Repairing:
             if self._keys.state().inspect().etag == before.etag:
                 repair = findings.written() if apply else findings.seen()
                 return Repair(str(self._stream), apply, repair, is_complete)
-        raise OperationNotAllowed("expected a moment without workflows, found one after the other: try again")
+        raise OperationNotAllowed(f"expected no change of the state, found one in {ROUNDS_MAX} attempts: try again")
 
     # All records
 
     def _scan(self, status: Inspected[StreamStatus], findings: Findings) -> None:
         state = None if status.value is None else status.value.state
         if state in (StreamState.UNKNOWN, StreamState.CREATING):
-            raise IllegalState(f"expected a stream that was created, found {self._stream} being created: recover it")
+            raise IllegalState(f"expected a created stream, found {self._stream} being created: recover it")
         if not self._check_tables(findings):
             raise RunIsFull  # the keys of a table without a marker cannot be listed
         if not self._check_layout(findings):
@@ -159,10 +159,10 @@ class Repairing:
     # Tables
 
     def _check_tables(self, findings: Findings) -> bool:
-        """Whether the tables that every stream has, and that of reader groups, have sound markers.
+        """Whether the tables that every stream has, and the table of reader groups, have valid markers.
 
         Raises:
-            TableMissing: the stream was deleted: it has no records either.
+            TableMissing: the stream was deleted: it has neither a marker nor records.
         """
         stream = self._stream
         is_marked = self._is_marked(stream.metadata_table, findings)
@@ -173,7 +173,7 @@ class Repairing:
         return is_marked and all(others)
 
     def _is_marked(self, table: str, findings: Findings, *, is_optional: bool = False) -> bool:
-        """Whether a table has a sound marker; an optional table without records needs none."""
+        """Whether a table has a valid marker; an optional table without records needs no marker."""
         tables, problem = self._store.tables, MISSING
         try:
             if tables.table_exists(table) or (is_optional and not self._has_records(table)):
@@ -186,9 +186,9 @@ class Repairing:
 
     def _has_records(self, table: str) -> bool:
         """Whether a table holds records, with or without a marker. 1 call for 1,000 keys, 1 for each tombstone."""
-        found = self._store.tables.table(table)
+        opened = self._store.tables.table(table)
         keys_of_it = (key for _, key in self._store.tables.etags([table]))
-        return any(found.inspect(key) is not None for key in keys_of_it)
+        return any(opened.inspect(key) is not None for key in keys_of_it)
 
     def _restore_table(self, table: str) -> None:
         if not self._has_records(self._stream.metadata_table):  # deleted meanwhile
@@ -196,11 +196,11 @@ class Repairing:
         self._store.tables.restore_table(table)
 
     def _check_layout(self, findings: Findings) -> bool:
-        stands = self._keys.layout().inspect()
-        if stands.value is None:
-            findings.lose(self._keys.layout(), stands, f"{_COPY}, and repair again: nothing else was checked")
+        stored = self._keys.layout().inspect()
+        if stored.value is None:
+            findings.lose(self._keys.layout(), stored, f"{_COPY}, and repair again: no other record was checked")
             return False
-        self._parts = StreamParts(self._store, self._stream, stands.value, NoHost())
+        self._parts = StreamParts(self._store, self._stream, stored.value, NoHost())
         self._keys = self._parts.keys
         return True
 
@@ -209,16 +209,16 @@ class Repairing:
         if first is not None:
             self._expect(self._keys.creation_time(), time, first.creation_time_ms, keys.epoch_key(0), findings)
         elif time.value is None:
-            findings.lose(self._keys.creation_time(), time, f"repair again once {keys.epoch_key(0)} is there")
+            findings.lose(self._keys.creation_time(), time, f"repair again after {keys.epoch_key(0)} is rebuilt")
         wanted = self._keys.configuration().inspect()
         if wanted.value is None:
             advice = f"{_COPY}; the stream's entry in its scope has only the configuration of its creation"
             findings.lose(self._keys.configuration(), wanted, advice)
 
-    def _expect(self, key: TypedKey[T], stands: Inspected[T], value: T, source: str, findings: Findings) -> None:
-        if stands.value != value:
-            problem = "" if stands.value is None else f"expected {value}, found {stands.value}"
-            findings.rebuild(key, stands, value, source, problem)
+    def _expect(self, key: TypedKey[T], found: Inspected[T], value: T, source: str, findings: Findings) -> None:
+        if found.value != value:
+            problem = "" if found.value is None else f"expected {value}, found {found.value}"
+            findings.rebuild(key, found, value, source, problem)
 
     # Recorded cuts and marks
 
@@ -230,25 +230,25 @@ class Repairing:
             if cut.value is not None:
                 entries.append(cut.value.entry)
             elif not cut.is_missing:  # purged since it was listed
-                advice = f"{_COPY}, or erase the key: retention then goes on as if this cut had been purged"
+                advice = f"{_COPY}, or erase the key: retention then continues as if this cut had been purged"
                 findings.lose(self._keys.cut(time_ms), cut, advice)
-        stands = self._keys.retention().inspect()
-        if stands.value is None:
+        found = self._keys.retention().inspect()
+        if found.value is None:
             known = RetentionSet(
                 [entry.recording_time_ms for entry in entries], [entry.recorded_size for entry in entries]
             )
-            findings.rebuild(self._keys.retention(), stands, known, "the recorded cuts that are there")
+            findings.rebuild(self._keys.retention(), found, known, "the existing recorded cuts")
         for segment_id in map(int, self._numbered(keys.marker_key(0)[:-1])):
             self._drop_unreadable(self._keys.marker(segment_id), findings)
         self._drop_unreadable(self._keys.waiting_processor(), findings)
 
     def _drop_unreadable(self, key: TypedKey[T], findings: Findings) -> None:
-        stands = key.inspect()
-        if stands.error is not None:
-            findings.rebuild(key, stands, None, NOTHING)
+        found = key.inspect()
+        if found.error is not None:
+            findings.rebuild(key, found, None, NOTHING)
 
     def _numbered(self, prefix: str) -> list[str]:
-        """What follows a prefix in the keys that have it, where that is a number."""
+        """The numbers after a prefix in the keys with this prefix."""
         ends = (key.removeprefix(prefix) for key in self._keys.metadata.keys(prefix))
         return [end for end in ends if end.isdecimal()]
 
@@ -259,25 +259,27 @@ class Repairing:
         for epoch in self._epochs_with_transactions():
             self._check_mark(epoch, findings)
             if not self._is_marked(self._stream.transactions_table(epoch), findings, is_optional=True):
-                raise RunIsFull  # which transactions are to be committed is known once they can be listed
+                raise RunIsFull  # the transactions to be committed are unknown until they can be listed
             with suppress(TableMissing):
                 for transaction_id in filter(None, map(_uuid, self._keys.transactions(epoch).keys())):
                     self._look_at(epoch, transaction_id, committing, findings)
-        stands = self._keys.commit_order().inspect()
-        known = CommitOrder() if stands.value is None else stands.value
+        found = self._keys.commit_order().inspect()
+        known = CommitOrder() if found.value is None else found.value
         at = dict(zip(known.positions, known.transaction_ids, strict=True))
         lacking = {
             position: transaction_id
             for position, transaction_id in committing.items()
             if at.get(position) != transaction_id
         }
-        if stands.value is None or (lacking and is_at_rest):
+        if found.value is None or (lacking and is_at_rest):
             kept = sorted((at | committing).items())
             after = max(known.next_position, (kept[-1][0] + 1 if kept else 0) + POSITIONS_LEFT_OUT)
             order = CommitOrder(after, tuple(entry for entry, _ in kept), tuple(entry for _, entry in kept))
-            problem = "" if stands.value is None else f"expected {len(lacking)} transactions that are to be committed"
-            source = "the transactions that are to be committed, each with its position"
-            findings.rebuild(self._keys.commit_order(), stands, order, source, problem)
+            problem = (
+                "" if found.value is None else f"expected {len(lacking)} transactions to commit, found none of them"
+            )
+            source = "the transactions to commit, each with its position"
+            findings.rebuild(self._keys.commit_order(), found, order, source, problem)
 
     def _epochs_with_transactions(self) -> list[int]:
         stream = self._stream
@@ -288,21 +290,21 @@ class Repairing:
 
     def _check_mark(self, epoch: int, findings: Findings) -> None:
         key = str(epoch)
-        stands = self._keys.epochs.inspect(key)
-        if stands is not None and not isinstance(stands, Unreadable):
+        found = self._keys.epochs.inspect(key)
+        if found is not None and not isinstance(found, Unreadable):
             return
         mark = self._keys.epoch_mark(epoch)
         findings.rebuild(mark, mark.inspect(), MARK, "the table of the epoch's transactions")
 
     def _look_at(self, epoch: int, transaction_id: UUID, committing: dict[int, UUID], findings: Findings) -> None:
         key = self._keys.transaction(epoch, transaction_id)
-        stands = key.inspect()
-        value = stands.value
+        found = key.inspect()
+        value = found.value
         if value is not None and value.status is TransactionStatus.COMMITTING and value.commit_position is not None:
             committing[value.commit_position] = transaction_id
-        elif stands.error is not None:
-            advice = f"{_COPY}: no other record says whether to commit it, and nothing is committed on a guess"
-            findings.lose(key, stands, advice)
+        elif found.error is not None:
+            advice = f"{_COPY}: no other record contains whether to commit or abort it"
+            findings.lose(key, found, advice)
 
     # Reader groups
 
@@ -311,91 +313,91 @@ class Repairing:
         with suppress(TableMissing):
             names = table.keys()
             for name in names:
-                stands = table.inspect(name)
-                if isinstance(stands, Unreadable):
+                found = table.inspect(name)
+                if isinstance(found, Unreadable):
                     advice = f"{_COPY}; or delete the group, and create it again at a cut"
-                    findings.name(Finding(table.name, name, str(stands.error), advice, RepairOutcome.LOST))
+                    findings.name(Finding(table.name, name, str(found.error), advice, RepairOutcome.LOST))
 
     # Workflows
 
     def _check_workflows(self, findings: Findings, state: StreamState | None) -> None:
-        """Records of workflows that are carried out step by step; empty while none is under way."""
+        """Check records of workflows that are carried out step by step; without such a workflow they are empty."""
         transition, committing = self._keys.transition(), self._keys.committing()
         self._check_empty(findings, transition, NO_TRANSITION, state)
         self._check_empty(findings, committing, NO_COMMIT, state)
 
     def _check_empty(self, findings: Findings, key: TypedKey[T], empty: T, state: StreamState | None) -> None:
-        stands = key.inspect()
-        if stands.value is not None:
+        found = key.inspect()
+        if found.value is not None:
             return
         if state in AT_REST:
             source = f"state {state.value}: no workflow has the stream; a stored plan must be requested again"
-            findings.rebuild(key, stands, empty, source)
+            findings.rebuild(key, found, empty, source)
         else:
             held = "a state that cannot be read" if state is None else f"state {state.value}"
-            findings.lose(key, stands, f"{_COPY}; with {held} it may contain the plan of a workflow")
+            findings.lose(key, found, f"{_COPY}; with {held} it may contain the plan of a workflow")
 
     def _check_requests(self, findings: Findings, status: Inspected[StreamStatus]) -> str:
-        """Look at the requests; gives why one of them may have the stream, empty if none can."""
+        """Check the requests; return why one of them may have the stream, or an empty text if none can."""
         owner = None if status.value is None else status.value.workflow_id
         reason = ""
         prefix = keys.REQUESTS_PREFIX
         names = [_uuid(key.removeprefix(prefix)) for key in self._keys.metadata.keys(prefix)]
         for workflow_id in filter(None, names):
             key = self._keys.request(workflow_id)
-            stands = key.inspect()
-            if stands.value is not None:
-                if stands.value.status is RequestStatus.CLAIMED:
+            found = key.inspect()
+            if found.value is not None:
+                if found.value.status is RequestStatus.CLAIMED:
                     reason = f"request {workflow_id} may have the stream"
                 continue
-            if stands.is_missing:
+            if found.is_missing:
                 continue
             if status.value is None:
                 reason = f"request {workflow_id} cannot be read, and may have the stream"
-                findings.lose(key, stands, "first the state: it tells whether this workflow has the stream")
+                findings.lose(key, found, "repair the state first: it says whether this workflow has the stream")
             elif owner != workflow_id:
                 findings.rebuild(
-                    key, stands, None, "the state, which does not name it; a request that waited is asked for again"
+                    key, found, None, "the state, which does not contain its id; repeat a request that waited"
                 )
             else:
-                self._lose_request(key, stands, findings)
+                self._lose_request(key, found, findings)
         if owner is not None and owner not in names:
             key = self._keys.request(owner)
-            stands = key.inspect()
-            if stands.is_missing:
-                self._lose_request(key, stands, findings)
+            found = key.inspect()
+            if found.is_missing:
+                self._lose_request(key, found, findings)
         return reason
 
-    def _lose_request(self, key: TypedKey[T], stands: Inspected[T], findings: Findings) -> None:
-        advice = f"{_COPY}, and recover: the stream's state names this workflow, and nothing else tells its plan"
-        findings.lose(key, stands, advice)
+    def _lose_request(self, key: TypedKey[T], found: Inspected[T], findings: Findings) -> None:
+        advice = f"{_COPY}, and recover: the stream's state names this workflow, and no other record has its plan"
+        findings.lose(key, found, advice)
 
     # The state
 
     def _check_state(
-        self, findings: Findings, stands: Inspected[StreamStatus], epochs: EpochsRepair, requests: str
+        self, findings: Findings, found: Inspected[StreamStatus], epochs: EpochsRepair, requests: str
     ) -> None:
         key = self._keys.state()
         reason = requests or self._unfinished(epochs)
         if reason:
-            findings.lose(key, stands, f"{_COPY}: {reason}")
+            findings.lose(key, found, f"{_COPY}: {reason}")
             return
         sizes = self._recorded_sizes(epochs)
         if sizes == 0:
             source = (
                 "no request, transition, commit or truncation is under way, and no active segment has a sealed size"
             )
-            findings.rebuild(key, stands, ACTIVE, source)
+            findings.rebuild(key, found, ACTIVE, source)
         elif epochs.current is not None and sizes == len(epochs.current.segments):
-            findings.rebuild(key, stands, StreamStatus(StreamState.SEALED), "the sealed sizes of all active segments")
+            findings.rebuild(key, found, StreamStatus(StreamState.SEALED), "the sealed sizes of all active segments")
         else:
-            findings.lose(key, stands, f"{_COPY}: some active segments have sealed sizes, others have not")
+            findings.lose(key, found, f"{_COPY}: some active segments have sealed sizes, others do not")
 
     def _unfinished(self, epochs: EpochsRepair) -> str:
         """Why the stream may be in the middle of a workflow; empty if it is not."""
         current = self._keys.current_epoch().inspect().value
         if current is None or current.epoch != epochs.last or not epochs.is_whole:
-            return "the current epoch is not the last one that is recorded, or cannot be read; repair what can be first"
+            return "the current epoch is unreadable or not the last recorded epoch; write the rebuilt records first"
         truncation = self._keys.truncation().inspect().value
         if truncation is None or truncation.updating:
             return "a truncation may be under way"
@@ -407,7 +409,7 @@ class Repairing:
         return ""
 
     def _recorded_sizes(self, epochs: EpochsRepair) -> int:
-        """How many of the active segments have a sealed size; -1 if a shard of them is lost."""
+        """The number of active segments with a sealed size; -1 if a shard of their sizes is lost."""
         current, layout = epochs.current, self._parts.layout
         if current is None:
             return -1
@@ -416,13 +418,13 @@ class Repairing:
         for number in set(shard_numbers(ids, layout.shard_size, layout.shard_by).tolist()):
             if number in epochs.damaged_shards:
                 return -1
-            stands = self._keys.shard(number).inspect()
-            count += 0 if stands.value is None else int((stands.value.positions_of(ids) >= 0).sum())
+            found = self._keys.shard(number).inspect()
+            count += 0 if found.value is None else int((found.value.positions_of(ids) >= 0).sum())
         return count
 
 
 def _uuid(text: str) -> UUID | None:
-    """The id in a key; None in keys that nobody wrote through a table of streams."""
+    """The id in a key; None if the key has no valid id."""
     try:
         return UUID(text)
     except ValueError:

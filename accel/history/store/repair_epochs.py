@@ -2,31 +2,31 @@
 
     | record                | follows from                                                                  |
     |-----------------------|-------------------------------------------------------------------------------|
-    | epoch record          | the epoch before it and what changed (the chunk); or the copy, if it is       |
-    |                       | current                                                                       |
+    | epoch record          | the previous epoch and the changes (the chunk); for the current epoch, its    |
+    |                       | copy                                                                          |
     | chunk of history      | the records of its epochs                                                     |
-    | sealed epoch          | two epoch records in a row                                                    |
+    | sealed epoch          | two consecutive epoch records                                                 |
     | index of times        | the times in the epoch records                                                |
     | current epoch         | the epoch record of that number                                               |
     | shard of sealed sizes | sizes from the caller                                                         |
-    | segment's stream      | nothing                                                                       |
+    | segment's stream      | no other record                                                               |
 
-The walk (`EpochsRepair`) ends at the highest epoch that any record names. The rules of every stream hold for its
-*settled* epochs, up to the current one: they were complete before the current epoch moved to them, and never change.
-Existing records beyond them, which a workflow has written, are compared; missing ones are no error. So the walk reports
-no false finding while a workflow is under way. It holds in memory the records of one chunk's changes, a batch of
-epochs, one leaf of times, and the ids of damaged shards.
+The walk (`EpochsRepair`) ends at the highest epoch in any record. All records of *settled* epochs, up to the current
+one, must exist: they were complete before the current epoch moved to them, and never change. Existing records of later
+epochs, which a workflow has written, are compared; missing ones are no error. So the walk reports no false finding
+while a workflow is under way. It keeps in memory the records of one chunk's changes, a batch of epochs, one leaf of
+times, and the ids of damaged shards.
 
-The index of times (`TimesRepair`) is compared with the times in the epoch records during the walk. One leaf's times are
-held, and the first time of each part: 8 bytes for 1,000 epochs. Only the root has the sizes of its blocks. If it cannot
-be read, they follow from the existing blocks; without any block, the new root has the sizes that this process uses for
-new streams.
+The index of times (`TimesRepair`) is compared with the times in the epoch records during the walk. It keeps in memory
+the times of one leaf, and the first time of each part: 8 bytes for 1,000 epochs. Only the root has the sizes of its
+blocks. If the root cannot be read, the sizes follow from the existing blocks; without any block, the new root has the
+sizes that this process uses for new streams.
 
 Findings (`Findings`) are collected during the walk, and written afterwards, once it is certain that no workflow began
 or ended meanwhile (`repair`). Until then the new records are held in memory, so findings are bounded by count and
-bytes: a stream with more damage is repaired in several runs. Each write replaces exactly what was read: a missing key
-(create only), bytes (a compare-and-set on their ETag), or another record (likewise). If the key has changed by then, it
-is left unchanged, and the finding says so.
+bytes: a stream with more damage is repaired in several runs. Each write replaces exactly the content that was read: a
+missing key (create only), bytes (a compare-and-set on their ETag), or another record (likewise). If the key has changed
+by then, it is not written, and the finding says so.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from range_index.runs import TYPE_CODE
 T = TypeVar("T")
 
 FINDINGS_MAX: Final = 1_000
-"""Findings of one run."""
+"""Maximum number of findings of one run."""
 
 HELD_BYTES_MAX: Final = 64 << 20
-"""Memory for the records that one run is to write."""
+"""Maximum memory for the records that one run is to write."""
 
 MISSING: Final = "there is no record"
 NOTHING: Final = "nothing: from now on there is no record"
@@ -66,7 +66,7 @@ NOTHING: Final = "nothing: from now on there is no record"
 
 @unique
 class RepairOutcome(Enum):
-    """What becomes of a record that is damaged, missing, or contradicts others."""
+    """The outcome of a record that is damaged, missing, or contradicts others."""
 
     REBUILDABLE = "can be rebuilt"
     REBUILT = "rebuilt"
@@ -80,10 +80,10 @@ class Finding:
 
     Args:
         table: its table.
-        key: in that table.
-        problem: what was expected there, and what was found.
-        remedy: what it follows from; of one that cannot be rebuilt, what is known of it and what can be done.
-        outcome: what became of it.
+        key: its key in the table.
+        problem: the expected content, and the content that was found.
+        remedy: the source of the new record; advice for a record that cannot be rebuilt.
+        outcome: the outcome of the record.
     """
 
     table: str
@@ -94,7 +94,7 @@ class Finding:
 
 
 class RunIsFull(Exception):
-    """So much was found that the rest is left to the next run."""
+    """The findings reached a limit; the next run finds the remaining ones."""
 
 
 @dataclass(slots=True)
@@ -110,46 +110,44 @@ class Findings:
     _drafts: list[_Draft] = field(default_factory=list)
     _held_bytes: int = 0
 
-    def rebuild(self, key: TypedKey[T], stands: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
-        """Add a record that follows from others; None as its value: it is to be deleted.
+    def rebuild(self, key: TypedKey[T], found: Inspected[T], value: T | None, source: str, problem: str = "") -> None:
+        """Add a record that follows from others; a value of None deletes the record.
 
         Args:
-            key: of the record.
-            stands: the stored content.
+            key: the key of the record.
+            found: the stored content.
             value: the new record.
-            source: of the new record.
+            source: the source of the new record.
             problem: the error in a record that can be read.
         """
-        if stands.is_newer:
-            self.lose(
-                key, stands, "upgrade this program; if no newer release has run here, restore the key from a copy"
-            )
+        if found.is_newer:
+            self.lose(key, found, "upgrade this program; if no newer release has run here, restore the key from a copy")
             return
         self._held_bytes += record_size_bytes(value)
-        finding = Finding(key.table_name, key.key, problem or _problem(stands), source, RepairOutcome.REBUILDABLE)
-        self._add(_Draft(finding, lambda: key.restore(value, stands)))
+        finding = Finding(key.table_name, key.key, problem or _problem(found), source, RepairOutcome.REBUILDABLE)
+        self._add(_Draft(finding, lambda: key.restore(value, found)))
 
-    def lose(self, key: TypedKey[T], stands: Inspected[T], advice: str, problem: str = "") -> None:
+    def lose(self, key: TypedKey[T], found: Inspected[T], advice: str, problem: str = "") -> None:
         """Add a record that does not follow from any other."""
-        self.name(Finding(key.table_name, key.key, problem or _problem(stands), advice, RepairOutcome.LOST))
+        self.name(Finding(key.table_name, key.key, problem or _problem(found), advice, RepairOutcome.LOST))
 
     def name(self, finding: Finding) -> None:
-        """Add a finding that no record of the history determines."""
+        """Add a finding without a new record."""
         self._add(_Draft(finding))
 
     def mend(self, finding: Finding, write: Callable[[], object]) -> None:
-        """Something other than a record, which `write` puts right."""
+        """Add a finding that `write` repairs, such as a table without a marker."""
         self._add(_Draft(finding, write))
 
     def seen(self) -> tuple[Finding, ...]:
-        """All findings; nothing is written."""
+        """Return all findings; nothing is written."""
         return tuple(draft.finding for draft in self._drafts)
 
     def written(self) -> tuple[Finding, ...]:
-        """Write what can be rebuilt, in order; gives the findings with what became of each.
+        """Write the new records, in order; return the findings with their outcomes.
 
         Raises:
-            StoreError: some are written; to be repeated as it is.
+            StoreError: some records are written; repeat the repair.
         """
         return tuple(replace(draft.finding, outcome=_outcome(draft)) for draft in self._drafts)
 
@@ -169,8 +167,8 @@ def _outcome(draft: _Draft) -> RepairOutcome:
     return RepairOutcome.REBUILT
 
 
-def _problem(stands: Inspected[T]) -> str:
-    return MISSING if stands.error is None else str(stands.error)
+def _problem(found: Inspected[T]) -> str:
+    return MISSING if found.error is None else str(found.error)
 
 
 _SOURCE = "the times of the epoch records"
@@ -180,28 +178,28 @@ class TimesRepair:
     """Compares one stream's index of times. Threads: one.
 
     Args:
-        parts: of the stream.
-        findings: takes what is wrong.
-        stands: the root, as it was read.
-        visible: epochs that the stream has, as far as that is known before they are walked through.
+        parts: the parts of the stream.
+        findings: collects wrong records.
+        found: the root that was read.
+        visible: the number of the stream's epochs, as far as it is known before the walk.
 
     Attributes:
-        count: epochs whose times have come.
+        count: the number of epochs whose times were added.
     """
 
-    def __init__(self, parts: StreamParts, findings: Findings, stands: Inspected[EpochTimesRoot], visible: int) -> None:
+    def __init__(self, parts: StreamParts, findings: Findings, found: Inspected[EpochTimesRoot], visible: int) -> None:
         self._keys = parts.keys
         self._findings = findings
-        self._found = stands
-        root = stands.value
+        self._found = found
+        root = found.value
         self._root = root if root is not None and root.epochs >= visible else None
         self._part_epochs, self._leaf_parts = _pieces(parts) if root is None else (root.part_epochs, root.leaf_parts)
         self._starts = array(TYPE_CODE)
-        self._times = array(TYPE_CODE)  # of the leaf that is being filled
+        self._times = array(TYPE_CODE)  # times of the leaf that is being filled
         self.count = 0
 
     def add(self, time_ms: int) -> None:
-        """The time of the next epoch."""
+        """Add the time of the next epoch."""
         if len(self._times) == self._leaf_epochs:
             self._check_leaf()
             self._times = array(TYPE_CODE)
@@ -211,10 +209,10 @@ class TimesRepair:
         self.count += 1
 
     def finish(self, visible: int) -> None:
-        """All epochs have come.
+        """Check the last blocks and the root, after all epochs were added.
 
         Args:
-            visible: how many of them the stream has.
+            visible: the number of epochs up to the current one.
         """
         full_parts = (len(self._times) - 1) // self._part_epochs
         first = (self.count - len(self._times)) // self._part_epochs
@@ -226,7 +224,7 @@ class TimesRepair:
             return
         root, parts = self._root, self._root_parts
         if parts * self._part_epochs < self.count - len(self._times) and root.epochs < self.count:
-            return  # a change is under way, and has written more epochs than the root names
+            return  # a workflow under way has written more epochs than the root contains
         if root.epochs > self.count:
             self._rebuild_root(self._expected(first // self._leaf_parts, first + full_parts, self.count, visible))
             return
@@ -236,7 +234,7 @@ class TimesRepair:
 
     @property
     def _root_parts(self) -> int:
-        """Parts that the root names, those of its leaves included."""
+        """The number of parts in the root, including those of its leaves."""
         return 0 if self._root is None else (self._root.epochs - 1) // self._part_epochs
 
     @property
@@ -248,9 +246,9 @@ class TimesRepair:
         self._findings.rebuild(self._keys.times(), self._found, root, _SOURCE, problem)
 
     def _expected(self, leaves: int, parts: int, epochs: int, visible: int) -> EpochTimesRoot:
-        """The root with a number of leaves, of parts in all, and of epochs."""
+        """The root with these numbers of leaves, parts in all, and epochs."""
         open_parts = self._starts[leaves * self._leaf_parts : parts]
-        behind = self.count - len(self._times)  # epochs before those that are held
+        behind = self.count - len(self._times)  # number of epochs before those in memory
         return EpochTimesRoot(
             tail=self._times[parts * self._part_epochs - behind : epochs - behind],
             part_starts=open_parts,
@@ -276,14 +274,14 @@ class TimesRepair:
 
     def _check(self, block: Block, times: array[int]) -> None:
         key, wanted = self._keys.times_block(block), BlockTimes(block, times)
-        stands = key.inspect()
-        if stands.value != wanted:
-            problem = "" if stands.value is None else "expected the times of its epochs, found others"
-            self._findings.rebuild(key, stands, wanted, _SOURCE, problem)
+        found = key.inspect()
+        if found.value != wanted:
+            problem = "" if found.value is None else "expected the times of its epochs, found others"
+            self._findings.rebuild(key, found, wanted, _SOURCE, problem)
 
 
 def _pieces(parts: StreamParts) -> tuple[int, int]:
-    """How the index is cut: epochs of a part, and parts of a leaf."""
+    """The sizes of the index: epochs of a part, and parts of a leaf."""
     settings = parts.store.settings
     sizes = {kind: _block_epochs(parts, kind) for kind in BlockKind}
     leaf, part = sizes[BlockKind.LEAF], sizes[BlockKind.PART] or settings.part_epochs
@@ -291,21 +289,21 @@ def _pieces(parts: StreamParts) -> tuple[int, int]:
 
 
 def _block_epochs(parts: StreamParts, kind: BlockKind) -> int | None:
-    """How many epochs a block of a kind has, as the first one says that can be read."""
+    """The number of epochs in a block of a kind, from the first readable block; None if there is none."""
     prefix = f"{keys.TIMES_ROOT}-{kind.value}-"
     ends = (key.removeprefix(prefix) for key in parts.keys.metadata.keys(prefix))
     for number in map(int, filter(str.isdecimal, ends)):
-        stands = parts.keys.times_block(Block(kind, number, 0)).inspect().value
-        if stands is not None:
-            return stands.block.epochs
+        found = parts.keys.times_block(Block(kind, number, 0)).inspect().value
+        if found is not None:
+            return found.block.epochs
     return None
 
 
 AT_REST: Final = (StreamState.ACTIVE, StreamState.SEALED)
-"""States of streams that no workflow has."""
+"""States of streams without a workflow."""
 
 Sizes: TypeAlias = Callable[[Integers], Mapping[int, int]]
-"""Gives the sizes of sealed segments by id, of as many as are known."""
+"""Returns the known sizes of sealed segments, by id."""
 
 EPOCHS_AHEAD_MAX: Final = 2
 EPOCHS_AT_ONCE: Final = 16
@@ -320,16 +318,16 @@ class EpochsRepair:
     """Compares the epochs of one stream. Threads: one.
 
     Args:
-        parts: of the stream, with the layout that is stored.
-        findings: takes what is wrong.
-        truncation: where the stream begins; None = not known.
-        sizes: of sealed segments, as far as the caller knows them.
+        parts: the parts of the stream, with the stored layout.
+        findings: collects wrong records.
+        truncation: the truncation record; None = unknown.
+        sizes: returns the sizes of sealed segments that the caller knows.
 
     Attributes:
-        current: the current epoch, as it is or as it is to be; None = it cannot be told.
-        last: the highest epoch that anything names; -1 = none.
-        is_whole: whether each epoch's record is there, or can be rebuilt.
-        damaged_shards: numbers of the shards of sealed sizes that are lost, whether they can be rebuilt or not.
+        current: the current epoch, stored or rebuilt; None = unknown.
+        last: the highest epoch in any record; -1 = none.
+        is_whole: whether each epoch's record exists or can be rebuilt.
+        damaged_shards: numbers of the damaged or missing shards of sealed sizes, including those that can be rebuilt.
     """
 
     def __init__(
@@ -340,7 +338,7 @@ class EpochsRepair:
         self._findings = findings
         self._truncation = truncation
         self._sizes = sizes
-        self._root = self._keys.times().inspect()  # before the current epoch, which is never behind it
+        self._root = self._keys.times().inspect()  # read before the current epoch, which is never behind it
         self._found = self._keys.current_epoch().inspect()
         self._rebuilt: dict[int, EpochRecord] = {}
         self._shards: dict[int, list[Integers]] = {}
@@ -356,11 +354,11 @@ class EpochsRepair:
         Calls: 1 an epoch, 1 a segment that was created, 1 a segment that was sealed, 1 a chunk, a shard and a block.
 
         Args:
-            state: where the stream stands; None = its key cannot be read.
+            state: the state of the stream; None = its key cannot be read.
         """
         self.last = self._last()
         known = self._settled(is_at_rest=state in AT_REST)
-        # No workflow has more than two epochs beyond the current one.
+        # No workflow writes more than two epochs after the current one.
         settled = known if known >= 0 else max(-1, self.last - EPOCHS_AHEAD_MAX)
         times = TimesRepair(self._parts, self._findings, self._root, settled + 1)
         self._inspect_shards()
@@ -370,7 +368,9 @@ class EpochsRepair:
         if self.is_whole and known >= 0:
             times.finish(known + 1)
         elif self._root.value is None:
-            self._findings.lose(self._keys.times(), self._root, f"{_FROM_COPY}, or first the other keys named here")
+            self._findings.lose(
+                self._keys.times(), self._root, f"{_FROM_COPY}, or repair the other keys named here first"
+            )
         self._check_current(known)
         if state is StreamState.SEALED and self.current is not None:
             self._note_sizes(self.current.segments.ids)
@@ -393,7 +393,7 @@ class EpochsRepair:
         )
 
     def _highest(self, prefix: str) -> int:
-        """The highest number of a kind of keys; one far above their count, which nobody wrote as such, is left out."""
+        """The highest number in keys with a prefix; a number far above their count is invalid, and left out."""
         most = sum(1 for _ in self._numbers(prefix)) + FINDINGS_MAX
         return max((number for number in self._numbers(prefix) if number < most), default=-1)
 
@@ -402,7 +402,7 @@ class EpochsRepair:
         return (int(end) for end in ends if end.isdecimal())
 
     def _settled(self, *, is_at_rest: bool) -> int:
-        """The current epoch's number; -1 if nothing tells it."""
+        """The current epoch's number; -1 if it is unknown."""
         root = self._root.value
         shown = -1 if root is None else root.visible_epochs - 1
         if self.current is not None:
@@ -414,14 +414,14 @@ class EpochsRepair:
     # A chunk of epochs
 
     def _chunk(self, number: int, settled: int, before: EpochRecord | None, times: TimesRepair) -> EpochRecord | None:
-        """Look at the epochs of one chunk; gives the record of the last one."""
+        """Check the epochs of one chunk; return the record of the last epoch."""
         key = self._keys.chunk(number, self._chunk_size)
-        stands = key.inspect()
+        found = key.inspect()
         first = number * self._chunk_size
         deltas: list[HistoryDelta] = []
         is_known = True
         for epoch, versioned in self._epochs(first, min(first + self._chunk_size - 1, self.last)):
-            record = self._record(epoch, versioned, before, stands.value, settled)
+            record = self._record(epoch, versioned, before, found.value, settled)
             delta = self._delta(record, before)
             if delta is not None and is_known:
                 deltas.append(delta)
@@ -435,9 +435,9 @@ class EpochsRepair:
                 self.is_whole = False
             before = record
         if is_known:
-            self._check_chunk(number, stands, deltas, settled)
-        elif stands.value is None:
-            self._findings.lose(key, stands, f"{_FROM_COPY}: records of its epochs are lost, too")
+            self._check_chunk(number, found, deltas, settled)
+        elif found.value is None:
+            self._findings.lose(key, found, f"{_FROM_COPY}: records of its epochs are lost, too")
         return before
 
     def _epochs(self, first: int, last: int) -> Iterator[tuple[int, Inspected[EpochRecord]]]:
@@ -450,25 +450,23 @@ class EpochsRepair:
     def _record(
         self,
         epoch: int,
-        stands: Inspected[EpochRecord],
+        found: Inspected[EpochRecord],
         before: EpochRecord | None,
         chunk: HistoryChunk | None,
         settled: int,
     ) -> EpochRecord | None:
-        if stands.value is not None and stands.value.epoch == epoch:
-            return stands.value
+        if found.value is not None and found.value.epoch == epoch:
+            return found.value
         key = self._keys.epoch(epoch)
-        problem = "" if stands.value is None else f"expected epoch {epoch}, found epoch {stands.value.epoch}"
+        problem = "" if found.value is None else f"expected epoch {epoch}, found epoch {found.value.epoch}"
         record = self._followed(epoch, before, chunk)
         if record is not None:
             self._rebuilt[epoch] = record
-            self._findings.rebuild(key, stands, record, self._source(record), problem)
-        elif epoch > settled >= 0 and not stands.is_missing:
-            self._findings.rebuild(
-                key, stands, None, "its workflow, which is not finished and writes it again", problem
-            )
+            self._findings.rebuild(key, found, record, self._source(record), problem)
+        elif epoch > settled >= 0 and not found.is_missing:
+            self._findings.rebuild(key, found, None, "the workflow under way, which writes this record again", problem)
         elif epoch <= settled:
-            self._findings.lose(key, stands, f"{_FROM_COPY}: what changed in it is not known either", problem)
+            self._findings.lose(key, found, f"{_FROM_COPY}: the changes of this epoch are lost, too", problem)
         return record
 
     def _source(self, record: EpochRecord) -> str:
@@ -502,15 +500,15 @@ class EpochsRepair:
         except ValueError as error:
             self.is_whole = False
             key = self._keys.epoch(record.epoch)
-            problem = f"expected an epoch that follows the one before it, found: {error}"
+            problem = f"expected an epoch that follows the previous epoch, found: {error}"
             self._findings.lose(key, key.inspect(), _FROM_COPY, problem)
             return None
 
     def _check_chunk(
-        self, number: int, stands: Inspected[HistoryChunk], deltas: list[HistoryDelta], settled: int
+        self, number: int, found: Inspected[HistoryChunk], deltas: list[HistoryDelta], settled: int
     ) -> None:
-        stored = stands.value
-        if not deltas or (stored is None and stands.is_missing and deltas[0].epoch > settled):
+        stored = found.value
+        if not deltas or (stored is None and found.is_missing and deltas[0].epoch > settled):
             return
         wanted = HistoryChunk.of(deltas)
         if stored is not None and stored.first_epoch == wanted.first_epoch:
@@ -519,9 +517,9 @@ class EpochsRepair:
                 reached <= stored.last_epoch < wanted.last_epoch and stored == HistoryChunk.of(deltas[: len(stored)])
             ):
                 return
-        problem = "" if stored is None else "expected what changed between the records of its epochs, found otherwise"
+        problem = "" if stored is None else "expected the changes between its epochs' records, found other changes"
         key = self._keys.chunk(number, self._chunk_size)
-        self._findings.rebuild(key, stands, wanted, "the records of its epochs", problem)
+        self._findings.rebuild(key, found, wanted, "the records of its epochs", problem)
 
     # Segments
 
@@ -535,14 +533,14 @@ class EpochsRepair:
         sealed = sealed_by(record, before).ids
         if record.epoch <= settled:
             self._note_sizes(sealed)
-        for segment_id, stands in self._inspected(
+        for segment_id, found in self._inspected(
             lambda number: self._keys.sealed_epoch(number).inspect(), sealed.tolist()
         ):
-            if stands.value == record.epoch or (record.epoch > settled and stands.is_missing):
+            if found.value == record.epoch or (record.epoch > settled and found.is_missing):
                 continue
-            problem = "" if stands.value is None else f"expected epoch {record.epoch}, found {stands.value}"
+            problem = "" if found.value is None else f"expected epoch {record.epoch}, found {found.value}"
             source = f"{keys.epoch_key(before.epoch)} and {keys.epoch_key(record.epoch)}"
-            self._findings.rebuild(self._keys.sealed_epoch(segment_id), stands, record.epoch, source, problem)
+            self._findings.rebuild(self._keys.sealed_epoch(segment_id), found, record.epoch, source, problem)
 
     def _inspected(
         self, inspect: Callable[[int], Inspected[T]], ids: Sequence[int]
@@ -586,15 +584,15 @@ class EpochsRepair:
     def _check_shards(self, state: StreamState | None, *, is_known: bool) -> None:
         for number, parts in sorted(self._shards.items()):
             key = self._keys.shard(number)
-            stands = key.inspect()
-            if stands.value is not None:
+            found = key.inspect()
+            if found.value is not None:
                 continue
             self.damaged_shards.add(number)
             if state is None:
-                self._findings.lose(key, stands, "first the state: it tells whether active segments are sealed, too")
+                self._findings.lose(key, found, "repair the state first: it says whether active segments are sealed")
                 continue
             if not is_known:
-                self._findings.lose(key, stands, "first the epochs: they tell which segments are sealed")
+                self._findings.lose(key, found, "repair the epochs first: they show which segments are sealed")
                 continue
             ids = np.unique(np.concatenate([*parts, np.zeros(0, dtype=np.int64)]))
             needed = self._needed(ids)
@@ -603,14 +601,14 @@ class EpochsRepair:
             if lacking:
                 shown = ", ".join(map(segment_text, lacking[:IDS_SHOWN_MAX]))
                 more = f" and {len(lacking) - IDS_SHOWN_MAX} more" if len(lacking) > IDS_SHOWN_MAX else ""
-                self._findings.lose(key, stands, f"tell the sizes of {shown}{more}, which their host knows")
+                self._findings.lose(key, found, f"pass the sizes of {shown}{more}, which the host has")
             else:
                 left = len(ids) - len(known)
-                gone = f"; the sizes of {left} deleted segments count 0 from now on" if left else ""
-                self._findings.rebuild(key, stands, known, f"sizes that were told{gone}")
+                gone = f"; the sizes of {left} deleted segments are 0 from now on" if left else ""
+                self._findings.rebuild(key, found, known, f"sizes from the caller or the host{gone}")
 
     def _needed(self, ids: Integers) -> Integers:
-        """Those whose sizes may be asked for: not what was deleted before the stream's beginning."""
+        """The segments whose sizes may be needed: those that were not deleted before the stream's beginning."""
         begins = 0 if self._truncation is None else self._truncation.span.low
         gone = np.array([begins > 0 and self._ended_by(segment_id, begins) for segment_id in ids.tolist()], dtype=bool)
         kept: Integers = ids[~gone]

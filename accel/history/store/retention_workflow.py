@@ -1,17 +1,17 @@
-"""Retention: recorded cuts of a stream, where it may be truncated because of them, and runs over many streams.
+"""Retention: recorded cuts of a stream, truncation at a recorded cut, and runs over many streams.
 
 A run records a cut at the stream's end, finds the recorded cut that the limits allow, and truncates the stream there.
-The cuts before that one are stale, and are purged afterwards:
+The cuts before that cut are stale, and are purged afterwards:
 
     purge       the records of the first stale cuts are erased, and then the set is written without them
-    with an executor        in slices, each submitted when the last one is done; the run does not wait
+    with an executor        in slices, each submitted when the previous slice is done; the run does not wait
     without an executor     at the end of the run
 
 A run does not fail if its purge fails: a later run, or `purge`, purges the rest. A stale cut changes no answer, as the
 stream begins after it already. If a purge was interrupted, the set may contain a cut whose record is erased. Such a cut
 counts as a cut before all remaining data of the stream.
 
-In a run over many streams (`retain`) one stream does not stop the others; `Retained` is the outcome of each.
+In a run over many streams (`retain`) an error in one stream does not stop the run; `Retained` is the outcome of each.
 
 Source: PDP-32; the rule that chooses the cut: `accel.history.rules.retention`.
 """
@@ -55,17 +55,17 @@ if TYPE_CHECKING:
 
 
 class Retained(Enum):
-    """What became of a stream in a run.
+    """The outcome of a run for a stream.
 
     | outcome    | the stream                                                                                |
     |------------|-------------------------------------------------------------------------------------------|
     | truncated  | begins at a recorded cut now                                                              |
-    | recorded   | has another recorded cut; there was nothing to truncate                                   |
-    | no policy  | is kept whole, and nothing was recorded                                                   |
-    | sealed     | is sealed, or about to be, and left alone                                                 |
+    | recorded   | has a new recorded cut; there was nothing to truncate                                     |
+    | no policy  | has no retention policy; nothing was recorded or truncated                                |
+    | sealed     | is sealed or being sealed; nothing was recorded or truncated                              |
     | unfinished | is half created, or was deleted meanwhile                                                 |
-    | busy       | was in the hands of another workflow each time it was tried; the next run finds it again  |
-    | failed     | is as it was, or halfway; the error says why, and the next run goes on from there         |
+    | busy       | was taken by other workflows in all attempts; the next run tries again                    |
+    | failed     | is unchanged or partly changed; the error has the cause, and the next run continues       |
     """
 
     TRUNCATED = "truncated"
@@ -80,10 +80,10 @@ class Retained(Enum):
 logger = logging.getLogger(__name__)
 
 PURGED_AT_ONCE_MAX: Final = 10_000
-"""Stale cuts that one run purges; a cut each half hour makes 17,520 a year."""
+"""Maximum number of stale cuts that one run purges; a cut each half hour makes 17,520 a year."""
 
 SLICE_CUTS: Final = 100
-"""Stale cuts that are purged in one piece beside other work: closing the executor waits no longer than this."""
+"""Stale cuts in a slice of a purge on the executor: to close the executor waits for at most one slice."""
 
 _LEFT_ALONE: Final[Mapping[StreamState, Retained]] = {
     StreamState.UNKNOWN: Retained.UNFINISHED,
@@ -94,7 +94,7 @@ _LEFT_ALONE: Final[Mapping[StreamState, Retained]] = {
 
 
 Each: TypeAlias = Callable[[Callable[[int], object], Iterable[int]], object]
-"""Does something for each of several times."""
+"""Calls a function for each of several times."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,10 +102,10 @@ class RetentionWorkflow:
     """Recorded cuts of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         epochs: reads its epochs.
         cuts: finds cuts.
-        truncations: truncates it.
+        truncations: truncates the stream.
     """
 
     _parts: StreamParts
@@ -114,14 +114,14 @@ class RetentionWorkflow:
     _truncations: TruncationWorkflow
 
     def read(self) -> RetentionSet:
-        """When cuts were recorded, and the size before each. 1 call."""
+        """The times of recorded cuts, and the size before each cut. 1 call."""
         return self._parts.keys.retention().get().value
 
     def cut(self, recording_time_ms: int) -> StreamCutRecord:
         """A recorded cut. 1 call.
 
         Raises:
-            NotInHistory: there is none of that time.
+            NotInHistory: no cut was recorded at this time.
         """
         recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
         versioned = self._parts.keys.cut(recording_time_ms).read()
@@ -130,10 +130,10 @@ class RetentionWorkflow:
         return versioned.value
 
     def last_cuts(self, limit: int) -> tuple[list[StreamCutRecord], bool]:
-        """The last recorded cuts, the newest one last, and whether there are older ones. 1 call, and 1 for each.
+        """The last recorded cuts, the newest last, and whether there are older cuts. 1 call, and 1 for each cut.
 
         Args:
-            limit: the maximum number, at least 1; one that is purged meanwhile is left out.
+            limit: the maximum number of cuts, at least 1; cuts that are purged meanwhile are left out.
         """
         known = self.read()
         times_ms = known.times_ms[-checked_integer("the limit of cuts", limit, 1) :].tolist()
@@ -141,11 +141,11 @@ class RetentionWorkflow:
         return [each.value for each in found if each is not None], len(known) > len(times_ms)
 
     def add(self, recording_time_ms: int, size: int, cut: Mapping[int, int]) -> RetentionSet:
-        """Record a cut; not if one was recorded at that time or later. 3 calls.
+        """Record a cut, unless a cut was recorded at that time or later. 3 calls.
 
         Args:
             recording_time_ms: milliseconds since 1970.
-            size: how much lies before it, in the stream's offset unit.
+            size: size of the stream before the cut, in the stream's offset unit.
             cut: offsets by segment id.
 
         Raises:
@@ -167,7 +167,7 @@ class RetentionWorkflow:
         return find_by_time(self.read(), time_ms)
 
     def find_by_size(self, size: int) -> RetentionEntry | None:
-        """The cut with the greatest size before it that is not above one. 1 call."""
+        """The cut with the greatest size before it that is at most `size`. 1 call."""
         return find_by_size(self.read(), size)
 
     def reference_before(self, cut: Mapping[int, int]) -> RetentionEntry | None:
@@ -181,19 +181,19 @@ class RetentionWorkflow:
         self._delete(checked_integer("the time of a recorded cut", recording_time_ms), None, self._parts.each)
 
     def purge(self, limit: int = PURGED_AT_ONCE_MAX) -> int:
-        """Delete the stale cuts that no run has purged: those before the one that the stream begins at, or behind.
+        """Delete stale cuts that no run has purged: all before the last recorded cut at or before the head.
 
-        May run at any time, beside runs and other purges. Calls: O(log n) to find them, 2, and 1 a cut.
+        May run at any time, beside runs and other purges. Calls: O(log n) to find the cuts, 2, and 1 a cut.
 
         Args:
-            limit: how many at most.
+            limit: the maximum number of cuts.
 
         Returns:
-            How many were deleted.
+            The number of deleted cuts.
 
         Raises:
             DataNotFound: there is no such stream.
-            StoreError, DataConflict: to be repeated as it is.
+            StoreError, DataConflict: repeat the same call.
         """
         limit = checked_integer("a limit", limit, 1)
         begins = place_truncation(self._epochs.truncation())
@@ -201,17 +201,17 @@ class RetentionWorkflow:
         return 0 if kept is None else self._delete(kept.recording_time_ms - 1, limit, self._parts.each)
 
     def erase_unlisted(self) -> int:
-        """Erase records of cuts that never entered the set, as of a run that died in between; gives how many.
+        """Erase records of cuts that are not in the set because a run died before it wrote the set; return the number.
 
-        A cut enters the set only behind all that are in it. So a record that is not in the set, though a later one is,
-        is named by nobody, now or later. Calls: 1 for 1,000 recorded cuts, 1, and 1 for each that is erased.
+        A cut is added to the set only after all cuts in it. So if a later cut is in the set, a record that is not in
+        the set is unused, now and later. Calls: 1 for 1,000 recorded cuts, 1, and 1 for each that is erased.
         """
         prefix = keys.cut_key(0).removesuffix("0")
         times = [int(key.removeprefix(prefix)) for key in self._parts.keys.metadata.keys(prefix)]
         return self._erase_unlisted(times, self.read()) if times else 0
 
     def _erase_unlisted(self, times_ms: list[int], now: RetentionSet) -> int:
-        """The set was read after the records were there."""
+        """Erase records of cuts that are not in a set, which was read after the records existed."""
         known = set(now.times_ms.tolist())
         last_ms = max(known, default=-1)
         gone = [time_ms for time_ms in times_ms if time_ms < last_ms and time_ms not in known]
@@ -221,30 +221,30 @@ class RetentionWorkflow:
     # A run
 
     def run(self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None) -> RetentionEntry | None:
-        """Record a cut at the stream's end, truncate the stream as its owner wants, and purge the cuts before that.
+        """Record a cut at the stream's end, truncate the stream by its policy, and purge the cuts before that.
 
         Calls: O(epochs since the last recorded cut / 1,000) chunks and shards, and those of a truncation.
 
         Args:
             now_ms: milliseconds since 1970; None = now.
-            read_by_all: the cut up to which all readers have read, if there are some to wait for.
+            read_by_all: the cut up to which all readers have read, if the run is to wait for readers.
 
         Returns:
-            The recorded cut to which the stream was truncated; None if it was not. One that is sealed, or about to be,
-            is left alone.
+            The recorded cut to which the stream was truncated; None if it was not truncated. A stream that is sealed or
+            being sealed is unchanged.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
-            HostMissing: the stream has a policy, and this process does not know how far its segments reach; nothing was
+            HostMissing: the stream has a policy, and this process does not know the ends of its segments; nothing was
                 changed.
-            InvalidArgument: the stream's end lies before the last recorded cut, as for who does not know its sizes.
+            InvalidArgument: the stream's end is before the last recorded cut: the host reports wrong sizes.
         """
         return self.retain(now_ms, read_by_all)[1]
 
     def retain(
         self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
     ) -> tuple[Retained, RetentionEntry | None]:
-        """The same as `run`; also tells what became of the stream where it was not truncated."""
+        """Do the same as `run`; also return the outcome if the stream was not truncated."""
         if now_ms is not None:
             now_ms = checked_time("the time of a run", now_ms)
         if read_by_all is not None:
@@ -254,9 +254,9 @@ class RetentionWorkflow:
         if isinstance(policy, Retained):
             return policy, None
         if state is StreamState.TRUNCATING or self._epochs.truncation().updating:
-            self._truncations.finish_begun()  # the last run may have died in the middle of it
+            self._truncations.finish_begun()  # the last run may have died during its truncation
         tail, size = self._tail()
-        # The time comes after the tail: whatever lies before a cut is at least as old as the cut says.
+        # The time is read after the tail: all data before a cut is then at least as old as the cut's time.
         time_ms = self._parts.store.now_ms() if now_ms is None else now_ms
         known = self.add(time_ms, size, tail)
         read = None if read_by_all is None else self.reference_before(read_by_all)
@@ -271,7 +271,7 @@ class RetentionWorkflow:
     def plan(
         self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
     ) -> tuple[Retained, RetentionEntry | None]:
-        """What `retain` would do now, and tell; nothing is written. Calls: as many reads.
+        """The result that `retain` would return now; nothing is written. Calls: the same number of reads.
 
         Raises:
             InvalidArgument: as `run`.
@@ -293,15 +293,15 @@ class RetentionWorkflow:
             return Retained.RECORDED, None
         here = self._place_of(point)
         if here is None and point.recording_time_ms == time_ms:
-            here = self._cuts.place(tail)  # the one that would be recorded
+            here = self._cuts.place(tail)  # the cut that `retain` would record
         begins = place_truncation(self._epochs.truncation())
         return (Retained.TRUNCATED, point) if _is_behind(here, begins) else (Retained.RECORDED, None)
 
     def _policy(self, state: StreamState) -> RetentionPolicy | Retained:
-        """What the owner wants; or why nothing is done.
+        """The stream's policy, or the outcome if there is nothing to do.
 
         Raises:
-            HostMissing: something is to be done, and this process does not know how far segments reach.
+            HostMissing: the stream has a policy, and this process does not know the ends of segments.
         """
         if state in _LEFT_ALONE:
             return _LEFT_ALONE[state]
@@ -311,20 +311,20 @@ class RetentionWorkflow:
         return policy or Retained.NO_POLICY
 
     def _tail(self) -> tuple[IdMap, int]:
-        """A cut at the stream's end, and how much lies before it."""
-        # The last recorded cut comes first: one that another run records meanwhile would lie behind these tails.
+        """A cut at the stream's end, and the size before it."""
+        # The last recorded cut is read first: a cut that another run records meanwhile would be after these tails.
         last = self._last()
         active = self._epochs.active_segments()
-        told = self._parts.host.tails(self._parts.name, active.ids)
-        tails = checked_numbers("tails that the host tells", told, 0)
+        reported = self._parts.host.tails(self._parts.name, active.ids)
+        tails = checked_numbers("tails from the host", reported, 0)
         cut = IdMap.of({segment_id: tails.get(segment_id, 0) for segment_id in active.ids.tolist()})
         if last is None:
             return cut, self._cuts.size_till(cut)
         return cut, self._cuts.size_till(cut, last.cut, last.recorded_size)
 
     def _last(self) -> StreamCutRecord | None:
-        """The last recorded cut; None if there is none, or its record is gone: sizes then count from the beginning."""
-        for _ in range(2):  # another run may have recorded a later one, and purged this one
+        """The last recorded cut; None if no cut or no record exists: sizes then count from the beginning."""
+        for _ in range(2):  # another run may have recorded a later cut, and purged this cut
             recorded = self.read()
             if not len(recorded):
                 return None
@@ -345,7 +345,7 @@ class RetentionWorkflow:
             now = self._epochs.truncation()
             if now.cut == versioned.cut and now.updating == versioned.updating:
                 raise
-            raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {now.cut}") from error
+            raise OperationNotAllowed(f"expected no other truncation, found a truncation to {now.cut}") from error
         return True
 
     def _reference_before(self, here: PlacedCut) -> RetentionEntry | None:
@@ -378,11 +378,11 @@ class RetentionWorkflow:
         try:
             if executor is not None and left > 0:
                 executor.submit(self._purge_slice, time_ms, left)
-        except RuntimeError:  # it was shut down
-            logger.info("%s: stale cuts are left to the next run of retention", self._parts.stream)
+        except RuntimeError:  # the executor was shut down
+            logger.info("%s: the next run of retention purges the remaining stale cuts", self._parts.stream)
 
     def _purge_slice(self, time_ms: int, left: int) -> None:
-        # One after the other: what runs on an executor must not wait for others who need it.
+        # One after the other: a task on an executor must not wait for other tasks on the same executor.
         if self._purge_quietly(time_ms, min(left, SLICE_CUTS), _one_by_one) == SLICE_CUTS:
             self._hand_over(time_ms, left - SLICE_CUTS)
 
@@ -392,12 +392,12 @@ class RetentionWorkflow:
         except DataNotFound:
             return 0  # the stream was deleted meanwhile, and its cuts with it
         except Exception:
-            # The stream is truncated; no store, however broken, undoes that. What is left does no harm.
+            # The stream is truncated, also if the store fails now. Remaining stale cuts are harmless.
             logger.warning("%s: truncated, but stale cuts could not be purged", self._parts.stream, exc_info=True)
             return 0
 
     def _delete(self, time_ms: int, limit: int | None, item: Each) -> int:
-        """Delete the first cuts that were recorded at or before a time; gives how many."""
+        """Delete the first cuts that were recorded at or before a time; return their number."""
         versioned = self._parts.keys.retention().get()
         gone = entries_up_to(versioned.value, time_ms).times_ms[:limit].tolist()
         if not gone:
@@ -412,7 +412,7 @@ class RetentionWorkflow:
 
 
 def _is_behind(here: PlacedCut | None, begins: PlacedCut | None) -> bool:
-    """Whether a cut lies behind the one that a stream begins with; not if its record is gone: then it was passed."""
+    """Whether a cut is after the stream's head; False if the cut's record is erased: then it was before the head."""
     if here is None or begins is None:
         return here is not None
     return begins.cut != here.cut and is_equal_or_after(here, begins)
@@ -425,18 +425,18 @@ def _one_by_one(act: Callable[[int], object], items: Iterable[int]) -> None:
 
 ATTEMPTS_MAX: Final = 5
 ERROR_SIZE_MAX: Final = 2_000
-"""Characters of an error that are kept."""
+"""Maximum number of characters of an error that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamRetention:
-    """What a run of retention did to one stream. Picklable.
+    """The result of a run of retention for one stream. Picklable.
 
     Args:
         stream: scope and name.
-        outcome: what became of it.
-        point: the recorded cut to which it was truncated; None if it was not.
-        error: why it is busy or failed; empty otherwise.
+        outcome: the outcome.
+        point: the recorded cut to which the stream was truncated; None if it was not truncated.
+        error: the error of a busy or failed stream; empty otherwise.
     """
 
     stream: str
@@ -446,7 +446,7 @@ class StreamRetention:
 
     @classmethod
     def stopped(cls, stream: str, outcome: Retained, error: Exception) -> StreamRetention:
-        """Of a stream for which something was raised."""
+        """The result for a stream whose run raised an error."""
         return cls(stream, outcome, error=f"{type(error).__name__}: {error}"[:ERROR_SIZE_MAX])
 
 
@@ -458,16 +458,16 @@ def retain(
     *,
     is_dry_run: bool = False,
 ) -> StreamRetention:
-    """Run retention in one stream of many: whatever is wrong with it stands in the answer.
+    """Run retention in one stream of many: an error is returned in the result, not raised.
 
-    Where another workflow has the stream it is tried again, `ATTEMPTS_MAX` times in all.
+    If another workflow has the stream, the run is repeated, for `ATTEMPTS_MAX` attempts in all.
 
     Args:
-        open_stream: opens it.
+        open_stream: opens the stream.
         name: scope and name.
-        time_ms: when, milliseconds since 1970; None = now.
+        time_ms: time of the run, milliseconds since 1970; None = now.
         pause: waits before repetition number 1, 2, ...
-        is_dry_run: only tell what would become of it.
+        is_dry_run: write nothing, and only return the outcome that a run would have.
     """
     try:
         stream = open_stream()
@@ -476,12 +476,12 @@ def retain(
         return _retained(stream, name, time_ms, pause)
     except NotInHistory:
         return StreamRetention(name, Retained.UNFINISHED)
-    except Exception as error:  # noqa: BLE001 - a host may raise anything, and the other streams have nothing to do with it
+    except Exception as error:  # noqa: BLE001 - a host may raise anything, and other streams are unaffected
         return StreamRetention.stopped(name, Retained.FAILED, error)
 
 
 def totals(streams: Iterable[StreamRetention]) -> dict[str, int]:
-    """How many streams there are of each outcome, in the order of the table; those of none are 0."""
+    """The number of streams of each outcome, in the order of the table; 0 for an outcome of no stream."""
     counts = Counter(stream.outcome for stream in streams)
     return {outcome.value: counts[outcome] for outcome in Retained}
 

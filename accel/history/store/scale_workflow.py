@@ -1,22 +1,22 @@
 """Scaling a stream, in steps that can each be repeated, by the same process or another one.
 
     1 take                 the plan is the transition; state SCALING            see `ownership`
-    2 create segments      the host's; each is bound to a stream of the object layer
+    2 create segments      each is bound to a stream of the object layer; then the host creates them
     3 create_new_epoch     records of the new epoch
-    4 seal                 the host's old segments; it returns their sizes
+    4 seal                 the host seals the old segments and returns their sizes
     5 old_segments_sealed  sizes, markers, the current epoch
     6 end                  state ACTIVE
 
-`run` does all of it. A process without a host leaves a request (`ask`), which any process with one carries out
+`run` does all steps. A process without a host stores a request (`ask`), which any process with a host carries out
 (`carry_out_request`).
 
-A transition can be submitted step by step, too, as PDP-32 describes: `submit` stores it while the stream is ACTIVE,
-`start` decides whether it is still wanted, `complete` empties it. `run` and `recover` carry out one that was submitted.
+A transition can also be submitted step by step, as PDP-32 describes: `submit` stores it while the stream is ACTIVE,
+`start` checks whether it is still valid, `complete` empties it. `run` and `recover` carry out a submitted transition.
 
-Calls of one scale that seals s segments and creates c: at most 28 + 2 s + c, and 2 for each shard of sizes; besides 2
-for each block of ids, 1 where a part of the index of times becomes full, and 2 for each of its parts where a leaf does.
+Calls of one scale that seals s segments and creates c: at most 28 + 2 s + c, and 2 for each shard of sizes; also 2 for
+each block of ids, 1 if a part of the index of times becomes full, and 2 for each part of a leaf that becomes full.
 
-Source: PDP-32; which checks come in which order: `accel.history.rules.scaling`.
+Source: PDP-32; the order of the checks: `accel.history.rules.scaling`.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class ScaleWorkflow:
     """Scales one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         epochs: reads its epochs.
-        writing: writes them.
+        writing: writes its epochs.
         ownership: takes the stream.
     """
 
@@ -65,23 +65,23 @@ class ScaleWorkflow:
     _ownership: Ownership
 
     def stored(self) -> Versioned[EpochTransition]:
-        """The transition that was submitted step by step, or the empty one, and its version. 1 call."""
+        """The transition that was submitted step by step, or the empty transition, and its version. 1 call."""
         return self._parts.keys.transition().get()
 
     def submit(
         self, request: ScaleRequest, versioned: Versioned[EpochTransition] | None = None
     ) -> Versioned[EpochTransition]:
-        """Store a transition, step by step; the same request twice gives the same one.
+        """Store a transition, step by step; a repeated request returns the same transition.
 
-        5 calls, 1 more for a very large one.
+        5 calls, 1 more for a very large request.
 
         Args:
-            request: what is asked for.
-            versioned: a transition that the caller saw: the request is refused if another one stands there by now.
+            request: the scale.
+            versioned: a transition that the caller read: the request is refused if the stored one changed since.
 
         Raises:
-            DataConflict: another version of the transition stands there.
-            What `accel.history.rules.scaling.with_request` raises.
+            DataConflict: another version of the transition is stored.
+            AccelError: as `accel.history.rules.scaling.with_request`.
         """
         key = self._parts.keys.transition()
         state = self._parts.state()
@@ -91,21 +91,21 @@ class ScaleWorkflow:
             transition = with_request(request, state, versioned.value, current, self._least())
         except ScalePrecondition:
             if is_outdated(request, current):
-                key.write(NO_TRANSITION, versioned)  # others with the same old picture fail on its version
+                key.write(NO_TRANSITION, versioned)  # other requests for the old epoch then fail on its version
             raise
         if transition != versioned.value:
             self._refuse_crowded(request, transition.new_epoch)
         return versioned if transition == versioned.value else key.write(transition, versioned)
 
     def start(self, versioned: Versioned[EpochTransition], *, is_manual: bool = True) -> Versioned[EpochTransition]:
-        """Whether a submitted transition is still wanted. What is returned is to be carried out, not what was given.
+        """Check whether a submitted transition is still valid; return the transition to carry out.
 
         Args:
-            versioned: the transition.
-            is_manual: whether a person asked for it, who gets it even if duplicates replaced the segments since.
+            versioned: the submitted transition.
+            is_manual: whether a person requested it: it is then adapted if duplicates replaced the segments since.
 
         Raises:
-            IllegalState: the stream has moved on; transition and state are reset.
+            IllegalState: the stream has another epoch by now; transition and state are reset.
         """
         verdict, transition = after_start(
             versioned.value, self._epochs.current(), self._epochs.epoch, is_manual=is_manual
@@ -119,28 +119,28 @@ class ScaleWorkflow:
         return versioned
 
     def create_segments(self, transition: EpochTransition) -> None:
-        """Step 2; nothing if the epoch is current already."""
+        """Do step 2; nothing if the epoch is current already."""
         current = self._epochs.current()
         if current.epoch < transition.new_epoch:
             self._writing.create_segments(scaled_epoch(transition, current))
 
     def create_new_epoch(self, transition: EpochTransition) -> None:
-        """Step 3; nothing if the epoch is current already."""
+        """Do step 3; nothing if the epoch is current already."""
         current = self._epochs.current()
         if current.epoch < transition.new_epoch:
             record = self._writing.write(scaled_epoch(transition, current), current)
             self._writing.seal_epochs(record, current)
 
     def seal(self, transition: EpochTransition) -> Mapping[int, int]:
-        """Step 4: returns the sizes of the sealed segments."""
+        """Do step 4; return the sizes of the sealed segments."""
         return self._parts.host.seal(self._parts.name, transition.segments_to_seal.ids)
 
     def old_segments_sealed(self, transition: EpochTransition, sizes: Mapping[int, int]) -> None:
-        """Step 5.
+        """Do step 5.
 
         Args:
-            transition: what is carried out.
-            sizes: of the sealed segments, by id; those that are missing count 0.
+            transition: the transition that is carried out.
+            sizes: sizes of the sealed segments, by id; a missing segment has size 0.
         """
         ids = transition.segments_to_seal.ids
         self._writing.remove_markers(ids)
@@ -152,26 +152,26 @@ class ScaleWorkflow:
         self._parts.keys.transition().change(lambda now: NO_TRANSITION if now == transition else None)
 
     def reset(self) -> None:
-        """Drop whatever transition is stored."""
+        """Drop the stored transition."""
         self._parts.keys.transition().change(lambda now: None if now is not None and now.is_empty else NO_TRANSITION)
 
     def run(self, request: ScaleRequest, *, is_manual: bool = True) -> EpochRecord:
-        """All of it. To be repeated as it is after a crash; the same scale that is under way is carried out.
+        """Carry out a scale, or finish the same scale that is under way. After a crash, repeat the same call.
 
-        If the current epoch is what this scale leads to, it is given: the scale was carried out before, or by another.
+        If this or another process carried the scale out before, the current epoch, its result, is returned.
 
         Args:
-            request: what is asked for.
+            request: the scale.
             is_manual: as in `start`.
 
         Returns:
-            The epoch that the scale led to.
+            The new epoch.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
-            ScaleConflict: another scale has it, or was submitted.
-            What `accel.history.rules.scaling.with_request` raises. Whatever is raised by then, nothing of the stream
-            changed.
+            ScaleConflict: another scale has the stream, or was submitted.
+            AccelError: as `accel.history.rules.scaling.with_request`. With each of these errors, the stream is
+                unchanged.
         """
         self._parts.require_host("scale")
 
@@ -188,7 +188,7 @@ class ScaleWorkflow:
         return self._epochs.current() if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> EpochRecord:
-        """Steps 2 to 6 of a scale that has the stream; gives the epoch that it led to. May be repeated at any time."""
+        """Do steps 2 to 6 of a scale that has the stream; return the new epoch. May be repeated at any time."""
         transition = _transition(request)
         current = self._epochs.current()
         if current.epoch < transition.new_epoch:
@@ -197,7 +197,7 @@ class ScaleWorkflow:
             self._writing.seal_epochs(self._writing.write(record, current), current)
             self.old_segments_sealed(transition, self.seal(transition))
         else:
-            self._writing.show(current)  # a process that died may have moved the stream, and not its index of times
+            self._writing.show(current)  # a process may have died between the current epoch and the index of times
         if request.plan_of(ScalePlan).is_submitted:
             self.complete(transition)
         self._ownership.end(request)
@@ -209,13 +209,13 @@ class ScaleWorkflow:
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
-            IllegalState: the stream has moved on; the transition is emptied.
+            IllegalState: the stream has another epoch by now; the transition is emptied.
             HostMissing: there is no host; nothing was changed.
         """
         self._parts.require_host("scale")
 
         def plan(_: UUID) -> ScalePlan | None:
-            # Whether a person had asked for it is not recorded; one that duplicates overtook goes on with them.
+            # The record does not contain `is_manual`; the transition is adapted to duplicates as if it were true.
             stored = self.stored()
             verdict, transition = after_start(stored.value, self._epochs.current(), self._epochs.epoch, is_manual=True)
             if verdict in (ScaleVerdict.PROCEED, ScaleVerdict.MIGRATED):
@@ -234,10 +234,10 @@ class ScaleWorkflow:
     # Requests of processes without a host
 
     def ask(self, request: ScaleRequest, *, is_manual: bool = True) -> WorkflowRequest:
-        """Leave a request that is valid now; any process with a host carries it out. 5 calls.
+        """Store a request that is valid now; any process with a host carries it out. 5 calls.
 
         Raises:
-            What `accel.history.rules.scaling.with_request` raises; nothing was written.
+            AccelError: as `accel.history.rules.scaling.with_request`; nothing was written.
         """
         state, current = self._parts.state(), self._epochs.current()
         refuse_uncreated(state)
@@ -246,7 +246,7 @@ class ScaleWorkflow:
         return self._ownership.ask(ScalePlan(transition, is_manual=is_manual))
 
     def carry_out_request(self, workflow_id: UUID) -> WorkflowRequest:
-        """Carry out a request that was left, unless it has ended; gives it as it stands then.
+        """Carry out a stored request, unless it has ended; return the request with its new status.
 
         Raises:
             NotInHistory: there is no such request.
@@ -282,7 +282,7 @@ class ScaleWorkflow:
                 return ScalePlan(written.value, is_manual=is_manual, is_submitted=True)
             self.complete(stored.value)
             refuse_dropped(verdict, stored.value)
-            return None  # a process before this one has carried it out
+            return None  # another process has carried it out
         transition = with_request(request, StreamState.ACTIVE, NO_TRANSITION, current, self._least())
         self._refuse_crowded(request, transition.new_epoch)
         return ScalePlan(transition, is_manual=is_manual)

@@ -1,4 +1,4 @@
-"""One stream: queries in five parts, and workflows by name; each call reports if the stream was deleted."""
+"""One stream: queries in five parts, and workflows by name; each call raises StreamDeleted if it was deleted."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ Answer = TypeVar("Answer")
 Part = TypeVar("Part")
 
 TELL_NOTHING: Final = frozenset({"abort", "end_turn", "seal", "status"})
-"""Calls whose answer may come from elsewhere, or mean that nothing is there: it does not tell that the stream is."""
+"""Calls that may return a result although the stream does not exist; a result of another call proves that it exists."""
 
 
-class _ToldIfDeleted:
+class _CheckedPart:
     """A part of a stream; if the stream was deleted, its calls raise StreamDeleted, not other errors or empty results.
 
     Args:
         part: carries out the calls.
-        parts: of the stream.
+        parts: the parts of the stream.
     """
 
     def __init__(self, part: object, parts: StreamParts) -> None:
@@ -61,7 +61,7 @@ class _ToldIfDeleted:
 
 
 def _asked(method: Callable[Concatenate[Stream, Asked], Answer]) -> Callable[Concatenate[Stream, Asked], Answer]:
-    """The same for a call of the stream itself."""
+    """Let a method of `Stream` raise StreamDeleted if the stream was deleted."""
 
     @wraps(method)
     def asked(self: Stream, /, *args: Asked.args, **kwargs: Asked.kwargs) -> Answer:
@@ -71,14 +71,14 @@ def _asked(method: Callable[Concatenate[Stream, Asked], Answer]) -> Callable[Con
 
 
 def _answer(
-    parts: StreamParts, tells: bool, call: Callable[Asked, Answer], /, *args: Asked.args, **kwargs: Asked.kwargs
+    parts: StreamParts, proves: bool, call: Callable[Asked, Answer], /, *args: Asked.args, **kwargs: Asked.kwargs
 ) -> Answer:
-    """The result of a call; `tells` = any result means that the stream exists."""
+    """The result of a call; `proves` = a result that is not empty means that the stream exists."""
     with _refused_if_deleted(parts):
         answer = call(*args, **kwargs)
     if isinstance(answer, Iterator):
         return cast("Answer", _one_by_one(parts, answer))
-    if not tells or answer is None or (isinstance(answer, bool | int | list | dict) and not answer):
+    if not proves or answer is None or (isinstance(answer, bool | int | list | dict) and not answer):
         _refuse_deleted(parts)
     return answer
 
@@ -105,7 +105,10 @@ def _refused_if_deleted(parts: StreamParts) -> Iterator[None]:
 
 
 def _refuse_deleted(parts: StreamParts, error: Exception | None = None) -> None:
-    """The table of everything but transactions is dropped last, and never created again. 1 request for its marker."""
+    """Raise StreamDeleted if the stream's table of metadata is gone. 1 request.
+
+    A deletion drops this table last, and it is never created again.
+    """
     stream = parts.stream
     if not parts.store.tables.table_exists(stream.metadata_table):
         raise StreamDeleted(str(stream), str(stream.unique_id)) from error
@@ -117,18 +120,18 @@ class Stream:
     Every call reads the tables again, except for data that never changes. Cuts are offsets by segment id, in the
     stream's offset unit; times are milliseconds since 1970, 0 <= ms < 10^14.
 
-    Numbers and texts are checked before anything is written (`accel.history.rules.values`): InvalidArgument. When the
+    Invalid numbers and texts raise InvalidArgument before anything is written (`accel.history.rules.values`). When the
     stream was deleted, every method raises StreamDeleted, also if there is a new stream of its name. Data that never
-    changes and was read before is still answered from memory: an epoch, a segment, its predecessors,
+    changes and was read before is still returned from memory: an epoch, a segment, its predecessors,
     `creation_time_ms`, positions of cuts.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         is_new: whether the call that returned it created it.
 
     Attributes:
-        is_new: likewise; set by `StreamStore.create_stream`.
-        parts: for other parts of this library, such as groups of readers.
+        is_new: as above; set by `StreamStore.create_stream`.
+        parts: as above; used by other modules of this library, such as groups of readers.
         workflows: single steps of the workflows, which do not report that the stream was deleted.
         epochs: queries about epochs and segments.
         cuts: queries about stream cuts.
@@ -142,11 +145,11 @@ class Stream:
         self.is_new = is_new
         self.workflows = Workflows.of(parts)
         self._recovering = Recovering(parts, self.workflows)
-        self.epochs = self._told(self.workflows.epochs)
-        self.cuts = self._told(self.workflows.cuts)
-        self.retention = self._told(self.workflows.retention)
-        self.transactions = self._told(self.workflows.transactions)
-        self.notes = self._told(self.workflows.notes)
+        self.epochs = self._checked(self.workflows.epochs)
+        self.cuts = self._checked(self.workflows.cuts)
+        self.retention = self._checked(self.workflows.retention)
+        self.transactions = self._checked(self.workflows.transactions)
+        self.notes = self._checked(self.workflows.notes)
 
     def __repr__(self) -> str:
         return f"Stream({str(self.parts.stream)!r})"
@@ -186,7 +189,7 @@ class Stream:
 
     @_asked
     def creation_time_ms(self) -> int:
-        """When it was created. 1 call."""
+        """The time of the stream's creation. 1 call."""
         return self.parts.keys.creation_time().get().value
 
     @_asked
@@ -234,7 +237,7 @@ class Stream:
         """The cut at which the stream begins, and whether data before it is still being deleted. 1 call."""
         return self.workflows.epochs.truncation()
 
-    # Workflows; each is to be repeated as it is after a crash, by any process, or finished by `recover`
+    # Workflows; after a crash, any process repeats the same call or finishes the workflow with `recover`
 
     @_asked
     def configure(self, wanted: StreamConfiguration) -> None:
@@ -277,7 +280,7 @@ class Stream:
         If the last scale was this split, its epoch is returned, for 3 more calls: it may be repeated, as `scale`.
 
         Args:
-            segment: by id or text ("3@1").
+            segment: its id, or the text of the id ("3@1").
             parts: number of new segments, at least 2.
             time_ms: None = now.
 
@@ -318,7 +321,7 @@ class Stream:
             InvalidArgument: an epoch that the stream has not reached.
         """
         epoch = checked_integer("an epoch", epoch, 0)
-        state = self.parts.state()  # before the epoch: what is done by then is found current
+        state = self.parts.state()  # read before the epoch: an epoch that was complete by now is then current
         is_submitted = not self.workflows.scales.stored().value.is_empty
         current = self.workflows.epochs.current().epoch
         if epoch > current:
@@ -372,7 +375,7 @@ class Stream:
         """
         request = self.workflows.ownership.read(checked_uuid("a request's id", request_id))
         if request is None:
-            raise NotInHistory(f"expected a request of {self.name}, found none {request_id}", Sought.REQUEST)
+            raise NotInHistory(f"expected a request of {self.name}, found none with id {request_id}", Sought.REQUEST)
         return request
 
     @_asked
@@ -474,11 +477,11 @@ class Stream:
         positions = found.positions_of(ids)
         if (positions < 0).any():
             missing = [segment_id for segment_id, at in zip(ids, positions.tolist(), strict=True) if at < 0]
-            raise ScalePrecondition(f"expected active segments, found that {some_ids(missing)} are not")
+            raise ScalePrecondition(f"expected active segments, found inactive ones: {some_ids(missing)}")
         return found.where(positions)
 
-    def _told(self, part: Part) -> Part:
-        return cast("Part", _ToldIfDeleted(part, self.parts))
+    def _checked(self, part: Part) -> Part:
+        return cast("Part", _CheckedPart(part, self.parts))
 
     def _time(self, time_ms: int | None) -> int:
         return self.parts.store.now_ms() if time_ms is None else checked_time("a time", time_ms)

@@ -69,8 +69,8 @@ class StreamPage:
     """A page of streams. Threads: immutable.
 
     Args:
-        names: of streams, in the order of their encoded names.
-        token: for the next page; empty if this is the last one.
+        names: names of streams, in the order of their encoded names.
+        token: for the next page; empty if this page is the last one.
     """
 
     names: tuple[str, ...]
@@ -83,11 +83,11 @@ class StreamStore:
     Args:
         tables: contain the streams; `StreamStore.open` opens them.
         system: clock, sleep and random numbers.
-        settings: of histories.
+        settings: settings of histories.
         host: holds the segments; None = this process reads and requests, and refuses calls that need a host (`NoHost`).
         executor: sends calls of one step in parallel; None = one after the other.
         is_initialised: whether the bucket has a format record: then the tables that all streams share were created
-            before it, and none may be missing. Otherwise `create_scope` creates them with the first scope.
+            before the record, and none may be missing. Otherwise `create_scope` creates them with the first scope.
     """
 
     def __init__(
@@ -114,12 +114,12 @@ class StreamStore:
         host: SegmentHost | None = None,
         executor: Executor | None = None,
     ) -> StreamStore:
-        """Open the streams of a bucket, with conditional writes in the form that its endpoint wants. One request.
+        """Open the streams of a bucket, with conditional writes in the form that its endpoint accepts. One request.
 
         Args:
             store: contains the tables.
             system: clock, sleep and random numbers.
-            settings: of histories.
+            settings: settings of histories.
             host: holds the segments; None = this process reads and requests, and refuses calls that need a host
                 (`NoHost`).
             executor: sends calls of one step in parallel; None = one after the other.
@@ -148,7 +148,7 @@ class StreamStore:
     # Scopes
 
     def create_scope(self, scope: str) -> bool:
-        """Create a scope; False if it exists already. 3 calls; 10 more in a new bucket.
+        """Create a scope; return False if it exists already. 3 calls; 10 more in a new bucket.
 
         Raises:
             InvalidArgument: not a valid name.
@@ -181,11 +181,11 @@ class StreamStore:
         A stream that is created or deleted meanwhile may be missing; every other stream is in exactly one page.
 
         Args:
-            scope: of the streams.
-            tag: return only streams with this tag, without half-created ones. 4 more calls for each stream that is
+            scope: scope of the streams.
+            tag: return only streams with this tag, without half-created streams. 4 more calls for each stream that is
                 examined: there is no index of tags.
-            token: of the page before; empty for the first.
-            limit: number of streams that are examined, at most 1,000; with a tag a page may have fewer, and none.
+            token: the token of the previous page; empty for the first page.
+            limit: number of streams that are examined, at most 1,000; with a tag, a page may have fewer, or none.
 
         Raises:
             NotInHistory: there is no such scope.
@@ -262,7 +262,7 @@ class StreamStore:
                     return stream
             elif named.entry.phase is NamePhase.DELETING:
                 self._finish_deletion(named)
-        raise OperationNotAllowed(f"expected {scope}/{name} to be created by one at a time: try again")
+        raise OperationNotAllowed(f"expected one process to create {scope}/{name}, found several: try again")
 
     def stream(self, scope: str, name: str, *, host: SegmentHost | None = None) -> Stream:
         """Open a stream. 3 calls.
@@ -286,7 +286,8 @@ class StreamStore:
         except TableMissing as error:
             raise StreamDeleted(str(identity), str(identity.unique_id)) from error
         except DataNotFound as error:
-            raise NotInHistory(f"expected a stream with a layout, found {identity} without", Sought.STREAM) from error
+            found = f"expected a stream with a layout, found {identity} without one"
+            raise NotInHistory(found, Sought.STREAM) from error
         return Stream(self._stream_parts(identity, layout, host), is_new=is_new)
 
     def delete_stream(self, scope: str, name: str) -> None:
@@ -305,13 +306,13 @@ class StreamStore:
                 return
             deleting: NamedStream | None = named
             if named.entry.phase is not NamePhase.DELETING:
-                if named.entry.phase is NamePhase.LIVE:  # what is half created was acknowledged to nobody
+                if named.entry.phase is NamePhase.LIVE:  # a half-created stream was acknowledged to no caller
                     self._workflows_of(named.identity).ending.refuse_undeletable()
                 self._stream_parts(named.identity, HistoryLayout()).require_host("delete")
                 deleting = self._names.delete(named)
             if deleting is not None and self._finish_deletion(deleting):
                 return
-        raise OperationNotAllowed(f"expected {scope}/{name} to be deleted by one at a time: try again")
+        raise OperationNotAllowed(f"expected one process to delete {scope}/{name}, found several: try again")
 
     def _layout_of(self, identity: keys.StreamIdentity) -> HistoryLayout:
         """The layout of a stream's history; the default layout for a half-deleted stream."""
@@ -365,7 +366,7 @@ class StreamStore:
         """
         recovered = Recovered()
         if scope is not None:
-            self._names.streams(scope)  # refuses a scope that is not there
+            self._names.streams(scope)  # raises if there is no such scope
         for name in [scope] if scope is not None else list(self._names.scopes()):
             with recovered.collected(name):
                 settled = self._settled_scope(name)
@@ -374,7 +375,7 @@ class StreamStore:
                 self._recover_streams(name, recovered)
         with recovered.collected("ends of transactions"):
             CompletedTransactions(self._parts).drop_old()
-        with recovered.collected("tables that nobody names"):
+        with recovered.collected("orphaned tables"):
             OrphanedTables(self._parts).drop(scope)
         return recovered
 
@@ -403,34 +404,34 @@ class StreamStore:
     def repair_stream(
         self, scope: str, name: str, *, apply: bool = False, sizes: Mapping[int, int] | None = None
     ) -> Repair:
-        """Find records of a stream that are damaged, missing or contradictory; rebuild those that follow from others.
+        """Find damaged, missing and contradictory records of a stream; rebuild those that follow from other records.
 
-        May run beside workflows (`Repairing`). Reads all records of the stream, past every cache. A client that has
-        already decoded a damaged record uses it until it is opened again.
+        It may run beside workflows (`Repairing`). It reads all records of the stream from the store, not from a cache.
+        A client that has already decoded a damaged record uses the record until it opens the stream again.
 
         Args:
             scope: its scope.
             name: its name.
             apply: whether to write; otherwise nothing is changed.
-            sizes: of sealed segments, by id, for a lost shard of sizes; the others come from a host that holds the
-                segments.
+            sizes: sizes of sealed segments, by id, for a lost shard of sizes; other sizes come from a host that holds
+                the segments.
 
         Raises:
             NotInHistory: there is no such stream, or its creation was interrupted.
             StreamDeleted: it is being deleted.
-            OperationNotAllowed: workflows began and ended all the time.
+            OperationNotAllowed: workflows began and ended during every attempt.
             InvalidArgument: invalid sizes.
         """
-        told = checked_numbers("sizes of sealed segments", sizes or {}, 0)
+        given = checked_numbers("sizes of sealed segments", sizes or {}, 0)
         identity = self._names.find(scope, name)
 
         def known(ids: Integers) -> Mapping[int, int]:
-            known = {segment_id: told[segment_id] for segment_id in ids.tolist() if segment_id in told}
-            others = ids[told.positions_of(ids) < 0]
+            known = {segment_id: given[segment_id] for segment_id in ids.tolist() if segment_id in given}
+            others = ids[given.positions_of(ids) < 0]
             if isinstance(self._host, NoHost | GivenSizes) or not len(others):
                 return known
             tails = self._host.tails((scope, name), others)
-            return {**known, **checked_numbers("sizes that the host tells", tails, 0)}
+            return {**known, **checked_numbers("sizes from the host", tails, 0)}
 
         try:
             return Repairing(self._parts, identity, known).run(apply=apply)
@@ -455,7 +456,7 @@ class StreamStore:
                     recovered.done[f"{scope}/{name}"] = done
 
     def _created(self, named: NamedStream) -> bool:
-        """Carry a creation out, or continue it; False if another process decided otherwise meanwhile."""
+        """Carry out or continue a creation; return False if another process decided otherwise meanwhile."""
         entry, parts = named.entry, self._stream_parts(named.identity, self._parts.settings.layout)
         try:
             Workflows.of(parts).creating.run(
@@ -466,12 +467,12 @@ class StreamStore:
         else:
             is_done = self._names.acknowledge(named)
         if not is_done and self._names.is_gone(named.identity):
-            # The process that decided so may have looked before this process made the last of it.
+            # The process that decided so may have cleared before this process created its last segments and tables.
             self._clear(named)
         return is_done
 
     def _finish_deletion(self, named: NamedStream) -> bool:
-        """Continue a deletion that is decided; False if another process wrote the entry since."""
+        """Continue a deletion that is decided; return False if another process wrote the entry since."""
         ending = self._clear_segments(named)
         remembered = self._names.remember(named, ending.last_number())
         if remembered is None:
@@ -481,7 +482,7 @@ class StreamStore:
         return True
 
     def _clear(self, named: NamedStream) -> None:
-        with suppress(HostMissing):  # then it made no segments
+        with suppress(HostMissing):  # then this process created no segments
             self._clear_segments(named)
         self._workflows_of(named.identity).ending.drop_tables()
         self._names.unlist(named)

@@ -1,21 +1,22 @@
-"""Transactions of a stream: begun, given more time, sealed, put into the order of commits, ended.
+"""Transactions of a stream: begun, extended, sealed, added to the order of commits, ended.
 
 An open transaction is an entry in the table of its epoch (`TransactionStore`). Its end is an entry in a batch of
-completed transactions (`CompletedTransactions`), which is written before the open entry is removed. A batch is named by
-its time; all but the newest two are dropped. With batches of a day, an end is stored for at least one day.
+completed transactions (`CompletedTransactions`), which is written before the open entry is removed. The number of a
+batch follows from its time; all batches but the newest two are dropped. With batches of a day, an end is stored for at
+least one day.
 
 The order of commits (`CommitOrdering`) is one key. A transaction first gets a position, and is then marked COMMITTING
-with it; `accel.history.rules.transactions` has the rules. Positions only rise, so a removed one is not used again.
+with it; `accel.history.rules.transactions` has the rules. Positions only rise, so a removed position is not used again.
 
 Several keys cannot be written at once, so the order matters:
 
-    begin    the mark of the epoch, its table, the entry, and then another look at the current epoch and the state. If
-             the epoch has moved on, or the stream is being sealed, the entry is withdrawn. Otherwise every process that
-             drops the table or seals the stream afterwards sees the entry.
-    drop     of an epoch that is over, if nothing is in its table: the table, then the mark
-    commit   a position in the order of commits, then the entry says COMMITTING with that position
+    begin    write the mark of the epoch, its table, the entry; then read the current epoch and the state again. If the
+             current epoch has changed, or the stream is being sealed, erase the entry. Otherwise every process that
+             drops the table or seals the stream afterwards finds the entry.
+    drop     for a past epoch with an empty table: drop the table, then erase the mark
+    commit   add a position to the order of commits, then write the entry: COMMITTING, with that position
 
-Marks and tables are created when they are needed: a stream that is scaled for years without transactions has none.
+Marks and tables are created on demand: a stream that is scaled for years without transactions has none.
 
 Source: PDP-35 and the upstream system.
 """
@@ -64,13 +65,13 @@ class CompletedTransactions:
     """The ends of all streams' transactions. Threads: any.
 
     Args:
-        parts: of the store.
+        parts: the parts of the store.
     """
 
     _parts: StoreParts
 
     def find(self, stream: keys.StreamIdentity, transaction_id: UUID) -> CompletedTransaction | None:
-        """How a transaction ended; None if it has not, or nobody knows it any more. 3 calls at most."""
+        """The end of a transaction; None if it has not ended, or its end is not stored any more. 3 calls at most."""
         for batch in reversed(self.batches()):
             try:
                 versioned = self._parts.keys.completed(batch, stream, transaction_id).read()
@@ -83,9 +84,10 @@ class CompletedTransactions:
     def add(
         self, stream: keys.StreamIdentity, transaction_id: UUID, ended: CompletedTransaction
     ) -> CompletedTransaction:
-        """Tell how a transaction ended; gives what is told, by this process or another one. 1 call, 3 for a new batch.
+        """Store the end of a transaction; return the stored end, which another process may have written.
 
-        A process that dies before the transaction's entry is removed, and is followed in another batch, tells it twice.
+        1 call, 3 for a new batch. If a process dies before it removes the transaction's entry, and another process
+        repeats this in the time of another batch, the end is stored twice.
         """
         period_ms = int(self._parts.settings.completed_batch_seconds * MILLISECONDS)
         batch = ended.complete_time_ms // period_ms
@@ -101,7 +103,7 @@ class CompletedTransactions:
         return sorted(map(int, self._parts.keys.batches.keys()))
 
     def drop_old(self) -> list[int]:
-        """Drop all batches but the newest two; gives which. 1 call if there are none to drop."""
+        """Drop all batches but the newest two; return the dropped batches. 1 call if there are none to drop."""
         dropped = droppable_batches(self.batches())
         for batch in dropped:
             self._parts.drop_table(keys.completed_table(batch))
@@ -109,7 +111,7 @@ class CompletedTransactions:
         return dropped
 
     def _make(self, batch: int) -> None:
-        # The mark first: a table without one would never be dropped.
+        # The mark first: a table without a mark would never be dropped.
         self._parts.keys.batches.create_if_absent(str(batch), MARK)
         self._parts.tables.create_table(keys.completed_table(batch))
         self.drop_old()
@@ -120,17 +122,17 @@ class CommitOrdering:
     """The order of commits of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
     """
 
     _parts: StreamParts
 
     def read(self) -> CommitOrder:
-        """The order as it stands. 1 call."""
+        """The present order. 1 call."""
         return self._parts.keys.commit_order().get().value
 
     def add(self, transaction_id: UUID) -> int:
-        """Give a transaction a position at the end; after a lost reply perhaps two, of which it names one. 2 calls."""
+        """Add a transaction at the end; return its position. After a lost reply it may have two positions. 2 calls."""
         taken = 0
 
         def longer(order: CommitOrder | None) -> CommitOrder:
@@ -142,11 +144,11 @@ class CommitOrdering:
         return taken
 
     def next_commit(self, read: ReadTransactions, limit: int | None = None) -> CommittingTransactions:
-        """What is to be committed next; purges positions that lead to nothing. 1 call, 2 to purge, and what is read.
+        """The next commit; positions of no transaction are removed. 1 call, 2 more to remove, and those of `read`.
 
         Args:
-            read: gives transactions by their ids.
-            limit: the maximum number; None = as the settings say.
+            read: returns transactions by their ids.
+            limit: the maximum number of transactions; None = that of the settings.
 
         Raises:
             InvalidArgument: a limit out of bounds.
@@ -157,7 +159,7 @@ class CommitOrdering:
         return chosen.committing
 
     def remove(self, ids: Collection[UUID]) -> None:
-        """Take all positions of some transactions out. 1 call, 3 if there are any."""
+        """Remove all positions of some transactions. 1 call, 3 if there are any."""
         order, known = self.read(), frozenset(ids)
         pairs = zip(order.positions, order.transaction_ids, strict=True)
         self._remove([position for position, pair in pairs if pair in known])
@@ -171,7 +173,7 @@ class CommitOrdering:
 
 BEGIN_ATTEMPTS_MAX = 16
 READ_AT_ONCE_MAX = 1000
-"""Transactions of a listing that are held at once."""
+"""Maximum number of transactions of a listing in memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,7 +181,7 @@ class TransactionStore:
     """Transactions of one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         epochs: reads its epochs.
     """
 
@@ -197,13 +199,13 @@ class TransactionStore:
         """Begin a transaction. 7 calls, and 2 for each block of ids.
 
         Args:
-            lease_ms: how long it lives unless somebody asks for more; None = as the settings say.
-            longest_ms: how long it lives at most; likewise.
-            writer_id: who writes it.
+            lease_ms: the transaction expires after this time unless `ping` extends it; None = that of the settings.
+            longest_ms: its maximum lifetime; None = that of the settings.
+            writer_id: name of its writer.
 
         Raises:
             IllegalState: the stream is sealed, or is being sealed.
-            InvalidArgument: no time at all, or a name that is none.
+            InvalidArgument: an invalid duration or name.
         """
         settings = self._parts.store.settings
         longest = settings.longest_ms if longest_ms is None else checked_duration("the longest life", longest_ms)
@@ -218,10 +220,10 @@ class TransactionStore:
             transaction_id = make_transaction_id(epoch, self._parts.store.transaction_counters.take()[0])
             if self._begun(transaction_id, transaction):
                 return transaction_id
-        raise IllegalState("expected the stream's epoch to stay for a moment, found a new one again and again")
+        raise IllegalState(f"expected the same epoch after a begin, found another in {BEGIN_ATTEMPTS_MAX} attempts")
 
     def read(self, transaction_id: UUID) -> ActiveTransaction | None:
-        """A transaction that is not ended; None if it is, or never was. 1 call."""
+        """A transaction that has not ended; None if it has ended or does not exist. 1 call."""
         try:
             versioned = self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id).read()
         except TableMissing:
@@ -229,12 +231,12 @@ class TransactionStore:
         return None if versioned is None else versioned.value
 
     def read_many(self, ids: Sequence[UUID]) -> dict[UUID, ActiveTransaction]:
-        """Those that are not ended. 1 call each."""
+        """Those of several transactions that have not ended. 1 call each."""
         transactions = self._parts.each(self.read, ids)
         return {pair: value for pair, value in zip(ids, transactions, strict=True) if value is not None}
 
     def status(self, transaction_id: UUID) -> TransactionStatus:
-        """Where a transaction stands; UNKNOWN if nobody knows it any more. 1 call, 4 at most if it has ended."""
+        """The status of a transaction; UNKNOWN if it is not stored any more. 1 call, 4 at most if it has ended."""
         active = self.read(checked_uuid("a transaction's id", transaction_id))
         if active is not None:
             return active.status
@@ -242,12 +244,12 @@ class TransactionStore:
         return TransactionStatus.UNKNOWN if ended is None else ended.status
 
     def ping(self, transaction_id: UUID, lease_ms: int) -> ActiveTransaction:
-        """Give an open transaction more time. 2 calls.
+        """Extend the lease of an open transaction. 2 calls.
 
         Raises:
-            NotInHistory: it has ended, or never was.
+            NotInHistory: it has ended, or does not exist.
             IllegalState: it is not open any more.
-            InvalidArgument: no time, or beyond the longest that it may live.
+            InvalidArgument: an invalid duration, or one beyond its maximum lifetime.
         """
         transaction_id = checked_uuid("a transaction's id", transaction_id)
         lease_ms = checked_duration("a lease", lease_ms)
@@ -255,17 +257,17 @@ class TransactionStore:
         return self._change(transaction_id, lambda now: rules.with_lease(now, now_ms, lease_ms))
 
     def seal(self, transaction_id: UUID, *, commit: bool, commit_time_ms: int | None = None) -> TransactionStatus:
-        """Decide what becomes of an open transaction; the same request again gives where it stands by then.
+        """Decide to commit or abort an open transaction; a repeated call returns its present status.
 
         Args:
-            transaction_id: which.
-            commit: whether it shall be committed; aborted otherwise.
+            transaction_id: the transaction.
+            commit: whether to commit it; otherwise it is aborted.
             commit_time_ms: the writer's time.
 
         Raises:
-            NotInHistory: nobody knows it any more.
-            IllegalState: it was sealed the other way.
-            InvalidArgument: a time that is none.
+            NotInHistory: it is not stored any more.
+            IllegalState: the opposite was decided before.
+            InvalidArgument: an invalid time.
         """
         transaction_id = checked_uuid("a transaction's id", transaction_id)
         if commit_time_ms is not None:
@@ -288,7 +290,7 @@ class TransactionStore:
             return rules.refuse_other_end(self._completed(transaction_id), commit=commit)
 
     def each_active(self) -> Iterator[tuple[UUID, ActiveTransaction]]:
-        """All that are not ended, ascending by id, a thousand held at a time. Calls as `active`."""
+        """All transactions that have not ended, ascending by id; at most 1,000 in memory. Calls as `active`."""
         for epoch in self.epochs():
             ids = map(UUID, self._parts.keys.transactions(epoch).keys())
             with suppress(TableMissing):
@@ -296,26 +298,26 @@ class TransactionStore:
                     yield from self.read_many(some).items()
 
     def active(self) -> dict[UUID, ActiveTransaction]:
-        """The same at once. 1 call, 1 for 1,000 of each epoch with transactions, 1 a transaction."""
+        """All transactions that have not ended. 1 call, 1 for 1,000 of each epoch with any, 1 a transaction."""
         return dict(self.each_active())
 
     def epochs(self) -> list[int]:
-        """Epochs that may have transactions, ascending. 1 call for 1,000 of them."""
+        """Epochs that may have transactions, ascending. 1 call for 1,000 epochs."""
         return sorted(map(int, self._parts.keys.epochs.keys()))
 
     def epochs_with_table(self) -> list[int]:
-        """Epochs whose transactions have a table. 1 call for 1,000 of them."""
+        """Epochs whose transactions have a table, ascending. 1 call for 1,000 tables."""
         stream = self._parts.stream
         names = self._parts.store.tables.table_names(stream.transactions_prefix)
         epochs = [stream.epoch_of_table(name) for name in names]
         return sorted(epoch for epoch in epochs if epoch is not None)
 
     def end(self, transaction_id: UUID) -> TransactionStatus:
-        """Tell how a sealed transaction ended, then remove its entry. 4 calls.
+        """Store the end of a sealed transaction, then remove its entry. 4 calls.
 
         Raises:
             IllegalState: it is open.
-            NotInHistory: nobody knows it.
+            NotInHistory: it does not exist, or is not stored any more.
         """
         transaction = self.read(transaction_id)
         if transaction is None:
@@ -333,26 +335,25 @@ class TransactionStore:
         return ended.status
 
     def record_offsets(self, offsets: Mapping[UUID, Mapping[int, int]]) -> None:
-        """Note where transactions that are being committed were merged; what is noted stays. 2 calls each.
+        """Store the start offsets of transactions that are being committed; stored offsets stay. 2 calls each.
 
         Args:
-            offsets: by transaction, and by segment id.
+            offsets: offsets by transaction, and by segment id.
         """
-        told = {
-            transaction_id: checked_numbers("offsets that the host tells", at, 0)
-            for transaction_id, at in offsets.items()
+        reported = {
+            transaction_id: checked_numbers("offsets from the host", at, 0) for transaction_id, at in offsets.items()
         }
 
         def note(transaction_id: UUID) -> None:
-            with suppress(NotInHistory):  # another process told its end already
-                self._change(transaction_id, lambda now: rules.with_offsets(now, told[transaction_id]))
+            with suppress(NotInHistory):  # another process has ended it
+                self._change(transaction_id, lambda now: rules.with_offsets(now, reported[transaction_id]))
 
-        self._parts.each(note, [transaction_id for transaction_id, at in told.items() if len(at)])
+        self._parts.each(note, [transaction_id for transaction_id, at in reported.items() if len(at)])
 
     def abort(self, transaction_id: UUID) -> TransactionStatus:
-        """Abort a transaction, and carry that out: the host forgets its data. 7 calls.
+        """Abort a transaction, and let the host delete its data. 7 calls.
 
-        Without a host it stays ABORTING: `abort_expired` of a process with one ends it.
+        Without a host it stays ABORTING: `abort_expired` of a process with a host ends it.
 
         Raises:
             NotInHistory, IllegalState: as `seal`.
@@ -362,7 +363,7 @@ class TransactionStore:
         return self._end_aborting(transaction_id)
 
     def abort_expired(self) -> list[UUID]:
-        """Abort open transactions whose time is up; gives their ids. Without a host they stay ABORTING."""
+        """Abort open transactions whose lease has expired; return their ids. Without a host they stay ABORTING."""
         now_ms = self._parts.store.now_ms()
         expired = [transaction_id for transaction_id, value in self.each_active() if rules.is_expired(value, now_ms)]
         for transaction_id in expired:
@@ -371,7 +372,7 @@ class TransactionStore:
         return expired
 
     def end_aborting(self) -> None:
-        """End all transactions that are to be aborted, and drop tables that have none any more.
+        """End all transactions that are to be aborted, and drop tables without transactions.
 
         Without a host it only drops tables.
         """
@@ -381,7 +382,7 @@ class TransactionStore:
         self.drop_epochs()
 
     def drop_epochs(self) -> None:
-        """Drop tables of older epochs that have no transactions any more. 1 call if there are none."""
+        """Drop tables of older epochs without transactions. 1 call if there are no such tables."""
         for epoch in rules.droppable_epochs(self.epochs(), self._epochs.current()):
             if self._is_empty(epoch):
                 self._parts.store.drop_table(self._parts.stream.transactions_table(epoch))
@@ -402,12 +403,12 @@ class TransactionStore:
         if not self._parts.keys.epochs.exists(str(epoch)):
             self._parts.keys.epochs.create_if_absent(str(epoch), MARK)
         try:
-            stands = key.create_if_absent(transaction)
+            stored = key.create_if_absent(transaction)
         except TableMissing:
             self._parts.store.tables.create_table(self._parts.stream.transactions_table(epoch))
-            stands = key.create_if_absent(transaction)
-        if stands.value != transaction:
-            found = f"another that began at {stands.value.created_ms} ms: the counter of transactions went back"
+            stored = key.create_if_absent(transaction)
+        if stored.value != transaction:
+            found = f"one that began at {stored.value.created_ms} ms: the counter of transaction ids went back"
             raise CatalogDamaged(f"transaction {transaction_id}: expected an id that no transaction has, found {found}")
         if self._epochs.current().reference_epoch != epoch:
             self._erase(transaction_id)
@@ -420,8 +421,8 @@ class TransactionStore:
         return True
 
     def _erase(self, transaction_id: UUID) -> None:
-        # Ids never come again, and an entry that is to be removed is not changed any more: no tombstone is needed, and
-        # listings stay as short as there are transactions.
+        # Ids are not used again, and an entry to be removed is not changed any more: no tombstone is needed, and
+        # listings contain only existing transactions.
         with suppress(TableMissing):
             self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id).erase()
 
@@ -437,7 +438,7 @@ class TransactionStore:
         def step(now: ActiveTransaction | None) -> ActiveTransaction | None:
             if now is None:
                 raise NotInHistory(
-                    f"expected a transaction that is not ended, found none with id {transaction_id}", Sought.TRANSACTION
+                    f"expected an active transaction, found none with id {transaction_id}", Sought.TRANSACTION
                 )
             return change(now)
 
@@ -446,5 +447,5 @@ class TransactionStore:
             return key.change(step).value
         except TableMissing as error:
             raise NotInHistory(
-                f"expected a transaction that is not ended, found {transaction_id}", Sought.TRANSACTION
+                f"expected an active transaction, found none with id {transaction_id}", Sought.TRANSACTION
             ) from error

@@ -1,14 +1,14 @@
 """Truncating a stream, in steps that can each be repeated, by the same process or another one.
 
-    take        the plan: where the stream is to begin, and where it began; state TRUNCATING         see `ownership`
-    begin       the record says where the stream begins now, and where it began before
+    take        the plan: the new cut and the previous cut of the stream's head; state TRUNCATING     see `ownership`
+    begin       the record contains the new cut and the previous cut
     delete      the host deletes data before the cut, and the segments that end there, a chunk of history at a time
-    complete    the record says that they are deleted
+    complete    the record says that the data is deleted
     end         state ACTIVE
 
-The record names the truncation that wrote it: a late one finds another name in the record, and changes nothing.
+The record contains the id of the truncation that wrote it: a late truncation finds another id, and changes nothing.
 
-A truncation can be begun step by step, too (`start`, `complete`); `recover` finishes such a truncation.
+A truncation can also be begun step by step (`start`, `complete`); `recover` finishes such a truncation.
 
 Calls: to find both cuts, twice to find the segments between them (see `cut_reading`), and 10. Memory: one chunk.
 
@@ -48,7 +48,7 @@ class TruncationWorkflow:
     """Truncates one stream. Threads: any.
 
     Args:
-        parts: of the stream.
+        parts: the parts of the stream.
         cuts: finds cuts.
         ownership: takes the stream.
     """
@@ -62,12 +62,12 @@ class TruncationWorkflow:
         return self._parts.keys.truncation()
 
     def start(self, cut: Mapping[int, int]) -> TruncationRecord:
-        """Store where the stream is to begin, step by step.
+        """Store a new head of the stream, step by step.
 
         Raises:
-            InvalidArgument: a truncation is under way, the cut is not valid or lies before the last one.
+            InvalidArgument: a truncation is under way, or the cut is not valid or before the stream's beginning.
             IllegalState: the stream is sealed; a truncation that was under way is completed.
-            DataConflict: another one was begun meanwhile.
+            DataConflict: another truncation was begun meanwhile.
         """
         state = self._parts.state()
         if state is StreamState.SEALED:
@@ -77,9 +77,9 @@ class TruncationWorkflow:
         return self._key.write(self._begun(versioned.value, cut, state, self._parts.store.drawn_id()), versioned).value
 
     def what_ends(self, last: PlacedCut | None, wanted: PlacedCut) -> tuple[int, int]:
-        """How many segments end between the cut that the stream begins with and another, and how much lies there.
+        """Number of the segments that end between two cuts, and the size of the stream between the cuts.
 
-        Nothing of it is held: between the two may lie millions of segments.
+        Segments are not kept in memory: there may be millions of them.
         """
         count = 0
 
@@ -93,38 +93,38 @@ class TruncationWorkflow:
         return count, size
 
     def complete(self) -> TruncationRecord:
-        """What was to be deleted is deleted; nothing if no truncation is under way. Step by step. 2 calls."""
+        """Record that the data of the truncation under way, if any, is deleted. Step by step. 2 calls."""
         return self._key.change(lambda now: None if now is None else after_truncation(now)).value
 
     def run(self, cut: Mapping[int, int]) -> TruncationRecord:
-        """All of it. To be repeated as it is after a crash; the same truncation that is under way is carried out.
+        """Truncate the stream, or finish the same truncation that is under way. After a crash, repeat the same call.
 
         Returns:
-            The record of the truncation as it was begun, and completed. If the stream begins at the cut already, as it
-            stands: the truncation was carried out before.
+            The record of the completed truncation; the stored record if the stream begins at the cut already, since
+            the truncation was carried out before.
 
         Raises:
-            InvalidArgument: the cut is not valid, or lies before the last one.
-            OperationNotAllowed: another workflow has the stream, or another truncation.
-            IllegalState: the stream is sealed. Whatever is raised by then, nothing of the stream changed.
+            InvalidArgument: the cut is not valid, or is before the stream's beginning.
+            OperationNotAllowed: another workflow, or another truncation, has the stream.
+            IllegalState: the stream is sealed. With each of these errors, the stream is unchanged.
         """
         self._parts.require_host("truncate")
 
         def adopt(running: WorkflowRequest) -> None:
             found = running.plan_of(TruncationPlan).record.cut
             if found != cut:
-                raise OperationNotAllowed(f"expected to truncate alone, found a truncation to {found} under way")
+                raise OperationNotAllowed(f"expected no other truncation, found a truncation to {found} under way")
 
         taken = self._ownership.take(StreamState.TRUNCATING, lambda workflow_id: self._plan(cut, workflow_id), adopt)
         return self._key.get().value if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> TruncationRecord:
-        """All steps of a truncation that has the stream; gives its record. May be repeated at any time."""
+        """Do all steps of a truncation that has the stream; return its record. May be repeated at any time."""
         plan, workflow_id = request.plan_of(TruncationPlan), request.workflow_id
-        stands = self._key.change(
+        stored = self._key.change(
             lambda now: None if now is None else with_planned_truncation(now, plan.record, plan.base_id)
         ).value
-        if stands.workflow_id == workflow_id and stands.updating:
+        if stored.workflow_id == workflow_id and stored.updating:
             self._parts.host.truncate(self._parts.name, plan.record.cut)
             for part in self._cuts.being_deleted(plan.record):
                 self._parts.host.delete(self._parts.name, part.ids)
@@ -133,7 +133,7 @@ class TruncationWorkflow:
         return after_truncation(plan.record) or plan.record
 
     def finish_begun(self) -> bool:
-        """Carry out a truncation that was begun step by step, or has the stream; tells whether there was one.
+        """Carry out a truncation that was begun step by step, or has the stream; return whether there was one.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.

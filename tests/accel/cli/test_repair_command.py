@@ -62,7 +62,7 @@ def test_what_cannot_be_rebuilt_is_named_and_the_command_ends_with_1(shop: Shop)
     assert found.exit_code == 1
     (finding,) = json.loads(found.stdout)["findings"]
     assert finding["outcome"] == "cannot be rebuilt"
-    assert finding["remedy"] == "tell the sizes of 0@0, which their host knows"
+    assert finding["remedy"] == "pass the sizes of 0@0, which the host has"
     assert "rebuilt" in shop.done("stream repair --size 0@0=7 --yes")
     assert shop.json("stream cuts between --end-at 1@1=0 --end-at 2@1=0")["size"] == 7
 

@@ -352,7 +352,7 @@ def test_whoever_closes_the_executor_waits_for_one_slice_at_most(
     assert len(times(stale)) == len(records(stale)) == CUTS + 1 - 3
     stale.append_all(1)
     assert stream.retention.run(stale.tick()) is not None, "nor does a run fail for it"
-    assert caplog.text.count("left to the next run") == 2
+    assert caplog.text.count("the next run of retention purges the remaining") == 2
 
 
 def test_a_purge_on_an_executor_of_one_thread_does_not_wait_for_itself(stale: Bench) -> None:

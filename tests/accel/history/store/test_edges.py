@@ -367,7 +367,7 @@ def test_a_host_that_tells_what_is_no_size_breaks_nothing(
     bench.transaction("committing")
     host = Telling(bench.host, bad)
     told = StreamStore.open(bench.store, system=bench.components(), settings=bench.settings, host=host)
-    with pytest.raises(InvalidArgument, match="host tells"):
+    with pytest.raises(InvalidArgument, match="from the host"):
         act(told.stream(SCOPE, STREAM))
     assert bench.streams().recover().is_whole
     assert bench.stream().state() in (StreamState.ACTIVE, StreamState.SEALED)
