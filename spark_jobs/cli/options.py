@@ -61,7 +61,7 @@ class JobChoice:
             yield started
 
     def check_nodes(self, nodes: frozenset[int] | None, image: MetadataImage | None = None) -> None:
-        """Before Spark is started, refuse a bucket without a catalog, and nodes that the catalog or image does not have.
+        """Refuse a bucket without a catalog and nodes that do not exist, before Spark is started.
 
         Raises:
             click.UsageError: the catalog or image does not have a node.
