@@ -74,7 +74,7 @@ NODE_ID: Final = 4
 BUCKET: Final = "load"
 SAMPLE_SECONDS: Final = 0.5
 GROWTH_MAX: Final = 1.1
-"""The limit of memory in the last third of a run, divided by memory in the first third."""
+"""The limit of memory, files and threads in the last third of a run, as a multiple of the first third."""
 SLOWER_MAX: Final = 1.5
 """The same limit for the median latency, which also varies with the load of the machine."""
 WINDOW_SECONDS: Final = 10.0
