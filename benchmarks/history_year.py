@@ -290,7 +290,7 @@ class Year:
 
     @classmethod
     def open(cls) -> Year:
-        """Open the stream in a new bucket, with the policy to keep the year except half an hour."""
+        """Open the stream in a new bucket, with a policy that keeps the year except half an hour."""
         memory = MemoryStore()
         streams = StreamStore.open(memory)
         streams.create_scope(SCOPE)

@@ -474,7 +474,7 @@ def compare(ours: list[float], peers: list[float], name: str, goal: float | None
 
 
 def ratio(ours_ms: float, peer_ms: float) -> float:
-    """The peer's milliseconds divided by ours; less than 1 ms counts as 1 ms."""
+    """The peer's milliseconds divided by ours, which count as at least 1 ms."""
     return peer_ms / max(ours_ms, RESOLUTION_MS)
 
 
