@@ -64,7 +64,7 @@ def picture(panels: list[Panel]) -> str:
     for number, panel in enumerate(panels):
         parts += _panel(LEFT + number * (PANEL[0] + GAP), *panel)
     caption = (
-        "so many of the records come no further out of order than this; what is on the lowest line, less than 1 ms"
+        "this share of the records is out of order by at most this time; points on the lowest line: by less than 1 ms"
     )
     parts.append(_text(LEFT, height - 8, caption, "small"))
     return "\n".join([*parts, "</svg>", ""])

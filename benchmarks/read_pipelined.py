@@ -115,7 +115,7 @@ def _virtual_lookups(store: ObjectStore, image: MetadataImage, opened: list[Open
         timings.ours_seconds.append(ours.now_seconds)
         timings.peer_seconds.append(read_all_seconds(opened[:SCANNED], [0] * SCANNED, peer))
     name = f"read_pipelined: lookup of {SCANNED:,} objects"
-    return timings.compare(name, peer="told which objects, opens them at once", unit="ms", goal=WITHIN_SHARE)
+    return timings.compare(name, peer="given the objects, opens them at once", unit="ms", goal=WITHIN_SHARE)
 
 
 def _virtual_reads(store: ObjectStore, image: MetadataImage, opened: list[OpenedObject], rounds: int) -> Comparison:
@@ -128,7 +128,7 @@ def _virtual_reads(store: ObjectStore, image: MetadataImage, opened: list[Opened
         timings.ours_seconds.append(ours.now_seconds)
         timings.peer_seconds.append(read_all_seconds(opened[:READ], sizes, peer))
     name = f"read_pipelined: read of {READ:,} objects"
-    return timings.compare(name, peer="told which objects, reads them at once", unit="ms", goal=WITHIN_SHARE)
+    return timings.compare(name, peer="given the objects, reads them at once", unit="ms", goal=WITHIN_SHARE)
 
 
 def _compare_lookups(store: ObjectStore, image: MetadataImage, refs: list[ObjectRef], rounds: int) -> Comparison:
@@ -142,7 +142,7 @@ def _compare_lookups(store: ObjectStore, image: MetadataImage, refs: list[Object
 
     timings = interleave(ours, peer, rounds=rounds)
     name = f"read_pipelined: lookup of {len(refs):,} objects, in threads"
-    return timings.compare(name, peer="told which objects, opens them at once", unit="ms")
+    return timings.compare(name, peer="given the objects, opens them at once", unit="ms")
 
 
 def _compare_reads(store: ObjectStore, image: MetadataImage, refs: list[ObjectRef], rounds: int) -> Comparison:
@@ -159,7 +159,7 @@ def _compare_reads(store: ObjectStore, image: MetadataImage, refs: list[ObjectRe
 
     timings = interleave(ours, peer, rounds=rounds)
     name = f"read_pipelined: read of {len(refs):,} objects, in threads"
-    return timings.compare(name, peer="told which objects, reads them at once", unit="ms")
+    return timings.compare(name, peer="given the objects, reads them at once", unit="ms")
 
 
 def _compare_unneeded(store: ObjectStore, refs: list[ObjectRef], rounds: int) -> Comparison:

@@ -200,7 +200,7 @@ def failure_reason(error: Exception) -> str:
 def _run_one(
     context: SparkContext, function: Callable[[Value], Result], value: Value, group: str, description: str
 ) -> TaskOutcome[Value, Result]:
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with the extra
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - installed with the extra
     from pyspark.errors import PySparkException  # noqa: PLC0415 - likewise
 
     context.setJobGroup(group, description, interruptOnCancel=True)
@@ -214,7 +214,7 @@ def _run_one(
 
 def _attempt(function: Callable[[Value], Result]) -> Callable[[Value], Attempted[Result]]:
     def run(value: Value) -> Attempted[Result]:
-        from pyspark import TaskContext  # noqa: PLC0415 - comes with the extra
+        from pyspark import TaskContext  # noqa: PLC0415 - installed with the extra
 
         context = TaskContext.get()
         return Attempted(function(value), 0 if context is None else context.attemptNumber())

@@ -157,7 +157,7 @@ class PackRoot:
         return hint_file_key(HintKind.PACKS, self.node_id, named.generation, named.name)
 
     def encode(self) -> bytes:
-        """The bytes to put.
+        """The encoded root.
 
         Raises:
             FormatLimit: more than 1,048,576 filters.

@@ -391,7 +391,9 @@ class RootCache(Generic[R]):
         """Sizes and counts now."""
         with self._lock:
             known = self._known
-            roots = sum(Cache.__getitem__(known, node_id).root is not None for node_id in known)  # leaves their order
+            roots = sum(
+                Cache.__getitem__(known, node_id).root is not None for node_id in known
+            )  # unlike get, this does not count as a use
             sizes = int(known.currsize), int(known.maxsize)
             counts = self._counts
             return RootCacheStats(
@@ -401,7 +403,9 @@ class RootCache(Generic[R]):
     def generations(self) -> list[int]:
         """The generations of the cached roots."""
         with self._lock:
-            known = [Cache.__getitem__(self._known, node_id) for node_id in self._known]  # leaves their order
+            known = [
+                Cache.__getitem__(self._known, node_id) for node_id in self._known
+            ]  # unlike get, this does not count as a use
             return [each.root.generation for each in known if each.root is not None]
 
     def _read_changed(self, store: ObjectStore, node_id: int, old: KnownRoot[R]) -> KnownRoot[R]:

@@ -213,7 +213,7 @@ class SnapshotRoot:
         return EncodedGroup(body, self.footers[end - int(self.groups["footer_size_bytes"][group]) : end])
 
     def encode(self) -> bytes:
-        """The bytes to put.
+        """The encoded root.
 
         Raises:
             FormatLimit: more than 1,048,576 objects or groups, or 64 MiB.
