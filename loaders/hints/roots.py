@@ -391,9 +391,7 @@ class RootCache(Generic[R]):
         """Sizes and counts now."""
         with self._lock:
             known = self._known
-            roots = sum(
-                Cache.__getitem__(known, node_id).root is not None for node_id in known
-            )  # unlike get, this does not count as a use
+            roots = sum(Cache.__getitem__(known, node_id).root is not None for node_id in known)  # no use, unlike get
             sizes = int(known.currsize), int(known.maxsize)
             counts = self._counts
             return RootCacheStats(
@@ -403,9 +401,7 @@ class RootCache(Generic[R]):
     def generations(self) -> list[int]:
         """The generations of the cached roots."""
         with self._lock:
-            known = [
-                Cache.__getitem__(self._known, node_id) for node_id in self._known
-            ]  # unlike get, this does not count as a use
+            known = [Cache.__getitem__(self._known, node_id) for node_id in self._known]  # no use, unlike get
             return [each.root.generation for each in known if each.root is not None]
 
     def _read_changed(self, store: ObjectStore, node_id: int, old: KnownRoot[R]) -> KnownRoot[R]:
