@@ -1,7 +1,7 @@
-"""`python -m benchmarks [NAME ...] [--json]`: run benchmarks and print what they found.
+"""`python -m benchmarks [NAME ...] [--json]`: run benchmarks and print their results.
 
-Without a name all of them run. Speeds are published, not judged: the exit code is 1 only if a benchmark's two sides
-gave different answers, and 2 for a name that is not in the table.
+Without a name all benchmarks run. Speeds are reported, not judged: the exit code is 1 only if the two sides of a
+benchmark returned different answers, and 2 for a name that is not in the table.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BENCHMARKS: Final = {
     "sidecar_batch": "sidecar.run_batch",
     "sidecar_requests": "sidecar.run",
 }
-"""name -> module and function, which takes the number of rounds; imported when it is asked for."""
+"""name -> module and function, which takes the number of rounds; imported when it is run."""
 
 ROUNDS: Final = 7
 
@@ -70,14 +70,14 @@ ROUNDS: Final = 7
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array and nothing else on stdout.")
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="Rounds of each side.")
 def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
-    """Measure ours against a peer, both sides in one run, and print the ratio.
+    """Compare Accel with a peer, both sides in one run, and print the ratio.
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
     cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
     refresh, compaction_copy, history_year, time_order, order_latency, stream_read, stream_read_slow, stream_decode,
     seen_latency, reader_idle, reader_restart, write_durable, ack_latency, writer_restart, read_pipelined, slow_get,
     hanging, async_get, sidecar_batch, sidecar_requests.
-    Without one all of them run.
+    Without a name all benchmarks run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
@@ -99,7 +99,7 @@ def find_benchmark(name: str) -> Callable[[int], list[Comparison]]:
 
 
 def _run(name: str, rounds: int) -> list[Comparison]:
-    # What a library prints on the way must not end up in the JSON.
+    # Output of libraries must not be part of the JSON.
     with contextlib.redirect_stdout(sys.stderr):
         click.echo(f"{name} ...", err=True)
         try:

@@ -1,16 +1,16 @@
-"""Many small range reads from asyncio: our threads beside obstore's native async, and beside `asyncio.to_thread`.
+"""Many small range reads from asyncio: our threads against obstore's native async, and against `asyncio.to_thread`.
 
     async_get, native               512 reads of 4 KiB; the peer awaits obstore's own coroutines, no thread a read
-    async_get, native, processor    the same, in time of the processor, obstore's threads included
-    async_get, to_thread            the same reads; the peer hands each to the threads of the event loop, as
+    async_get, native, processor    the same, in processor time, including obstore's threads
+    async_get, to_thread            the same reads; the peer passes each to the threads of the event loop, as
                                     `asyncio.to_thread` does, of which there are 4 more than processors
 
-Ours is what the accelerators do: the store's blocking reads on a pool of 64 threads, awaited. All sides go through
-obstore to one server, at most 64 reads at once, but for `to_thread`. The server is a process of its own on loopback and
-answers each request after the time that `LatencyModel` draws (half of them 15 ms, one in a hundred 100 ms). It knows
-ranges of one object and nothing else of S3. Answers are compared.
+Ours is the method of the accelerators: the store's blocking reads on a pool of 64 threads, awaited. All sides use
+obstore and one server, with at most 64 reads at once, except for `to_thread`. The server is a separate process on
+loopback and answers each request after the time that `LatencyModel` draws (half of them 15 ms, one in a hundred 100
+ms). It serves only ranges of one object. Answers are compared.
 
-A ratio above 1 says that ours is quicker.
+A ratio above 1 means that ours is faster.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _sides(url: str, threads: ThreadPoolExecutor) -> Sequence[Read]:
 
 
 def run(rounds: int) -> list[Comparison]:
-    """Both lines. Each round makes an event loop, as a program makes one, and waits for all reads."""
+    """Run all comparisons. Each round creates an event loop, as a program does, and waits for all reads."""
     with _endpoint() as url, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="reads") as threads:
         ours, awaited, handed = (partial(_finished, read) for read in _sides(url, threads))
         native = interleave(ours, awaited, rounds=rounds)

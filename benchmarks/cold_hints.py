@@ -1,14 +1,14 @@
-"""What hints save: requests of a cold lookup with a snapshot or a pack in the bucket, on nodes of 5,000 objects.
+"""Requests of a cold lookup with a snapshot or a pack in the bucket, on nodes of 5,000 objects.
 
-Counts are exact: what a search asks for, and what a counting store under the hints was asked. Each lookup begins with
-nothing known but what its column says, and ends with the first object (limit 1).
+Counts are exact: the objects that a search opens, and the requests of a counting store under the hints. Each lookup
+begins with an empty cache except for the contents that its column names, and ends with the first object (limit 1).
 
-- *no hints*: the root of a snapshot is asked for in vain, once, and remembered: not counted here.
+- *no hints*: the root of a snapshot is requested once, and its absence cached: not counted here.
 - *snapshot*: it covers all objects; with its root still to be read, and with the root in memory.
 - *pack*: the filters of all objects are in memory, and there is no snapshot.
-- *persisted index*: the production system's way, `cold_nodes.production_cost`: its node file, then everything from the
-  best entry to the end of the list. It is as fresh as the snapshot: written when the last object was committed; in the
-  rows *+ 16 newer*, 16 objects before that.
+- *persisted index*: the method of the production system, `cold_requests.production_cost`: its node file, then all
+  objects from the best entry to the end of the list. It is as recent as the snapshot: written when the last object was
+  committed; in the rows *+ 16 newer*, 16 objects before that.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ class HintedNode:
     """A node whose objects have sizes, and a bucket with its snapshot.
 
     Args:
-        node: what the objects hold.
+        node: the node.
         image: with sizes.
-        store: has the snapshot, and nothing else; counts.
-        newer: so many of the list's last objects came after the snapshot.
+        store: holds only the snapshot; counts its requests.
+        newer: the number of the list's last objects that are newer than the snapshot.
     """
 
     node: Node
@@ -72,7 +72,7 @@ class HintedNode:
 
 
 def nodes(objects: int = OBJECTS_MAX) -> dict[str, Node]:
-    """The nodes that are measured, by name."""
+    """The nodes of the lookups, by name."""
     return {
         "dense": make_cold_node(objects, 1.0, SEED),
         "10 %": make_cold_node(objects, 0.1, SEED + 1),
@@ -81,7 +81,7 @@ def nodes(objects: int = OBJECTS_MAX) -> dict[str, Node]:
 
 
 def with_snapshot(node: Node, newer: int = 0) -> HintedNode:
-    """The same node with a snapshot of all its objects but the newest ones."""
+    """The same node with a snapshot of all its objects except the newest."""
     store = CountingStore(MemoryStore())
     refs = [ObjectRef(position, 1 << 20) for position in range(node.objects)]
     list_image = make_node(NODE_ID, list(enumerate(refs)), facts=node.image.nodes[NODE_ID].facts)
@@ -114,7 +114,7 @@ def _entries(node: Node, refs: list[ObjectRef]) -> EntryColumns:
 
 
 class ColdReader:
-    """A reader that knows nothing but, if wanted, the root of the node's snapshot."""
+    """A reader with an empty cache, or with the root of the node's snapshot."""
 
     def __init__(self, hinted: HintedNode, *, root_known: bool) -> None:
         self.hinted = hinted
@@ -126,7 +126,7 @@ class ColdReader:
             self.loader.read_root(NODE_ID).result.result()
 
     def look_up(self, start: int, end: int = -1) -> tuple[Answer, Cost]:
-        """One lookup to the first object, and all requests that it took."""
+        """One lookup of the first object, and the number of all its requests."""
         self.hinted.store.reset()
         steps = search(Request(STREAM_ID, start, end, 1), self.hinted.image, self.known, Spread(), hints=self.hints)
         opened, rounds, latencies = 0, 0, 0
@@ -151,7 +151,7 @@ class ColdReader:
 
 
 def snapshot_cost(hinted: HintedNode, starts: list[int], *, root_known: bool) -> list[Cost]:
-    """The cost of lookups at these offsets, each as cold as the others."""
+    """The cost of lookups at these offsets, all equally cold."""
     costs = []
     for start in starts:
         answer, cost = ColdReader(hinted, root_known=root_known).look_up(start)
@@ -163,9 +163,9 @@ def snapshot_cost(hinted: HintedNode, starts: list[int], *, root_known: bool) ->
 
 
 def persisted_cost(node: Node, start: int, newer: int = 0) -> Cost:
-    """The production system's way, with an index file that is older than the newest objects.
+    """The method of the production system, with an index file that is older than the newest objects.
 
-    One GET of the file, which has the first and last 3 entries of the stream that it knew; then one for each object
+    One GET of the file, which contains the first and last 3 entries of the stream at its time; then one for each object
     from the floor's position to the end of the list.
     """
     there = [holder for holder in node.holders if holder[0] < node.objects - newer]
@@ -182,7 +182,7 @@ SNAPSHOT_OLDER = f"snapshot + {NEWER_OBJECTS} newer"
 
 
 def measure_node(node: Node, places: tuple[str, ...] = PLACES) -> Means:
-    """All ways at all places of a node."""
+    """Means of all methods at all places of a node."""
     pack, fresh, older = filters_known(node), with_snapshot(node), with_snapshot(node, NEWER_OBJECTS)
     means: Means = {}
     for place in places:
@@ -201,7 +201,7 @@ def measure_node(node: Node, places: tuple[str, ...] = PLACES) -> Means:
 
 
 def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - counts are exact, so there is nothing to repeat
-    """Mean GETs and rounds of each way, against the persisted index at the same offsets."""
+    """Mean GETs and rounds of each method, against the persisted index at the same offsets."""
     comparisons: list[Comparison] = []
     for name, node in nodes().items():
         means = measure_node(node)

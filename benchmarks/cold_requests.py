@@ -1,18 +1,18 @@
-"""How many requests a cold lookup costs on live streams, under each policy and with or without filters.
+"""The number of requests of a cold lookup on live streams, under each policy, with and without filters.
 
-Counts are exact, not measured: they are the same on every machine. The peer is to open everything at once, as was done
-before; beside it stands the production system's own way. Rows are means over five generated nodes each:
+Counts are exact, not measured: they are the same on every machine. The peer opens all objects at once; further rows
+have the method of the production system. Rows are means over five generated nodes each:
 
-- *dense*: every object holds the stream; *10 %* and *1 %*: so many do; *1 % bursty*: they lie in five clusters.
+- *dense*: every object holds the stream; *10 %* and *1 %*: this share does; *1 % bursty*: in five clusters.
 - *head*, *middle*, *tail*: offsets in the first, the middle and the last object of the stream; *random*: anywhere.
 
-A stream's end, as the image has it, is one of three (`End`). A live stream's last ownership range is open; where it
-ends is *told* by commits (images from a catalog), or *unknown* (images from elsewhere). A *closed* range says it
-itself: the `cold_live` rows compare live streams with these.
+An image has one of three kinds of ends of a stream (`End`). A live stream's last ownership range is open; its end is
+*told*, that is, recorded by commits (images from a catalog), or *unknown* (other images). A *closed* range contains its
+end: the `cold_live` rows compare live streams with closed ranges.
 
-Opening an object index is one request, so the objects that a search asks for are its GETs: no store, no threads and no
-time are needed. A round of n GETs over 64 connections lasts as long as ceil(n / 64) of them one after another; that
-number is called *latencies* here.
+Opening an object index is one request, so the objects that a search opens are its GETs: no store, no threads and no
+time are needed. A round of n GETs over 64 connections takes as long as ceil(n / 64) sequential GETs; this number is
+called *latencies* here.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ SMALL = Settings(hashed_ids_max=1024)
 
 
 class End(enum.Enum):
-    """What an image says of where the stream ends."""
+    """What an image contains on the end of the stream."""
 
     TOLD = "live"
-    """The last range is open; commits tell where the stream ended when they were made."""
+    """The last range is open; each commit records the end of the stream at that time."""
     UNKNOWN = "live, end unknown"
-    """The last range is open, and nobody tells."""
+    """The last range is open, and no commit records the end."""
     CLOSED = "closed"
     """The last range has an end."""
 
 
 @dataclass(frozen=True)
 class ToldEnd:
-    """What commits tell of a node: where its stream ends, and nothing of what objects lack."""
+    """The facts that commits recorded for a node: the end of its stream, and no sketches."""
 
     end: int
 
@@ -75,7 +75,7 @@ class ToldEnd:
 
 @dataclass(frozen=True)
 class Node:
-    """One node: its image, what each object holds, and where the stream's ranges lie."""
+    """One node: its image, the contents of each object, and the stream's ranges."""
 
     image: MetadataImage
     ranges: Mapping[int, ObjectRanges]
@@ -84,7 +84,7 @@ class Node:
 
     @property
     def objects(self) -> int:
-        """Objects that the node lists."""
+        """The number of objects in the node's list."""
         return len(self.ranges)
 
     @property
@@ -95,7 +95,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a lookup cost."""
+    """The cost of a lookup."""
 
     gets: int
     rounds: int
@@ -103,9 +103,10 @@ class Cost:
 
 
 def make_cold_node(objects: int, share: float, seed: int, *, clusters: int = 0) -> Node:
-    """A node whose objects hold the stream with a probability of ``share``, or lie in a few clusters.
+    """A node whose objects hold the stream with a probability of ``share``, or in a few clusters.
 
-    The rate of the stream wanders, so that offsets do not tell positions. The stream is live, and commits told its end.
+    The rate of the stream varies, so that positions do not follow from offsets. The stream is live, and commits
+    recorded its end.
     """
     rng = random.Random(seed)
     chosen = _clustered(rng, objects, share, clusters) if clusters else [rng.random() < share for _ in range(objects)]
@@ -127,12 +128,12 @@ def make_cold_node(objects: int, share: float, seed: int, *, clusters: int = 0) 
 
 
 def with_end(node: Node, end: End, *, behind: int = 0) -> Node:
-    """The same node, whose image says this of the stream's end.
+    """The same node with an image with this kind of end of the stream.
 
     Args:
-        node: what the objects hold.
-        end: who tells the end.
-        behind: what commits told was told so many objects ago.
+        node: the node.
+        end: the kind of end.
+        behind: the number of newer objects since the end was recorded.
     """
     last = OPEN_END if end is not End.CLOSED else node.end
     stream = make_stream(STREAM_ID, 0, [OwnershipRange(0, 0, last, NODE_ID)], [])
@@ -152,12 +153,12 @@ def _clustered(rng: random.Random, objects: int, share: float, clusters: int) ->
 
 
 def empty_knowledge() -> SharedIndexCache:
-    """Nothing known, and a clock that stands still."""
+    """An empty index cache, with a clock that does not advance."""
     return SharedIndexCache(SMALL, lambda: 0.0, lambda: 0.5)
 
 
 def filters_known(node: Node) -> SharedIndexCache:
-    """All filters known, and nothing else."""
+    """An index cache with all filters, and nothing else."""
     known = empty_knowledge()
     built: dict[bytes, StreamFilter] = {}  # many objects hold the same streams, and a filter is built of these alone
     for position, held in node.ranges.items():
@@ -171,7 +172,7 @@ def filters_known(node: Node) -> SharedIndexCache:
 def cold_lookup(
     node: Node, known: SharedIndexCache, policy: Policy, start: int, end: int, limit: int
 ) -> tuple[Answer, Cost]:
-    """One lookup; what it opens is not remembered in ``known``, so that the next one is as cold."""
+    """One lookup; opened objects are not added to ``known``, so that the next lookup is as cold."""
     steps = search(Request(STREAM_ID, start, end, limit), node.image, known, policy)
     rounds = []
     try:
@@ -188,7 +189,7 @@ def cold_lookup(
 
 
 def production_cost(node: Node, start: int) -> Cost:
-    """The production system's way: a persisted index of the first and last 3 entries a stream, then load to the end.
+    """The method of the production system: a persisted index of the first and last 3 entries a stream, then a scan.
 
     One GET of the node's index file, and one for each object from the floor's position to the end of the list.
     """
@@ -218,7 +219,7 @@ def mean_cost(costs: list[Cost]) -> tuple[float, float, float]:
 
 
 def measure(node: Node, policy: Policy, places: list[int], known: SharedIndexCache, *, limit: int = 1) -> list[Cost]:
-    """The cost of lookups at these offsets, each knowing the same before it starts."""
+    """The cost of lookups at these offsets, each with the same index cache at its start."""
     costs = []
     for start in places:
         answer, cost = cold_lookup(node, known, policy, start, -1, limit)
@@ -240,14 +241,14 @@ RANDOM_OFFSETS = 8
 NODES_EACH = 5
 
 KINDS: Final = {"dense": (1.0, 0), "10 %": (0.1, 0), "1 %": (0.01, 0), "1 % bursty": (0.01, 5)}
-"""What is measured: name -> share of the objects that hold the stream, and in how many clusters (0: anywhere)."""
+"""Name -> share of the objects that hold the stream, and the number of clusters (0: anywhere)."""
 
 Means = tuple[float, float, float]
 """Mean GETs, rounds and latencies."""
 
 
 def nodes_of(kind: str, objects: int = OBJECTS_MAX, count: int = NODES_EACH) -> list[Node]:
-    """The nodes that a row is the mean of."""
+    """The nodes whose mean is a row."""
     share, clusters = KINDS[kind]
     first = SEED + 100 * list(KINDS).index(kind)
     return [make_cold_node(objects, share, first + number, clusters=clusters) for number in range(count)]
@@ -259,7 +260,7 @@ def nodes() -> dict[str, Node]:
 
 
 def places_of(node: Node, place: str) -> list[int]:
-    """The offsets at which a node is measured."""
+    """The offsets of the lookups in a node."""
     return offsets(node, place, RANDOM_OFFSETS if place == "random" else 1, SEED)
 
 
@@ -273,12 +274,12 @@ def mean_of(measured: list[Node], place: str, policy: Policy, *, filters: bool =
 
 
 def mean_production(measured: list[Node], place: str) -> Means:
-    """The mean cost of the production system's way at a place of these nodes."""
+    """The mean cost of the production system's method at a place of these nodes."""
     return mean_cost([production_cost(node, start) for node in measured for start in places_of(node, place)])
 
 
 def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - counts are exact, so there is nothing to repeat
-    """Mean GETs and latencies on live streams, of each policy against opening everything, at the same offsets."""
+    """Mean GETs and latencies on live streams, of each policy against opening all objects, at the same offsets."""
     rows = [row for kind in KINDS for row in _all_policies(kind)]
     for objects in (OBJECTS_MAX, LONG_LIST_OBJECTS):
         rows += [row for kind in KINDS for row in _spread_only(kind, objects)]
@@ -310,11 +311,11 @@ def _spread_only(kind: str, objects: int) -> Iterator[Comparison]:
 
 
 LIVE_RATIO_MIN = 1 / 1.2
-"""A live stream whose end commits tell costs at most a fifth more than one whose last range is closed."""
+"""A live stream whose end commits record costs at most a fifth more than a stream whose last range is closed."""
 
 
 def run_live(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - likewise
-    """GETs of live streams against closed ranges, told when the last object was committed, and 64 objects ago."""
+    """GETs of live streams, whose end was recorded with the last object or 64 objects ago, against closed ranges."""
     rows = []
     for objects in (OBJECTS_MAX, LONG_LIST_OBJECTS):
         for kind in KINDS:
@@ -323,7 +324,7 @@ def run_live(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - likewise
 
 
 BEHIND_OBJECTS = 64
-"""A node's list has a checkpoint of its streams' ends at least each so many commits."""
+"""A node's list has a checkpoint of its streams' ends at least once in this number of commits."""
 
 
 def _against_closed(kind: str, objects: int) -> Iterator[Comparison]:

@@ -1,13 +1,13 @@
-"""What sketches in the list save: GETs of a cold lookup without filters and snapshots, on lists of 5,000 objects.
+"""GETs of a cold lookup with sketches in the list, without filters and snapshots, on lists of 5,000 objects.
 
-Counts are exact. Each object holds ids from a population of 500,000 streams, beside the stream that is asked for where
-the node says so (`cold_requests.make_cold_node`):
+Counts are exact. Each object holds ids from a population of 500,000 streams, and in some objects also the requested
+stream (`cold_requests.make_cold_node`):
 
-- *anywhere*: each id is drawn by itself.
-- *neighbours*: ids come in runs of 16, as those of one topic's partitions do.
+- *anywhere*: each id is drawn independently.
+- *neighbours*: ids come in runs of 16, like those of one topic's partitions.
 
-The peer is the same list without sketches, asked for the same offsets. The rows *bytes* say how much larger the encoded
-list is, for each of its objects; the peer is the bound of 16 bytes.
+The peer is the same list without sketches, with lookups of the same offsets. The rows *bytes* contain the bytes that
+sketches add to the encoded list, for each of its objects; the peer is the bound of 16 bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SEED = 20261121
 
 
 def nodes(objects: int = OBJECTS) -> dict[str, Node]:
-    """The nodes that are measured, by name."""
+    """The nodes of the lookups, by name."""
     return {
         "10 %": make_cold_node(objects, 0.1, SEED + 1),
         "1 %": make_cold_node(objects, 0.01, SEED + 2),
@@ -54,7 +54,7 @@ def nodes(objects: int = OBJECTS) -> dict[str, Node]:
 
 
 def contents(node: Node, streams: int, neighbours: int) -> Iterator[NDArray[np.int64]]:
-    """The ids of each object, ascending: about so many."""
+    """The ids of each object, ascending: about as many as `streams`."""
     chance = np.random.default_rng(SEED)
     holders = {position for position, _, _ in node.holders}
     for position in range(node.objects):
@@ -85,13 +85,13 @@ def listed(node: Node) -> NodeList:
 
 
 def sketched(node: Node, streams: int, neighbours: int) -> tuple[Node, float]:
-    """The node with facts of its commits, and how many bytes they take for each object."""
+    """The node with facts of its commits, and their bytes for each object."""
     plain = listed(node)
     built = enumerate(StreamSketch.build(ids) for ids in contents(node, streams, neighbours))
     told = replace(plain, sketches=sketch_rows(built))
     more_bytes = len(NODE_LIST.encode(told)) - len(NODE_LIST.encode(plain))
     image = node.image
-    ends = image.nodes[NODE_ID].facts  # told with sketches and without
+    ends = image.nodes[NODE_ID].facts  # recorded with sketches and without
     end_of = None if ends is None else ends.end_of
     nodes_told = {NODE_ID: replace(image.nodes[NODE_ID], facts=NodeFacts(told, end_of))}
     told_image = MetadataImage(image.version, image.namespace, image.streams, nodes_told)
@@ -99,13 +99,13 @@ def sketched(node: Node, streams: int, neighbours: int) -> tuple[Node, float]:
 
 
 def gets(node: Node) -> float:
-    """Mean GETs of lookups at random offsets, each with nothing in memory."""
+    """Mean GETs of lookups at random offsets, each with an empty cache."""
     starts = offsets(node, "random", RANDOM_OFFSETS, SEED)
     return mean_cost(measure(node, Spread(), starts, empty_knowledge()))[0]
 
 
 def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - counts are exact, so there is nothing to repeat
-    """Mean GETs with sketches and without, and the bytes that they take."""
+    """Mean GETs with sketches and without, and the bytes of the sketches."""
     return [row for name, node in nodes().items() for row in _of_node(name, node)]
 
 

@@ -2,14 +2,14 @@
 
 Three lines a shape:
 
-* `compaction_copy`: plan, copy, and make the new index. The peer is the loop that one would write with the rows that
-  `BlockIndex` gives: merged by a heap, each block cut out and appended, rows coalesced and encoded one by one.
-* `compaction_join`: the copying alone, from the plan to the joined parts. The peer is the least that any merge can do:
-  `bytes.join` over the same blocks, slices of what was read that were cut out beforehand. 0.5 means twice its time.
-* `compaction_checked`: as the first, and both sides check the header of every block and hash what was read and what is
-  to be sent. This is all that a merge does besides requests.
+* `compaction_copy`: plan, copy, and make the new index. The peer is a simple loop over the rows of `BlockIndex`: merged
+  by a heap, each block cut out and appended, rows coalesced and encoded one by one.
+* `compaction_join`: only the copying, from the plan to the joined parts. The peer is the minimum work of any merge:
+  `bytes.join` over the same blocks, as slices that were cut out beforehand. 0.5 means twice its time.
+* `compaction_checked`: as the first, and both sides check the header of every block and hash the bytes read and the
+  bytes to be sent. This is the whole work of a merge besides requests.
 
-Each round of the first and the third must give the same object on both sides, byte for byte.
+Each round of the first and the third must produce the same object on both sides, byte for byte.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Group(NamedTuple):
 
     @property
     def indexes(self) -> list[BlockIndex]:
-        """Of all sources."""
+        """The indexes of all sources."""
         return [source.index for source in self.sources]
 
 
@@ -92,7 +92,7 @@ def _compare(streams: int, block_size_bytes: int, rounds: int) -> Iterator[Compa
 
 
 def make_group(streams: int, block_size_bytes: int) -> Group:
-    """Objects that hold the same streams one after another, as the uploads of a node do."""
+    """Objects that hold the same streams one after another, like the uploads of a node."""
     generator = np.random.default_rng(5)
     batches = OBJECT_SIZE_BYTES // (streams * block_size_bytes)
     sources = []
@@ -138,7 +138,7 @@ def _checked(group: Group, number: int, copies: Copies, tail: bytes) -> memoryvi
 
 
 def _buffer(group: Group, number: int) -> PartBuffer:
-    # A merge uses two or three buffers again and again; here each part has its own, as all are compared afterwards.
+    # A merge reuses two or three buffers; here each part has its own, as all parts are compared afterwards.
     buffer = group.buffers.setdefault(number, PartBuffer())
     buffer.clear()
     return buffer
@@ -184,7 +184,7 @@ def _same_bytes(ours: object, theirs: object) -> bool:
 
 
 def _digest(parts: object) -> int:
-    # Joining them would take so much memory that the next round would have to get it anew from the system.
+    # Joining the parts would need so much memory that the next round would have to allocate it from the system again.
     assert isinstance(parts, list)
     digest = xxh3_64()
     for part in parts:

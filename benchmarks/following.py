@@ -1,15 +1,15 @@
-"""What it costs to refresh an image of the catalog, and to follow it.
+"""The cost of refreshing an image of the catalog, and of following the catalog.
 
-`catalog_refresh`: what a reader of the catalog pays: 10 nodes of 5,000 objects, 200,000 streams in 32 stream shards.
+`catalog_refresh`: the cost of a reader of the catalog: 10 nodes of 5,000 objects, 200,000 streams in 32 stream shards.
 
-Ours is a refresh: conditional GETs, of which only what changed sends a body; and following: two listings, and
-conditional GETs of what they show as changed. The peer reads everything again, as a reader without ETags would.
+Ours is a refresh: conditional GETs, which return a body only for changed keys; and following: two listings, and
+conditional GETs of the keys that they show as changed. The peer reads all keys again, like a reader without ETags.
 Requests and bytes are counted, not timed; the bytes are those of bodies.
 
-`follow_idle` counts the requests of a reader that looks up ten times a second while nothing happens, and of one that
-reads what is committed each second. The peer follows by refreshes, a conditional GET a key. Time is simulated, so the
-numbers are the same in each run. `refresh` times the lookup that finds its image due, on a store as slow as S3. The
-peer asks within the lookup.
+`follow_idle` counts the requests of a reader that makes ten lookups a second without commits, and of a reader that
+reads new commits each second. The peer follows by refreshes, a conditional GET a key. Time is simulated, so the numbers
+are the same in each run. `refresh` times the lookup whose image is due to be refreshed, on a store as slow as S3. The
+peer refreshes within the lookup.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ START_MS = 1_800_000_000_000
 
 
 def run_catalog_refresh(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests and bytes do not vary, so there is one round
-    """A refresh with nothing new, and with one node changed, against reading everything."""
+    """A refresh without changes, and with one changed node, against reading all keys."""
     store = CountingStore(MemoryStore())
     ObjectCatalog.init(store, FORMAT, system=SYSTEM)
     with ObjectCatalog.open(store) as catalog:
@@ -61,14 +61,14 @@ def run_catalog_refresh(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - 
         nothing = _cost(store, catalog)
         _upload_unread(catalog, 3)
         one = _cost(store, catalog)
-        catalog.follow()  # who begins to follow reads the checkpoints, once
+        catalog.follow()  # a new follower reads the checkpoints, once
         idle = _cost(store, catalog, catalog.follow)
         _upload_unread(catalog, 4)
         followed = _cost(store, catalog, catalog.follow)
         if len(catalog.image().nodes[4]) != OBJECTS + 1:
-            raise AnswersDiffer("following does not show what was committed")
+            raise AnswersDiffer("expected the commit in the followed image, found an older one")
         if len(catalog.image().nodes[3]) != OBJECTS + 1 or len(catalog.image().streams) != STREAMS:
-            raise AnswersDiffer("the image does not show what was committed")
+            raise AnswersDiffer("expected the commit in the refreshed image, found an older one")
     return [
         *_lines("nothing new", nothing, cold),
         *_lines("one node of ten changed", one, cold),
@@ -172,16 +172,16 @@ class Clock:
         return self.seconds
 
     def sleep(self, seconds: float) -> None:
-        """Time goes by."""
+        """Advance the time."""
         self.seconds += seconds
 
     def system(self) -> Components:
-        """Components with this clock; what runs beside a lookup runs at once."""
+        """Components with this clock; background work of a lookup runs at once."""
         return replace(SYSTEM, timer=self, sleep=self.sleep, wait=None, start=lambda work, _: work())
 
 
 def by_listings(catalog: ObjectCatalog) -> ImageSource:
-    """Ours, as it comes."""
+    """Ours, with default settings."""
     return catalog.images()
 
 
@@ -192,12 +192,12 @@ def by_refreshes(catalog: ObjectCatalog) -> ImageSource:
 
 
 def run_idle(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests do not vary, so there is one round
-    """Requests of a follower while nothing happens, and while something is committed each second."""
+    """Requests of a follower without commits, and with a commit each second."""
     ours, peer = (_idle_requests(follow) / IDLE_SECONDS for follow in (by_listings, by_refreshes))
     goal = peer / IDLE_GOAL_REQUESTS_A_SECOND
     (mine, ends), (theirs, their_ends) = _followed(by_listings), _followed(by_refreshes)
     if ends != their_ends or ends != FOLLOWED_SECONDS * RECORDS:
-        raise AnswersDiffer(f"followed to {ends}, the peer to {their_ends}")
+        raise AnswersDiffer(f"expected ours to follow to {their_ends}, as the peer, found {ends}")
     name, other = "follow_idle: 10 nodes, 32 shards", "a conditional GET a key, each second"
     return [
         Comparison.exact(f"{name}, nothing happens", ours, "requests a second", other, peer, goal),
@@ -213,7 +213,7 @@ def run_idle(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests do
 
 
 def run_refresh(rounds: int = 7) -> list[Comparison]:
-    """The time of a warm lookup whose image is due to be asked for again."""
+    """The time of a warm lookup whose image is due to be refreshed."""
     memory, clock = MemoryStore(), Clock()
     _make(memory)
     store = LatencyStore(memory, random.Random(1), _sleep)
@@ -237,7 +237,7 @@ def _sleep(seconds: float) -> None:
 
 
 class _DueLookup:
-    """Lets the image fall due, times one lookup, and lets the question end that it has started."""
+    """Makes the image due, times one lookup, and waits for the refresh that it has started."""
 
     def __init__(self, look_up: Callable[[], object], clock: Clock) -> None:
         self._look_up = look_up
@@ -263,12 +263,12 @@ def _idle_requests(follow: Follow) -> int:
             store.reset()
             for _ in range(IDLE_SECONDS * LOOKUPS_A_SECOND):
                 clock.seconds += 1 / LOOKUPS_A_SECOND
-                accelerator.image_version  # noqa: B018 - what each lookup begins with
+                accelerator.image_version  # noqa: B018 - the first step of each lookup
             return store.snapshot().total.requests
 
 
 def _followed(follow: Follow) -> tuple[int, int]:
-    """Requests of a reader at the tail, and where it has come to."""
+    """Requests of a reader at the tail, and the offset that it has reached."""
     clock, memory = Clock(), MemoryStore()
     writer = _make(memory, system := clock.system())
     store = CountingStore(memory)

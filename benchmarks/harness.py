@@ -1,8 +1,8 @@
-"""Measuring two sides of a ratio in one run.
+"""Measures two sides of a ratio in one run.
 
-A speed by itself says more about the machine and its neighbours than about the code. So each benchmark measures ours
-and a peer alternately, in one process, on the same input, and demands that both give the same answers. Published are
-medians and their ratio, with the spread that shows how much to believe them.
+A single speed depends more on the machine and its load than on the code. So each benchmark measures Accel ("ours") and
+a peer alternately, in one process, on the same input, and requires that both return the same answers. Medians and their
+ratio are reported, with their spread, which shows their precision.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ UNITS_PER_SECOND: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 class AnswersDiffer(AssertionError):
-    """Ours and the peer gave different answers, so their speeds cannot be compared."""
+    """Ours and the peer returned different answers, so their speeds cannot be compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far the rounds lie apart, in the unit of their median.
+    """The spread of the rounds, in the unit of their median.
 
     Args:
-        low: the quickest round.
+        low: the fastest round.
         high: the slowest round.
         quartile_range: the width of the middle half of all rounds.
     """
@@ -48,18 +48,18 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One published line.
+    """One line of results.
 
     Args:
-        name: of the benchmark, and of the variant where it has several.
+        name: of the benchmark, and of the variant if there are several.
         value: ours, the median of all rounds.
         unit: of both values.
-        peer: what ours is compared with.
+        peer: a description of the peer.
         peer_value: the peer's median.
-        ratio: how many times better ours is: peer / ours for times, bytes and requests.
-        runs: rounds measured.
-        goal: the ratio to reach; None where nothing is promised.
-        spread: of our rounds; None where the value is exact.
+        ratio: peer / ours for times, bytes and requests; above 1, ours is better.
+        runs: the number of measured rounds.
+        goal: the ratio to reach; None if there is no goal.
+        spread: of our rounds; None if the value is exact.
         peer_spread: of the peer's rounds.
     """
 
@@ -76,11 +76,11 @@ class Comparison:
 
     @classmethod
     def exact(cls, name: str, value: float, unit: str, peer: str, peer_value: float, goal: float | None = None) -> Self:
-        """Of two numbers that are the same in each run."""
+        """A line of two numbers that are the same in each run."""
         return cls(name, value, unit, peer, peer_value, peer_value / value, 1, goal)
 
     def as_json(self) -> dict[str, str | float | int]:
-        """What ``--json`` prints of it."""
+        """The line as ``--json`` prints it."""
         return {
             "name": self.name,
             "value": self.value,
@@ -94,19 +94,19 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds of each round, of both sides, in the order in which they ran."""
+    """Seconds of each round, for both sides, in the order of the rounds."""
 
     ours_seconds: list[float]
     peer_seconds: list[float]
 
     def compare(self, name: str, *, peer: str, unit: str, calls: int = 1, goal: float | None = None) -> Comparison:
-        """The published line.
+        """The line of results.
 
         Args:
             name: of the line.
-            peer: what ours is compared with.
+            peer: a description of the peer.
             unit: one of s, ms, us, ns.
-            calls: how many calls a round consists of; the values are those of one call.
+            calls: the number of calls in a round; the values are those of one call.
             goal: the ratio to reach.
         """
         factor = UNITS_PER_SECOND[unit] / calls
@@ -140,13 +140,13 @@ def interleave(
     Args:
         ours: our side; does the same work at each call.
         peer: the other side.
-        rounds: how often each is measured, at least once.
-        same: whether two answers are equal; what it takes is not measured.
-        timer: gives seconds; `time.thread_time` where one thread computes and waits for nothing, and the rounds of one
-            side are so much longer that on a shared machine they alone would be interrupted.
+        rounds: the number of measured rounds of each side, at least 1.
+        same: whether two answers are equal; its time is not measured.
+        timer: returns seconds; `time.thread_time` if one thread computes without waiting, and the rounds of one side
+            are so much longer that on a shared machine only they would be interrupted.
 
     Raises:
-        AnswersDiffer: the two sides gave different answers.
+        AnswersDiffer: the two sides returned different answers.
         ValueError: fewer than one round.
     """
     if rounds < 1:
@@ -156,7 +156,7 @@ def interleave(
         our_seconds, our_answer = _measure(ours, timer)
         peer_seconds, peer_answer = _measure(peer, timer)
         if not same(our_answer, peer_answer):
-            raise AnswersDiffer(f"round {number}: ours gave {_shown(our_answer)}, the peer {_shown(peer_answer)}")
+            raise AnswersDiffer(f"round {number}: ours returned {_shown(our_answer)}, the peer {_shown(peer_answer)}")
         if number:
             timings.ours_seconds.append(our_seconds)
             timings.peer_seconds.append(peer_seconds)
@@ -172,7 +172,7 @@ def _measure(side: Callable[[], object], timer: Callable[[], float]) -> tuple[fl
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    # A collection that one side's garbage causes would often run, and be charged, in the other's time.
+    # A collection due to one side's garbage would often run in the other side's time.
     gc.collect()
     was_enabled = gc.isenabled()
     gc.disable()

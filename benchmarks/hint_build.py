@@ -1,13 +1,13 @@
-"""What a run of `build-hints` costs after a few uploads: beside building the same hints from every object.
+"""The cost of a run of `build-hints` after a few uploads, against building the same hints from all objects.
 
 A node of 2,000 objects of 100 streams each, in a store in memory. Both sides write the same pack and the same snapshot
-of 2,000 objects; ours finds those of the 1,984 older objects in the bucket and takes them over, the peer opens all
-objects (`--all`), as every run did before. Requests are counted, so they are the same in each run and on each machine;
-seconds are those of the work itself, as nothing waits for a network here.
+of 2,000 objects; ours finds the hints of the 1,984 older objects in the bucket and copies them, the peer opens all
+objects (`--all`). Requests are counted, so they are the same in each run and on each machine; seconds are those of the
+work itself, without network latency.
 
-The large one is a node of 20,000 objects of 1,000 of 200,000 streams each, as a controller's image lists it, behind the
-latencies of `LatencyModel`. No object is stored: the end of each, its index, is made when it is read, from the object's
-number. The pack and the snapshot of it, of 20,000,000 entries, are written and read as ever.
+The large variant is a node of 20,000 objects of 1,000 of 200,000 streams each, listed in a controller's image, with the
+latencies of `LatencyModel`. The objects are not stored: the end of each object, its index, is generated from the
+object's number when it is read. The pack and the snapshot, of 20,000,000 entries, are written and read as usual.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NAMESPACE = "bench"
 
 
 class HintedBucket:
-    """A catalog whose hints cover all objects but the newest ones."""
+    """A catalog whose hints cover all objects except the newest."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -61,13 +61,13 @@ class HintedBucket:
         return build_node_hints(parts, plan_node_hints(parts, NODE_ID, live, HintChoice(depth=depth)))
 
     def restore(self) -> None:
-        """Put the hints back as they were."""
+        """Restore the hints to their first state."""
         _delete_hints(self.store)
         for key, body in self._before.items():
             self.store.put(key, body)
 
     def run(self, depth: Depth) -> NodeReport:
-        """One run over all objects, and what it found is checked."""
+        """One run over all objects; its result is checked."""
         self.restore()
         report = self.build(self.live, depth)
         covered = SnapshotReader(self.store, NAMESPACE, lambda: 0.0).read_root(NODE_ID)
@@ -100,14 +100,14 @@ LARGE_SIZE_BYTES = LARGE_STREAMS * BLOCK_SIZE_BYTES + INDEX_SIZE_BYTES + FOOTER_
 
 
 class MadeObjects(DecoratedStore):
-    """Objects whose ends are made when they are read, over a store that has the hints. Threads: any."""
+    """Objects whose ends are generated when they are read, over a store with the hints. Threads: any."""
 
     def __init__(self, store: ObjectStore, layout: ObjectLayout) -> None:
         super().__init__(store)
         self._numbers = {layout.object_key(number): number for number in range(LARGE_OBJECTS)}
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
-        """The end of an object; or what is stored."""
+        """The end of an object, or bytes of another stored key."""
         number = self._numbers.get(key)
         if number is None:
             return super().get_range(key, start, end)
@@ -118,7 +118,7 @@ class MadeObjects(DecoratedStore):
 
 
 def _end_of_object(number: int) -> bytes:
-    # Each object holds one stream of each stretch of 200; offsets, lengths and sizes are drawn from its number.
+    # Each object holds one stream of every 200 consecutive ids; offsets, lengths and sizes are drawn from its number.
     rng, stretch = np.random.default_rng(number), POPULATION // LARGE_STREAMS
     sizes = rng.integers(BLOCK_SIZE_BYTES // 2, BLOCK_SIZE_BYTES + 1, LARGE_STREAMS)
     rows = np.zeros(LARGE_STREAMS, dtype=ROW_DTYPE)
@@ -134,7 +134,7 @@ def _sleep(seconds: float) -> None:
 
 
 class LargeNode:
-    """A node of 20,000 objects, and hints of all but the newest ones."""
+    """A node of 20,000 objects, and hints of all except the newest."""
 
     def __init__(self) -> None:
         layout = ObjectLayout(namespace=NAMESPACE)
@@ -148,7 +148,7 @@ class LargeNode:
         self._before = {info.key: self._stored.get(info.key).body for info in self._stored.list(HINTS_PREFIX)}
 
     def run(self, depth: Depth) -> tuple[float, NodeReport]:
-        """One run over all objects, after hints were put back as they were; gives its seconds, too."""
+        """Restore the hints, and run over all objects; returns the seconds of the run, and its report."""
         _delete_hints(self._stored)
         for key, body in self._before.items():
             self._stored.put(key, body)

@@ -1,26 +1,24 @@
-"""The history of a stream that was scaled once a second for a year: 31,536,000 epochs, asked through `Stream`.
+"""The history of a stream that was scaled once a second for a year: 31,536,000 epochs, queried through `Stream`.
 
-Values are made as they are asked for (`YearStore`), so seconds contain what making them takes: for a history chunk
-about as much as reading it. Every answer is compared with what follows from the epochs' numbers.
+Values are generated when they are read (`YearStore`), so seconds include this: for a history chunk about as much as
+reading it. Every answer is compared with the result computed from the epochs' numbers.
 
     lines                       the peer
     index of times              a list of 16 bytes an epoch, which each scale would write as a whole
-    epoch at a time             a binary search over the chunks of the history, as the upstream system does it
-    segments, size between      the records of the epochs in between, one after the other
-    cut before a position       looking at all recorded cuts
+    epoch at a time             a binary search over the chunks of the history, the upstream system's method
+    segments, size between      the records of the epochs in between, one after another
+    cut before a position       a scan of all recorded cuts
     a run of retention          the size counted from the stream's beginning, a chunk and a shard for each 1,000 epochs
 
-A stream that was scaled once a second for a year, in a store that makes each value when it is asked for.
-
-Four segments; epoch e seals the one that is four epochs old and creates another one with its keys:
+There are four segments; epoch e seals the segment that is four epochs old and creates another one with its keys:
 
     epoch    0         1         2         3         4         5
     keys     0 1 2 3   . . . .   . . . .   . . . .   . . . .   . . . .
     new                4@1       5@2       6@3       7@4       8@5        number e + 3, quarter (e - 1) mod 4
 
-Epochs begin a second apart, give or take 200 ms. Each segment's size, and so the size before any epoch, follows from
-its epoch too. Nothing of the 31,536,000 epochs is kept: what never changes is computed from its key, and what was
-written since the benchmark began lies in a store in memory.
+Epochs begin a second apart, give or take 200 ms. Each segment's size, and so the size before any epoch, also follows
+from its epoch. The 31,536,000 epochs are not stored: immutable values are computed from their keys, and values written
+since the benchmark began are in a store in memory.
 """
 
 from __future__ import annotations
@@ -71,14 +69,14 @@ SIZES: Final = 7
 Integers = NDArray[np.int64]
 
 _MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-"""The rounds of SplitMix64, which leave nothing that could be compressed."""
+"""The rounds of SplitMix64, whose results cannot be compressed."""
 
 _LEAF_EPOCHS = PART_EPOCHS * LEAF_PARTS
 _NUMBERED = re.compile(r"([A-Za-z-]+?)-(\d+)")
 
 
 def times_of(epochs: Integers) -> Integers:
-    """When epochs began, milliseconds since 1970; the jitter of each follows from its number."""
+    """The starts of epochs, milliseconds since 1970; the jitter of each follows from its number."""
     mixed = (epochs.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in _MIXING:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -98,7 +96,7 @@ def sizes_of(created: Integers) -> Integers:
 
 
 def size_before(created: int) -> int:
-    """The sizes of all segments that were created before one, those of epoch 0 (numbers -3 to 0) included."""
+    """The total size of all segments created before this one, including those of epoch 0 (numbers -3 to 0)."""
     whole, rest = divmod(created + SEGMENTS - 1, SIZES)
     first = 1 - SEGMENTS
     around = int(sizes_of(np.arange(first, first + SIZES)).sum())
@@ -113,12 +111,12 @@ def rows_of(created: Integers) -> Segments:
 
 
 def active_in(epoch: int) -> Integers:
-    """In which epochs the segments of one were created."""
+    """The epochs in which the active segments of this epoch were created."""
     return np.arange(epoch - SEGMENTS + 1, epoch + 1, dtype=np.int64)
 
 
 def epoch_record(epoch: int) -> EpochRecord:
-    """An epoch."""
+    """The record of an epoch."""
     return EpochRecord(epoch, epoch, rows_of(active_in(epoch)), int(times_of(np.array([epoch]))[0]), 0, 0)
 
 
@@ -129,22 +127,22 @@ def cut_at(epoch: int) -> dict[int, int]:
 
 
 def size_till(epoch: int) -> int:
-    """How much lies before that cut."""
+    """The size of the stream before that cut."""
     return size_before(epoch - SEGMENTS + 1) + sum(cut_at(epoch).values())
 
 
 def cut_epoch(number: int) -> int:
-    """Through which epoch a recorded cut goes."""
+    """The epoch of a recorded cut."""
     return number * CUT_EPOCHS
 
 
 def cut_times() -> Integers:
-    """When cuts were recorded: as their epochs began."""
+    """The times of recorded cuts: the starts of their epochs."""
     return times_of(np.arange(CUTS, dtype=np.int64) * CUT_EPOCHS)
 
 
 def chunk_of(number: int) -> HistoryChunk:
-    """What changed in a thousand epochs."""
+    """The changes of a thousand epochs."""
     epochs = np.arange(number * CHUNK, (number + 1) * CHUNK, dtype=np.int64)
     sealed = epochs[epochs > 0] - SEGMENTS
     created = epochs if number else np.concatenate((active_in(0), epochs[1:]))
@@ -198,7 +196,7 @@ class YearStore(DecoratedStore):
 
     Args:
         store: in memory, with a stream that was created.
-        metadata_prefix: what the keys of that stream's table begin with.
+        metadata_prefix: the prefix of the keys of that stream's table.
     """
 
     def __init__(self, store: MemoryStore, metadata_prefix: str) -> None:
@@ -216,7 +214,7 @@ class YearStore(DecoratedStore):
             self._store.delete(self._prefix + key)
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
-        """What was written, or what is computed."""
+        """The written value of a key, or else the computed one."""
         try:
             return super().get(key, size_bytes_max=size_bytes_max)
         except KeyMissing:
@@ -229,7 +227,7 @@ class YearStore(DecoratedStore):
             return Fetched(stored, "made", len(stored))
 
     def delete(self, key: str) -> None:
-        """Of a computed value nothing remains either."""
+        """Delete a written or computed value."""
         self._gone.add(key)
         super().delete(key)
 
@@ -277,7 +275,7 @@ PLACES = {"head": 0, "middle": EPOCHS // 2, "tail": EPOCHS - 1 - WALK_EPOCHS}
 
 @dataclass(frozen=True)
 class Asked:
-    """What a question cost."""
+    """The cost of a query."""
 
     calls: float
     seconds: float
@@ -285,14 +283,14 @@ class Asked:
 
 @dataclass
 class Year:
-    """The stream, opened by a client that has read nothing, and a count of what it asks."""
+    """The stream, opened by a client with an empty cache, and a count of its requests."""
 
     store: CountingStore
     stream: Stream
 
     @classmethod
     def open(cls) -> Year:
-        """In a new bucket. All of the year is kept but half an hour, which a run of retention deletes."""
+        """Open the stream in a new bucket, with a policy that keeps the year except half an hour."""
         memory = MemoryStore()
         streams = StreamStore.open(memory)
         streams.create_scope(SCOPE)
@@ -305,10 +303,10 @@ class Year:
         return cls(store, StreamStore.open(store, host=host).stream(SCOPE, NAME))
 
     def ask(self, question: Callable[[Stream], object], expected: object) -> Asked:
-        """Ask the stream, and compare the answer.
+        """Send a query to the stream, and compare the answer.
 
         Raises:
-            AnswersDiffer: it is another one.
+            AnswersDiffer: the answer is not the expected one.
         """
         before, start = self.store.snapshot().total.requests, time.perf_counter()
         answer = question(self.stream)
@@ -318,13 +316,13 @@ class Year:
         return Asked(self.store.snapshot().total.requests - before, seconds)
 
 
-def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - times are asked thousands of times, the rest is long
-    """All lines."""
+def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - times are queried thousands of times, the rest is long
+    """Run all comparisons."""
     return [index_line(), *time_lines(), *cut_lines(), *recorded_cut_lines(), *retention_lines(), memory_line()]
 
 
 def index_line() -> Comparison:
-    """What the index of times takes."""
+    """The size of the index of times."""
     root = times_root()
     first_part = root.first_part
     blocks = [times_block(root, "leaf", number) for number in range(len(root.leaf_starts))]
@@ -334,7 +332,7 @@ def index_line() -> Comparison:
 
 
 def time_lines() -> list[Comparison]:
-    """Epochs at random times: of a client that meets each leaf for the first time, then of one that has met all."""
+    """Epochs at random times: of a client that reads each leaf for the first time, then of a client with all cached."""
     random = np.random.default_rng(SEED)
     drawn = random.integers(START_MS - SECOND_MS, START_MS + EPOCHS * SECOND_MS, TIMES)
     asked = list(zip(drawn.tolist(), _epochs_at(drawn).tolist(), strict=True))
@@ -355,7 +353,7 @@ def cut_lines() -> list[Comparison]:
         one, other = cut_at(first), cut_at(last)
         ids = ids_of(np.arange(first - 3, last + 1)).tolist()
         walked = Year.open().ask(partial(_walked, first=first, last=last), ids)
-        between = Year.open().ask(lambda stream: stream.cuts.segments_between(one, other).tolist(), ids)  # noqa: B023 - asked at once
+        between = Year.open().ask(lambda stream: stream.cuts.segments_between(one, other).tolist(), ids)  # noqa: B023 - called at once
         size = Year.open().ask(partial(_size, start=one, end=other), size_till(last) - size_till(first))
         order = Year.open().ask(partial(_order, one=one, other=other), CutOrder.BEFORE)
         for what, cost in (("segments between", between), ("size between", size), ("compare", order)):
@@ -375,7 +373,7 @@ def recorded_cut_lines() -> list[Comparison]:
 
 
 def retention_lines() -> list[Comparison]:
-    """A run that records a cut at the tail, and truncates by half an hour."""
+    """A run of retention that records a cut at the tail, and truncates half an hour."""
     now_ms = START_MS + (EPOCHS + 1) * SECOND_MS
     second = RetentionEntry(int(cut_times()[1]), size_till(CUT_EPOCHS))
     cost = Year.open().ask(lambda stream: stream.retention.run(now_ms), second)
@@ -383,7 +381,7 @@ def retention_lines() -> list[Comparison]:
 
 
 def memory_line() -> Comparison:
-    """The most that adding up 10,000 epochs takes beside what the client keeps."""
+    """The peak memory of adding up 10,000 epochs, beside the client's caches."""
     first = PLACES["middle"]
     year, one, other = Year.open(), cut_at(first), cut_at(first + WALK_EPOCHS)
     tracemalloc.start()

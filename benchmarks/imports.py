@@ -1,8 +1,8 @@
-"""How long a program waits for `import accel`, for the names of a reader, and `accel --help`.
+"""The time of `import accel`, of importing the names of a reader, and of `accel --help`.
 
-Each is a Python process of its own, started anew in every round and timed from outside, with compiled modules at hand
-as an installed package has them. What an empty process takes is part of it. `import accel` and `accel --help` are set
-against the most that they may take; the names of a reader, which need numpy, against `import numpy` alone.
+Each is a separate Python process, started in every round and timed from outside, with compiled modules as in an
+installed package. The time of an empty process is included. `import accel` and `accel --help` are compared with their
+limits; the names of a reader, which need numpy, with `import numpy`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_MS: Final = {"import": 150.0, "import_help": 400.0}
 
 
 def run(rounds: int = 7) -> list[Comparison]:
-    """The programs in turn, after a round that compiles the modules."""
+    """Run the programs in turn, after a round that compiles the modules."""
     seconds: dict[str, list[float]] = {name: [] for name in PROGRAMS}
     with TemporaryDirectory() as compiled:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": compiled}

@@ -1,28 +1,28 @@
-"""Taking in what an object holds: parsing its block index, all of it, and its bloom filter.
+"""Indexing an object: parsing its block index, inserting its ranges, and building and probing its bloom filter.
 
 `parse`: parsing the block indexes of ten objects, 9,000 rows each, into one range a stream.
 
-Ours checks every rule of the format on the way; the peer, a loop over rows with struct, checks nothing. In the first
-line each stream has one row, as in a freshly uploaded object of many streams; in the second it has two on average.
+Ours also checks every rule of the format; the peer, a loop over rows with struct, checks nothing. In the first line
+each stream has one row, as in a new upload of many streams; in the second it has two on average.
 
-`ingest`: taking in what one object of 9,000 streams holds, after 100 others of its node.
+`ingest`: indexing one object of 9,000 streams, after 100 others of its node.
 
-Both sides start from the bytes of the object's block index, as a GET brings them, and end with every stream of it found
-through the range index and through the object's bloom filter. Ours checks every rule of the format on the way. The ids
-are hashed before, as those of a running broker's streams are; the peer has no way to profit from that.
+Both sides start with the bytes of the object's block index, as from a GET, and end when every stream of it can be found
+through the range index and through the object's bloom filter. Ours also checks every rule of the format. The ids were
+hashed before, like the streams of a running broker; the peer cannot use hashes of other objects.
 
-Each round takes in another object, so that nothing is replaced.
+Each round indexes another object, so that no object is replaced.
 
 `filter_build`: building the filters of ten objects of 9,000 streams each: ours at once, pybloom_live id by id.
 
-Both end with the stored bytes, which must be equal. In the first line everything is hashed; in the second the ids were
-hashed before, for other objects, as most are on a running broker (the peer has no way to profit from that).
+Both end with the stored bytes, which must be equal. In the first line all ids are hashed; in the second the ids were
+hashed before, for other objects, like most ids of a running broker (the peer cannot use these hashes).
 
 `filter_probe`: one stream against the filters of a node's 5,000 objects: ours bit-sliced, pybloom_live one by one.
 
-Both answer with the objects that may hold the stream. The first line has objects of 9,000 streams each; in the second
-the sizes follow Zipf's law (of each size n there are as many as 1 / n says, from 1 to 20,000), so that objects lie in
-nearly all capacity classes. The peer reads the very same filters from their stored bytes.
+Both return the objects that may hold the stream. The first line has objects of 9,000 streams each; in the second the
+sizes follow Zipf's law (the frequency of size n is proportional to 1 / n, from 1 to 20,000), so that the objects are in
+nearly all capacity classes. The peer reads the same filters from their stored bytes.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _compare(name: str, streams: int, kind: str, *, rounds: int) -> Comparison:
 
 
 def parsed(data: bytes) -> ObjectRanges:
-    """Ours: the index of an object whose data section is as long as ``make_index`` says."""
+    """Ours: the ranges of an object whose data section has the length of ``make_index``."""
     data_size_bytes = ROWS * BLOCK_SIZE_BYTES_MIN
     object_size_bytes = data_size_bytes + len(data) + FOOTER_SIZE_BYTES
     index = decode_block_index(
@@ -103,7 +103,7 @@ def parsed(data: bytes) -> ObjectRanges:
 
 
 def ranges_by_row_loop(data: bytes) -> Ranges:
-    """For each stream start, end, and whether there is a hole between; row by row."""
+    """For each stream its start, its end, and whether there is a hole in between; row by row."""
     ranges: Ranges = {}
     for stream_id, start, end_delta, *_ in _ROW.iter_unpack(data):
         known = ranges.get(stream_id)
@@ -136,7 +136,7 @@ Answer = tuple[bytes, list[tuple[int, ...] | None]]
 
 
 def run_ingest(rounds: int = 7) -> list[Comparison]:
-    """One line; the value is that of one object."""
+    """One comparison; the value is that of one object."""
     ours, peer = OurNode(), PeerNode()
     for object_id in range(OBJECTS_BEFORE):
         data = make_index_bytes(object_id)
@@ -179,7 +179,7 @@ class OurNode:
         self._newest = StreamFilter.build(np.arange(1))
 
     def take_in(self, object_id: int, data: bytes) -> int:
-        """Parse, index, build the filter and put it beside the others."""
+        """Parse, index, build the filter and add it to the matrix."""
         data_size_bytes = STREAMS_OF_OBJECT * BLOCK_SIZE_BYTES_MIN
         object_size_bytes = data_size_bytes + len(data) + FOOTER_SIZE_BYTES
         rows = decode_block_index(
@@ -192,7 +192,7 @@ class OurNode:
         return object_id
 
     def answer(self, stream_ids: list[int], offset: int) -> Answer:
-        """What the newest object is known for."""
+        """The stored filter and the entries of the newest object."""
         entries = [self._index.floor(NODE, stream_id, offset) for stream_id in stream_ids]
         return self._newest.to_bytes(), [entry and entry[:3] for entry in entries]
 
@@ -215,7 +215,7 @@ class PeerNode:
         return object_id
 
     def answer(self, stream_ids: list[int], offset: int) -> Answer:
-        """What the newest object is known for."""
+        """The stored filter and the entries of the newest object."""
         stored = io.BytesIO()
         self._filters[max(self._filters)].tofile(stored)
         return stored.getvalue(), [self._floor(stream_id, offset) for stream_id in stream_ids]
@@ -302,7 +302,7 @@ def run_probe(rounds: int = 7) -> list[Comparison]:
 
 
 def zipf_sizes(objects: int, seed: int = 2) -> NDArray[np.int64]:
-    """How many streams each object holds: size n with a probability in proportion to 1 / n."""
+    """The number of streams of each object: size n with a probability proportional to 1 / n."""
     sizes = np.arange(1, STREAMS_MAX + 1)
     weights = 1.0 / sizes
     return np.random.default_rng(seed).choice(sizes, objects, p=weights / weights.sum())

@@ -1,6 +1,7 @@
-"""The picture of a process under load: memory, files, threads and latencies over time, one panel each, as SVG.
+"""Draws a process under load: memory, files, threads and latencies over time, one panel each, as SVG.
 
-Each panel begins at zero, so that a line that is level there is level. `benchmarks.sidecar_load --picture` draws it.
+The scale of each panel begins at zero, so that changes have their true proportion. Used by
+`benchmarks.sidecar_load --picture`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Final, NamedTuple
 
 WIDTH, HEIGHT, LEFT, GAP = 640, 96, 64, 44
 POINTS_MAX: Final = 300
-"""Of a line; a longer one is drawn with the highest value of neighbours, so that no peak is lost."""
+"""The maximum number of points of a line; of a longer line, the highest of neighbouring values is drawn."""
 STYLE: Final = """
     text { font: 13px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328; }
     .small { font-size: 11.5px; fill: #59636e; }
@@ -33,8 +34,8 @@ class Panel(NamedTuple):
     """A panel.
 
     Args:
-        name: what is drawn, with its unit.
-        lines: name -> (minutes, value) in the order of time; the name is empty where there is one line.
+        name: of the values, with their unit.
+        lines: name -> (minutes, value) in the order of time; the name is empty if there is one line.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Panel(NamedTuple):
 
 
 def picture(panels: Sequence[Panel]) -> str:
-    """The panels from above to below."""
+    """The panels, from top to bottom."""
     width, height = LEFT + WIDTH + 60, len(panels) * (HEIGHT + GAP) + 24
     told = "; ".join(f"{panel.name}: at most {_highest(panel):,.0f}" for panel in panels)
     parts = [
@@ -60,7 +61,7 @@ def picture(panels: Sequence[Panel]) -> str:
 
 
 def thinned(points: Points) -> list[tuple[float, float]]:
-    """At most `POINTS_MAX` of them: of neighbours the highest."""
+    """At most `POINTS_MAX` points: the highest of neighbouring ones."""
     step = -(-len(points) // POINTS_MAX) if points else 1
     return [max(points[at : at + step], key=lambda each: each[1]) for at in range(0, len(points), step)]
 

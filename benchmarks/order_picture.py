@@ -1,4 +1,4 @@
-"""The picture of docs that shows how far out of order records come: `python -m benchmarks.order_picture FILE`."""
+"""Draws the picture in docs/ of how far out of order records come: `python -m benchmarks.order_picture FILE`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def picture(panels: list[Panel]) -> str:
     """The picture as SVG.
 
     Args:
-        panels: of each the name, and milliseconds at `PERCENTILES` of ours and of the peer.
+        panels: for each its name, and milliseconds at `PERCENTILES` of ours and of the peer.
     """
     width, height = LEFT + len(panels) * (PANEL[0] + GAP), TOP + PANEL[1] + 52
     parts = [
@@ -64,7 +64,7 @@ def picture(panels: list[Panel]) -> str:
     for number, panel in enumerate(panels):
         parts += _panel(LEFT + number * (PANEL[0] + GAP), *panel)
     caption = (
-        "so many of the records come no further out of order than this; what is on the lowest line, less than 1 ms"
+        "this share of the records is out of order by at most this time; points on the lowest line: by less than 1 ms"
     )
     parts.append(_text(LEFT, height - 8, caption, "small"))
     return "\n".join([*parts, "</svg>", ""])
@@ -94,7 +94,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str = "start") -> st
 
 
 def panels() -> list[Panel]:
-    """What is measured: medians over all streams."""
+    """The panels: medians over all streams."""
     drawn: list[Panel] = []
     for scenario in SCENARIOS:
         pairs = [both(World(seed, SECONDS), scenario) for seed in SEEDS]

@@ -1,27 +1,27 @@
-"""The range index against what one writes first: how quickly it answers, and how many bytes an entry takes.
+"""The range index against simple implementations: the time of a lookup, and the bytes of an entry.
 
-Both are fed objects of many streams, as uploads leave them: each stream lies in some of a node's objects. A node
-uploads an object of about 9,000 streams at a time, so the entries of one stream come far apart from each other. That
-matters: whatever an index keeps for a stream is scattered over memory unless it packs it.
+Both sides insert objects of many streams, as uploads write them: each stream is in some of a node's objects. A node
+uploads an object of about 9,000 streams at a time, so the entries of one stream are inserted far apart from each other.
+Unless an index packs the data of a stream, these data are scattered over memory.
 
-`floor`: which object holds this offset of this stream? 40,000 random questions about warm streams.
+`floor`: which object holds this offset of this stream? 40,000 random lookups of warm streams.
 
-Both sides are fed the same objects in the same order, and are asked for a node, a stream and an offset. The peer is
-what one writes first: dictionaries that lead to a sorted list of (start, end, object id) for each stream, and bisect.
-The second peer keeps the starts in a list of their own beside the entries, so that bisect compares plain numbers.
+Both sides have the same objects in the same order, and look up a node, a stream and an offset. The first peer is the
+simplest implementation: dictionaries of a sorted list of (start, end, object id) for each stream, and bisect. The
+second peer keeps the starts in separate lists beside the entries, so that bisect compares plain numbers.
 
-Ours does more for each answer: it looks at the time, asks whether the node changed since, notes the use and counts it.
-It makes up for that by packing, which only shows when streams are many: on a handful of streams, where everything lies
-in the processor's cache, the dictionary of lists answers in half the time.
+Ours does more for each answer: it reads the clock, checks whether the node changed since, records the use and counts
+it. Packing compensates for that, but only with many streams: with few streams, whose data are all in the processor's
+cache, the dictionary of lists answers in half the time.
 
-`index_memory`: bytes an entry takes: 200,000 streams with 20 entries each, from 440 objects of about 9,000 streams. The
-peer is a dictionary that has a SortedDict for each stream, start -> (end, object id): what a tree map per stream is in
-Python. Both sides are counted by tracemalloc, so that every container counts with all that it takes; our own count,
-``nbytes``, must agree with it but for that reserve.
+`index_memory`: bytes of an entry: 200,000 streams with 20 entries each, from 440 objects of about 9,000 streams. The
+peer is a dictionary with a SortedDict for each stream, start -> (end, object id), Python's equivalent of a tree map per
+stream. tracemalloc counts both sides, so that containers are counted with all their memory; our own count, ``nbytes``,
+must agree with it except for the reserve below.
 
-The first line is the index as it stands after the objects came: their packed arrays, and the room that the newest chunk
-of them has for more, which is a reserve of addresses until it is written to. The second adds the view of a
-stream, as if every stream had been asked for within the time to live; it is measured on every fortieth.
+The first line is the index after the insertion of the objects: their packed arrays, and the free capacity of the newest
+chunk, which is reserved address space until it is written to. The second adds the view of a stream, as if every stream
+had been looked up within the time to live; it is measured on every fortieth stream.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class MadeObject:
     ends: NDArray[np.int64]
 
     def ranges(self) -> ObjectRanges:
-        """The same as arrays of its own, as a parser makes them."""
+        """The same as separate arrays, as a parser makes them."""
         return ObjectRanges.from_columns(self.stream_ids.copy(), self.starts.copy(), self.ends.copy())
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
@@ -113,7 +113,7 @@ def _compare_floor(
 
 
 def _asker(floor: Floor, questions: list[tuple[int, int]]) -> Callable[[], int]:
-    # The answers have been compared one by one; their sum shows that they stay the same, without keeping them.
+    # The answers have been compared one by one; their sum shows that they stay the same, without storing them.
     def ask() -> int:
         total = 0
         for stream_id, offset in questions:
@@ -234,7 +234,7 @@ def _plant(trees: Trees, objects: list[MadeObject]) -> None:
 def _compare_counts(index: StreamRangeIndex, traced_bytes: int) -> None:
     reserve_bytes = ARRAY_BYTES_MAX // CHUNKS_OF_ALL
     if not 0.95 * index.nbytes <= traced_bytes <= 1.05 * index.nbytes + reserve_bytes:
-        raise AnswersDiffer(f"bytes of the index: it counts {index.nbytes}, and takes {traced_bytes}")
+        raise AnswersDiffer(f"bytes of the index: expected {traced_bytes}, as traced, found nbytes of {index.nbytes}")
 
 
 def _compare_answers(index: StreamRangeIndex, trees: Trees) -> None:

@@ -1,36 +1,35 @@
-"""How long reads take beside one that knows everything, and what slow requests and a hanging endpoint cost them.
+"""The time of reads against a reader with perfect knowledge, and with slow requests or a hanging endpoint.
 
-Requests take what `LatencyModel` says (half of them 15 ms, one in a hundred 100 ms), at default settings, so at most 64
-at once. All begin cold. Both sides run alternately on the same objects: first on a virtual clock, which requests alone
-move, then in threads, where all that the processor does takes its time, too; ours also keeps what
-it learns, and the peer does not.
+Requests have the latencies of `LatencyModel` (half of them 15 ms, one in a hundred 100 ms), at default settings, so
+with at most 64 at once. All reads begin cold. Both sides run alternately on the same objects: first on a virtual clock,
+which only requests advance, then in threads, where processor time counts too; ours also caches indexes, and the peer
+does not.
 
-    read_pipelined, lookup of 1,000   1,000 objects of a list of 5,000 in one lookup; the peer is told which ones they
-                                      are, and opens them all at once
-    read_pipelined, read of 400       the records of 400 objects; the peer is told which objects hold them, opens all
-                                      at once, and fetches the blocks of each as soon as it is open
+    read_pipelined, lookup of 1,000   1,000 objects of a list of 5,000 in one lookup; the peer has their ids, and opens
+                                      them all at once
+    read_pipelined, read of 400       the records of 400 objects; the peer has the ids of these objects, opens all at
+                                      once, and fetches the blocks of each as soon as it is open
 
     slow_get, unneeded                one of the objects that a round opens takes 3 s, and the answer does not need it;
                                       the peer has no slow object
-    slow_get, needed                  the first request for the one object that the answer needs takes 3 s; the peer
-                                      waits, as it would without second requests. Both have opened 90 objects before
+    slow_get, needed                  the first request for the only object that the answer needs takes 3 s; the peer
+                                      has no second requests, and waits. Both have opened 90 objects before
 
-A ratio of 1 is as quick as one that knows everything; the goal is 1 / 1.3.
+A ratio of 1 is as fast as perfect knowledge; the goal is 1 / 1.3.
 
-The clock that only requests move shows how well they overlap, whatever the machine. The steps of a lookup and of a read
-are answered by hand. A request takes what `LatencyModel` draws; 64 are under way at most, the others queue in the order
-in which they were begun. Nothing else takes time, and none is sent twice. So what is measured is the order and the
-overlap of requests, and nothing of the machine or its neighbours.
+On the virtual clock the result does not depend on the machine. The benchmark answers the steps of a lookup and of a
+read. A request takes the time that `LatencyModel` draws; at most 64 are under way, the others queue in order. Only
+requests take time, and no request is sent twice. So the result shows only the order and the overlap of requests.
 
-Last come lookups while an endpoint hangs: it accepts requests and answers none.
+Last, lookups while an endpoint hangs, that is, accepts requests and does not answer them.
 
-    hanging, refresh     100 lookups that memory answers while the source of images is asked for a newer one, and hangs;
-                         the peer's source answers at once
+    hanging, refresh     100 lookups from memory while a refresh from the source of images hangs; the peer's source
+                         answers at once
     hanging, deadline    a lookup of 4 objects, the third of which hangs, with a deadline of 0.2 s; the peer sleeps for
-                         that long, and both say that 2 objects are there
-    hanging, others      100 lookups that memory answers while 64 requests for other objects hang; the peer has none
+                         that time, and both return 2 objects
+    hanging, others      100 lookups from memory while 64 requests for other objects hang; the peer has none
 
-A request that hangs does so until the measuring is over. A ratio of 1 is as quick as without it.
+A request hangs until the measurement is over. A ratio of 1 is as fast as without a hanging request.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ def run(rounds: int = 7) -> list[Comparison]:
 
 
 def run_slow_get(rounds: int = 7) -> list[Comparison]:
-    """A lookup with a slow object that it does not need, and reads of slow ones that they need."""
+    """A lookup with a slow object that it does not need, and a lookup with a slow object that it needs."""
     store, refs = written_objects(400)
     return [_compare_unneeded(store, refs, rounds), _compare_needed(store, refs, rounds)]
 
@@ -116,7 +115,7 @@ def _virtual_lookups(store: ObjectStore, image: MetadataImage, opened: list[Open
         timings.ours_seconds.append(ours.now_seconds)
         timings.peer_seconds.append(read_all_seconds(opened[:SCANNED], [0] * SCANNED, peer))
     name = f"read_pipelined: lookup of {SCANNED:,} objects"
-    return timings.compare(name, peer="told which objects, opens them at once", unit="ms", goal=WITHIN_SHARE)
+    return timings.compare(name, peer="given the objects, opens them at once", unit="ms", goal=WITHIN_SHARE)
 
 
 def _virtual_reads(store: ObjectStore, image: MetadataImage, opened: list[OpenedObject], rounds: int) -> Comparison:
@@ -129,7 +128,7 @@ def _virtual_reads(store: ObjectStore, image: MetadataImage, opened: list[Opened
         timings.ours_seconds.append(ours.now_seconds)
         timings.peer_seconds.append(read_all_seconds(opened[:READ], sizes, peer))
     name = f"read_pipelined: read of {READ:,} objects"
-    return timings.compare(name, peer="told which objects, reads them at once", unit="ms", goal=WITHIN_SHARE)
+    return timings.compare(name, peer="given the objects, reads them at once", unit="ms", goal=WITHIN_SHARE)
 
 
 def _compare_lookups(store: ObjectStore, image: MetadataImage, refs: list[ObjectRef], rounds: int) -> Comparison:
@@ -143,7 +142,7 @@ def _compare_lookups(store: ObjectStore, image: MetadataImage, refs: list[Object
 
     timings = interleave(ours, peer, rounds=rounds)
     name = f"read_pipelined: lookup of {len(refs):,} objects, in threads"
-    return timings.compare(name, peer="told which objects, opens them at once", unit="ms")
+    return timings.compare(name, peer="given the objects, opens them at once", unit="ms")
 
 
 def _compare_reads(store: ObjectStore, image: MetadataImage, refs: list[ObjectRef], rounds: int) -> Comparison:
@@ -160,7 +159,7 @@ def _compare_reads(store: ObjectStore, image: MetadataImage, refs: list[ObjectRe
 
     timings = interleave(ours, peer, rounds=rounds)
     name = f"read_pipelined: read of {len(refs):,} objects, in threads"
-    return timings.compare(name, peer="told which objects, reads them at once", unit="ms")
+    return timings.compare(name, peer="given the objects, reads them at once", unit="ms")
 
 
 def _compare_unneeded(store: ObjectStore, refs: list[ObjectRef], rounds: int) -> Comparison:
@@ -213,7 +212,7 @@ def _read_one(store: ObjectStore, ref: ObjectRef) -> list[RecordBatch]:
 
 
 def written_objects(count: int) -> tuple[MemoryStore, list[ObjectRef]]:
-    """Objects 0, 1, 2, ... with a batch of the stream each, one after another."""
+    """Objects 0, 1, 2, ... with one batch of the stream each, in the order of offsets."""
     store, refs = MemoryStore(), []
     for number in range(count):
         with ObjectWriter(store, LAYOUT, number) as writer:
@@ -223,7 +222,7 @@ def written_objects(count: int) -> tuple[MemoryStore, list[ObjectRef]]:
 
 
 def list_image(refs: list[ObjectRef]) -> MetadataImage:
-    """One stream on one node whose end is open, as that of a live stream."""
+    """An image with one live stream on one node; its last range is open."""
     listed = [
         {"object_id": each.object_id, "order_id": order, "size": each.size_bytes, "index_size": each.index_size_bytes}
         for order, each in enumerate(refs)
@@ -246,7 +245,7 @@ def _accelerator(store: ObjectStore, image: MetadataImage, **chosen: Any) -> Rea
 
 
 class _Stuck(DecoratedStore):
-    """Requests for one key take 3 s: all of them, or the first few."""
+    """Requests for one key take 3 s: all requests, or the first few."""
 
     def __init__(self, store: ObjectStore, key: str, times: int | None = None) -> None:
         super().__init__(store)
@@ -267,8 +266,8 @@ class Connections:
     """Requests on a virtual clock. One thread.
 
     Args:
-        rng: draws how long each takes.
-        most: under way at the same time.
+        rng: draws the latency of each request.
+        most: the maximum number of requests under way.
     """
 
     def __init__(self, rng: random.Random, most: int = DEFAULTS.parallel_loads) -> None:
@@ -282,20 +281,20 @@ class Connections:
         self.requests = 0
 
     def begin(self, size_bytes: int, done: Callable[[], None]) -> None:
-        """Send a request; `done` is called when it has come."""
+        """Send a request; `done` is called when its response arrives."""
         self.requests += 1
         self._waiting.append((size_bytes, done))
         self._send()
 
     def wait(self) -> None:
-        """Go on to the moment when the next request comes."""
+        """Advance the clock to the next response."""
         self.now_seconds, _, done = heapq.heappop(self._running)
         self._free += 1
         self._send()
         done()
 
     def wait_for_all(self) -> None:
-        """Go on until nothing is under way."""
+        """Advance the clock until no request is under way."""
         while self._running:
             self.wait()
 
@@ -312,9 +311,9 @@ class VirtualReader:
 
     Args:
         image: one node, whose objects have the positions of ``opened``.
-        opened: what opening each object brings.
-        store: has the blocks.
-        connections: take the requests.
+        opened: the opened index of each object.
+        store: holds the blocks.
+        connections: process the requests.
     """
 
     def __init__(
@@ -407,7 +406,7 @@ class VirtualReader:
         return replies
 
     def _open(self, position: int, done: Callable[[], None]) -> None:
-        """Open an object, or join who is opening it."""
+        """Open an object, or wait for the request that is already opening it."""
         waiting = self._asked.setdefault(position, [])
         waiting.append(done)
         if len(waiting) == 1:
@@ -422,7 +421,7 @@ class VirtualReader:
 
 
 def read_all_seconds(opened: Sequence[OpenedObject], sizes: Sequence[int], connections: Connections) -> float:
-    """How long it takes to open all of these at once, and to fetch bytes of each as soon as it is open (0 = none)."""
+    """The time to open all of these objects at once, and to fetch bytes of each as soon as it is open (0 = none)."""
 
     def fetch(size_bytes: int) -> None:
         if size_bytes:
@@ -457,7 +456,7 @@ def run_hanging(rounds: int = 7) -> list[Comparison]:
                 _compare_others(store, image, over, rounds, left),
             ]
         finally:
-            over.set()  # before the accelerators are closed, which wait for what is under way
+            over.set()  # before the accelerators are closed, which wait for requests under way
 
 
 class _HangingStore(DecoratedStore):
@@ -524,7 +523,7 @@ def _compare_others(
 
 
 def _look_up_known(one: ReadAccelerator) -> list[int]:
-    """Lookups that memory answers; the first one is late enough for the source to be asked again."""
+    """Lookups from memory; the first is late enough for a refresh of the image."""
     SYSTEM.sleep(POLL_SECONDS)
     found = []
     for number in range(LOOKUPS):

@@ -1,33 +1,34 @@
-"""Readers on a store as slow as S3: what they see when, what they ask, and in which order events come.
+"""Readers on a store with the latencies of S3: delays, requests, and the order of events.
 
-A reader at the tail: how soon it sees what was flushed, what it asks while nothing comes, what a restart costs.
+A reader at the tail: the delay until it returns flushed events, its requests without new events, the cost of a restart.
 
-Stores answer as slowly as `LatencyModel` says; writers write without that, so that "flushed" is a moment. All settings
-are the defaults.
+Stores have the latencies of `LatencyModel`; writers have none, so that a flush has an exact time. All settings are the
+defaults.
 
-    seen_latency, found   from a flush's return to the event in the reader's hand, nobody being told. The peer is a
-                          poller as one writes it by hand: each second it lists what is new, and gets it
-    seen_latency, told    the same where the reader is told of each commit (`image_changed`); the peer makes three GETs
-    reader_idle           requests of a reader that follows while nothing comes; the peer is the same reader over a
-                          source that does not tell when there is more, so that it asks every so often
-    reader_restart        ranged GETs of a reader that begins with nothing cached at the tail of 430 flushes of 16
+    seen_latency, found   from the return of a flush until the reader returns the event, without a notification. The
+                          peer is a simple poller: each second it lists new objects, and gets them
+    seen_latency, told    the same if the reader is notified of each commit (`image_changed`); the peer sends three GETs
+    reader_idle           requests of a reader that follows without new events; the peer is the same reader over a
+                          source without notifications of new data, so that it asks by a timer
+    reader_restart        ranged GETs of a reader that begins with an empty cache at the tail of 430 flushes of 16
                           segments; the peer opens each object
 
-`order_latency`: how far out of the order of time events come, and what order costs.
+`order_latency`: how far out of the order of time events are returned, and the cost of order.
 
-Readers, catalog and lookups are as they are, with default settings; each request takes as long as `LatencyModel` says.
+Readers, catalog and lookups are unchanged, with default settings; each request has the latency of `LatencyModel`.
 Threads wait in real time.
 
     | reader  | reads                                                        | the peer                            |
     |---------|--------------------------------------------------------------|-------------------------------------|
-    | history | 200,000 events of 100 bytes, which arrived within 100 s in 8 | `Order.SEGMENT`, which waits for    |
-    |         | segments, with three scales                                  | nothing                             |
-    | behind  | the same, as one that follows                                | the same                            |
+    | history | 200,000 events of 100 bytes, which arrived within 100 s in 8 | `Order.SEGMENT`, which does not     |
+    |         | segments, with three scales                                  | wait                                |
+    | behind  | the same, with a reader that follows                         | the same                            |
     | tail    | 8 segments while they are written, up to 2,000 events a      | the segment with the most data in   |
     |         | second, flushed each 0.1 s                                   | memory first, without waiting       |
 
-Both sides of a line run alternately, those at the tail beside each other on one stream. How far out of order an event
-comes: the highest value given before it, less its own; 0 if that is less. Where ours is 0, the ratio is that to 1 ms.
+Both sides of a line run alternately; at the tail they run at the same time on one stream. An event is out of order by
+the highest value returned before it minus its own value, or by 0 if that is negative. If ours is 0, the ratio is
+computed with 1 ms.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ MARK_DIGITS: Final = 6
 
 
 class Writing:
-    """A stream in memory, and who writes it. One thread."""
+    """A stream in memory, and its writer. One thread."""
 
     def __init__(self, segments: int) -> None:
         self.store = MemoryStore()
@@ -99,7 +100,12 @@ class Writing:
         self.writer = StreamWriter(self.stream, self.host)
 
     def flush(self, payload: bytes, keys: int = 1) -> None:
-        """Write an event for each of so many keys, and flush."""
+        """Write an event for each key, and flush.
+
+        Args:
+            payload: of each event.
+            keys: the number of keys.
+        """
         for key in range(keys):
             self.writer.write(payload, b"%d" % key)
         self.writer.flush()
@@ -113,27 +119,27 @@ class Writing:
 
 @dataclass
 class Seen:
-    """When payloads came. Any thread."""
+    """The times at which payloads were returned. Any thread."""
 
     at: dict[bytes, float] = field(default_factory=dict)
     changed: Condition = field(default_factory=Condition)
 
     def note(self, payload: bytes) -> None:
-        """It came now."""
+        """Record that a payload is returned now."""
         with self.changed:
             self.at[payload] = SYSTEM.timer()
             self.changed.notify_all()
 
     def wait(self, payload: bytes) -> float:
-        """When it came; waits for it."""
+        """The time at which a payload was returned; waits for it."""
         with self.changed:
             if not self.changed.wait_for(lambda: payload in self.at, 30):
-                raise AnswersDiffer(f"{payload!r} did not come within 30 s")
+                raise AnswersDiffer(f"expected {payload!r} within 30 s, found no event")
             return self.at[payload]
 
 
 def slow(store: ObjectStore, seed: int) -> LatencyStore:
-    """The same store, as slow as S3."""
+    """The same store with the latencies of S3."""
     return LatencyStore(store, random.Random(seed), _sleep)
 
 
@@ -160,7 +166,7 @@ def following(store: ObjectStore, seen: Seen, *, is_watched: bool = True) -> Ite
 
 
 class Unwatched:
-    """A source that does not tell when there is more."""
+    """A source without notifications of new data."""
 
     def __init__(self, source: ObjectSegmentSource) -> None:
         self.fill, self.ask_end = source.fill, source.ask_end
@@ -175,7 +181,7 @@ def _follow(reader: StreamReader, seen: Seen, is_over: Event) -> None:
 
 @contextmanager
 def polling(store: ObjectStore, seen: Seen) -> Iterator[None]:
-    """A thread that lists the objects each second, and gets each that is new; the catalog's keys are left out."""
+    """A thread that lists the objects each second, and gets each new object; the catalog's keys are left out."""
     is_over = Event()
     thread = Thread(target=_poll, args=(store, seen, is_over))
     thread.start()
@@ -201,7 +207,7 @@ def _poll(store: ObjectStore, seen: Seen, is_over: Event) -> None:
 
 
 def run_seen(rounds: int = 7) -> list[Comparison]:
-    """How soon events are seen: found by asking, and told of."""
+    """The delay until events are returned, without notifications and with them."""
     samples = SEEN_EACH_ROUND * rounds
     writing, seen, polled = Writing(SEGMENTS), Seen(), Seen()
     try:
@@ -220,7 +226,7 @@ def run_seen(rounds: int = 7) -> list[Comparison]:
 
 
 def _seen_seconds(writing: Writing, numbers: range, sides: list[Seen], tell: Callable[[], object]) -> list[list[float]]:
-    """For each side, how long after its flush each event was seen."""
+    """For each side, the delay from each event's flush until the reader returned it."""
     waits = random.Random(3)
     seconds: list[list[float]] = [[] for _ in sides]
     for number in numbers:
@@ -246,7 +252,7 @@ def _three_gets(store: ObjectStore, samples: int) -> list[float]:
 
 
 def run_idle(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - a rate over half a minute; one round
-    """Requests a second while nothing comes."""
+    """Requests a second without new events."""
     ours, peer = (_idle_requests(is_watched=is_watched) / IDLE_SECONDS for is_watched in (True, False))
     return [
         Comparison.exact(
@@ -285,14 +291,14 @@ def run_restart(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests
         _restart(writing, position, settings) for settings in (Settings(), Settings(policy="load-all"))
     )
     if at != same:
-        raise AnswersDiffer(f"read to {at}, the peer to {same}")
+        raise AnswersDiffer(f"expected ours to read to {same}, as the peer, found {at}")
     name = f"reader_restart: at the tail of {RESTART_FLUSHES} flushes, {RESTART_SEGMENTS} segments"
     goal = peer / RESTART_GOAL_GETS
     return [Comparison.exact(name, ours, "ranged GETs", "opening each object", peer, goal)]
 
 
 def _restart(writing: Writing, position: Mapping[int, int] | None, settings: Settings) -> tuple[int, dict[int, int]]:
-    """Read from a position to the end with nothing cached; gives the ranged GETs, and where that ends."""
+    """Read from a position to the end with an empty cache; returns the number of ranged GETs, and the last position."""
     store = CountingStore(writing.store)
     with (
         ObjectCatalog.open(store) as catalog,
@@ -308,18 +314,18 @@ def _restart(writing: Writing, position: Mapping[int, int] | None, settings: Set
 ORDER_SEGMENTS, KEYS = 8, 1_000
 EVENTS, EVENT_BYTES, APPENDED, FLUSHED = 200_000, 100, 200, 2_000
 STEP_SECONDS: Final = 0.1
-"""So long lie between two appends of `APPENDED` events."""
+"""The time between two appends of `APPENDED` events."""
 
 TAIL_SECONDS: Final = 10.0
 TIME_GOAL: Final = 1 / 1.2
 
 
 class Given(NamedTuple):
-    """What a reader gave.
+    """The result of a reader.
 
     Args:
-        out_of_order_ms: of each event, how far out of order it came.
-        delays_ms: of each event, how long after its arrival it was given.
+        out_of_order_ms: for each event, how far it was out of order.
+        delays_ms: for each event, the time from its arrival until it was returned.
     """
 
     out_of_order_ms: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -327,14 +333,14 @@ class Given(NamedTuple):
 
     @classmethod
     def of(cls, rows: list[tuple[int, int, int]]) -> Given:
-        """From value, time and number of events of each batch."""
+        """Compute the result from the value, time and number of events of each batch."""
         values, times_ms, counts = np.array(rows, dtype=np.int64).reshape(-1, 3).T
         behind = np.maximum.accumulate(values) - values
         return cls(np.repeat(behind, counts), np.repeat(times_ms - values, counts))
 
     @property
     def high_ms(self) -> float:
-        """How far out of order 99 of 100 events come at most."""
+        """How far 99 of 100 events are out of order at most."""
         return float(np.percentile(self.out_of_order_ms, 99))
 
     @property
@@ -357,7 +363,7 @@ class Bucket:
 
     @contextmanager
     def writer(self) -> Iterator[tuple[Stream, StreamWriter]]:
-        """Make the stream, and write it."""
+        """Create the stream, and open a writer of it."""
         with (
             ObjectCatalog.open(self.store) as catalog,
             ObjectSegments(catalog, self.store, NODE, system=self._system) as host,
@@ -371,7 +377,7 @@ class Bucket:
                 yield stream, writer
 
     def read(self, seed: int, reads: Callable[[Stream, ObjectSegmentSource], Given]) -> Given:
-        """What a reader gives that has nothing cached, and whose requests take their time."""
+        """The result of a reader with an empty cache, on a store with latencies."""
         store: ObjectStore = LatencyStore(self.store, Random(seed), _sleep)
         with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
             stream = StreamStore.open(store).stream("bench", "order")
@@ -379,7 +385,7 @@ class Bucket:
 
 
 def write_history(events: int = EVENTS) -> Bucket:
-    """A stream whose clock goes on by `STEP_SECONDS` an append, with a scale after each quarter."""
+    """A stream whose clock advances by `STEP_SECONDS` an append, with a scale after each quarter."""
     now = [1_000_000.0]
     bucket, chance = Bucket(lambda: now[0]), Random(1)
     with bucket.writer() as (stream, writer):
@@ -395,7 +401,7 @@ def write_history(events: int = EVENTS) -> Bucket:
 
 
 def read_history(bucket: Bucket, seed: int, order: Order, *, events: int = EVENTS, follow: bool = False) -> Given:
-    """All of it, in an order, by a reader that follows or does not."""
+    """Read the whole stream in an order, by a reader that follows or one that does not."""
 
     def reads(stream: Stream, source: ObjectSegmentSource) -> Given:
         rows: list[tuple[int, int, int]] = []
@@ -410,7 +416,7 @@ def read_history(bucket: Bucket, seed: int, order: Order, *, events: int = EVENT
 
 
 def read_tail(seconds: float = TAIL_SECONDS, seed: int = 1) -> tuple[Given, Given]:
-    """What ours and the peer give of one stream while it is written."""
+    """The results of ours and of the peer for one stream while it is written."""
     bucket, is_over, written = Bucket(SYSTEM.clock), threading.Event(), [0]
 
     def follow(core: type[FullestFirst] | None) -> Callable[[Stream, ObjectSegmentSource], Given]:
@@ -445,7 +451,7 @@ def read_tail(seconds: float = TAIL_SECONDS, seed: int = 1) -> tuple[Given, Give
 
 
 def run_order(rounds: int = 7) -> list[Comparison]:
-    """All lines."""
+    """Run all comparisons of order."""
     bucket = write_history()
     lines = [*_history(bucket, "history", rounds), *_history(bucket, "behind", rounds, follow=True)]
     tails = [read_tail(seed=seed) for seed in range(1, min(rounds, 3) + 1)]

@@ -1,18 +1,18 @@
-"""`python -m benchmarks.service`: a stream in use by processes that are killed, and what became of each of its events.
+"""`python -m benchmarks.service`: checks every event of a stream whose writers and readers are killed.
 
-Writers share the segments of one stream, each event going to whichever process owns the segment of its key. Readers of
-one group share the stream, too, and commit what they have finished with. A scaler splits and merges segments meanwhile.
-Processes of each kind are killed (SIGKILL) and started again, at moments that a seed decides. At the end every event is
-looked for:
+Writers share the segments of one stream; each event is sent to the process that owns the segment of its key. Readers of
+one group share the stream, and commit the events that they have finished with. A scaler splits and merges segments.
+Processes of each kind are killed (SIGKILL) and restarted, at random moments. At the end every event is checked:
 
-    in the stream     each event once, those of a key in the order of writing; nothing that was acknowledged is missing
-    to the group      each event was given, and none before all that were written before it with its key. What a commit
-                      that returned covers was never given again, to nobody. What was given and not committed by a
-                      reader that was killed, or that was silent for its lease, comes again: at least once is what a
-                      group promises
+    in the stream     each event is there once, the events of a key in the order of writing; no acknowledged event is
+                      missing
+    in the group      each event was returned to a reader, and never before an earlier event of its key. After a commit
+                      returned, the events that it covers were not returned again. Events that a reader had not
+                      committed when it was killed, or when its lease expired, are returned again: a group guarantees
+                      at least once
 
-Each process opens its own connection; nothing is shared but the bucket and, between writers, HTTP on loopback. The
-server is moto's, in a process of its own, unless another one is named.
+Each process opens its own connection; processes share only the bucket and, between writers, HTTP on loopback. The
+server is moto's, in a separate process, unless an endpoint is given.
 
     python -m benchmarks.service                                             200,000 events, 8 segments
     python -m benchmarks.service --endpoint http://127.0.0.1:8000 --bucket service      keys as AWS's tools find them
@@ -61,17 +61,17 @@ SCOPE, NAME, GROUP = "service", "events", "billing"
 SECRET: Final = "of the processes of one service"  # noqa: S105 - they listen on loopback, for as long as this runs
 EVENT_BYTES: Final = 100
 QUIET_SECONDS: Final = 300.0
-"""Where no process has told anything for so long, something hangs."""
+"""A run fails if no process has sent a message for this time."""
 
 PAUSE_SECONDS: Final = 0.2
-"""Before a process asks again, and the service looks who owns what."""
+"""The pause before a retry, and between checks of the owners of segments."""
 
 KINDS: Final = ("writer", "reader", "scaler")
 SCALE_SECONDS: Final = 0.3
-"""A scaler is killed within so many seconds after it was told to scale."""
+"""A scaler is killed within this time after it received the command to scale."""
 
 WAIT_SECONDS: Final = 1.0
-"""How long a reader waits for events before it commits what it has."""
+"""The time that a reader waits for events before it commits."""
 
 PRELOADED: Final = [
     "benchmarks.stream_client",
@@ -84,19 +84,19 @@ PRELOADED: Final = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a service is to do. Threads: immutable.
+    """The parameters of a run. Threads: immutable.
 
     Args:
-        events: of all writers together.
-        segments: at the beginning.
-        writers, readers: processes.
-        kills: how many processes are killed, of one kind after the other.
-        scales: splits and merges while events are written.
-        keys: of each writer.
-        open_events: that a writer has under way at most before it waits.
-        commit_events: after how many events a reader commits.
+        events: the number of events of all writers.
+        segments: the number of segments at the beginning.
+        writers, readers: the numbers of processes.
+        kills: the number of kills, of the kinds in turn.
+        scales: the number of splits and merges while events are written.
+        keys: the number of keys of each writer.
+        open_events: the number of events under way at which a writer waits.
+        commit_events: the number of events after which a reader commits.
         lease_seconds: of owners and of readers.
-        seed: decides who is killed when, and which segments are split.
+        seed: of the moments of kills, and of the choice of segments to split and merge.
     """
 
     events: int = 200_000
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def of_one(self) -> int:
-        """Events of one writer."""
+        """The number of events of one writer."""
         return self.events // self.writers
 
     def key(self, number: int) -> int:
@@ -122,13 +122,13 @@ class Plan:
 
 
 class Bucket(NamedTuple):
-    """Where the service lies, as every process needs it.
+    """The places of the service, for every process.
 
     Args:
         url: of the store.
-        settings: how to reach it.
-        environment: of the process, where the credentials are.
-        folder: on disk; readers note there what they were given.
+        settings: of its client.
+        environment: variables of the process, with the credentials.
+        folder: on disk; readers log the returned events there.
     """
 
     url: str
@@ -137,19 +137,19 @@ class Bucket(NamedTuple):
     folder: str
 
     def open(self) -> ObjectStore:
-        """A client, where the environment is as it has to be."""
+        """A client of the store; needs the variables of `environment`."""
         return open_store(self.url, self.settings)
 
 
 class Told(NamedTuple):
-    """What a process tells.
+    """A message of a process.
 
     Args:
         what: "ready", "progress", "done" or "failed".
-        reached: writers: events that are durable, from the first one on; readers: given in all; the scaler: the epoch.
-        requests: to the store since it told last.
-        waits_ms: how long events took to become durable, since it told last.
-        text: what failed; or what was done.
+        reached: of a writer: durable events from the first on; of a reader: returned events; of the scaler: the epoch.
+        requests: to the store since the last message.
+        waits_ms: times until events were durable, since the last message.
+        text: the error, or the command that was done.
     """
 
     what: str
@@ -159,16 +159,16 @@ class Told(NamedTuple):
     text: str = ""
 
 
-# What all processes have
+# All processes
 
 
 class Process:
-    """One process of the service, inside it: its connection, and the pipe to whoever runs the service.
+    """One process of the service, from inside: its connection, and the pipe to the main process.
 
     Args:
-        bucket: where.
+        bucket: the places of the service.
         told: the pipe.
-        plan: what the service does.
+        plan: of the service.
         options: of `accel.connect`.
     """
 
@@ -179,13 +179,13 @@ class Process:
         self.told = told
 
     def tell(self, what: str, reached: int = 0, waits_ms: Sequence[float] = (), text: str = "") -> None:
-        """Tell how far it is."""
+        """Send a message with the progress."""
         requests = sum(each.requests for each in self.store.reset().by_operation.values())
         self.told.send(Told(what, reached, requests, waits_ms, text))
 
 
 def _until_owners_are_there(act: Callable[[], object]) -> None:
-    """Do something in which owners have a part: again, while one that died is believed to live."""
+    """Retry an action that needs the owners of segments until the leases of dead owners are over."""
     while True:
         try:
             act()
@@ -208,7 +208,7 @@ def _free_port() -> int:
 
 
 def write(bucket: Bucket, told: Connection, plan: Plan, ports: Sequence[int], number: int, is_first: bool) -> None:
-    """The body of a writer: it goes on where its events are durable, and serves as owner until it is told to end."""
+    """The body of a writer: it continues after its last durable event, and serves as owner until it is told to end."""
     owners = [_address(port) for port in ports]
     me = Process(bucket, told, plan, listen=f"127.0.0.1:{ports[number]}", owners=owners, secret=SECRET)
     with me.streams as streams:
@@ -230,7 +230,7 @@ def write(bucket: Bucket, told: Connection, plan: Plan, ports: Sequence[int], nu
 
 
 def _write_all(me: Process, writer: StreamWriter, plan: Plan, number: int) -> None:
-    """Write what is not durable, while `open_events` are under way, and tell how far it is."""
+    """Write the events that are not durable, with up to `open_events` under way, and report the progress."""
     under_way: deque[tuple[int, WriteFuture]] = deque()
     waits_ms: list[float] = []
     begin = writer.resume()
@@ -248,12 +248,12 @@ def _write_all(me: Process, writer: StreamWriter, plan: Plan, number: int) -> No
 
 
 def payload(writer: int, number: int) -> bytes:
-    """An event: who wrote it, its number, and when."""
+    """The payload of an event: its writer, its number, and the time of writing."""
     return f"{writer} {number} {monotonic_ns()} ".encode().ljust(EVENT_BYTES, b".")
 
 
 class Written(NamedTuple):
-    """An event, as its payload says."""
+    """An event, decoded from its payload."""
 
     writer: int
     number: int
@@ -269,7 +269,7 @@ class Written(NamedTuple):
 
 
 def scale(bucket: Bucket, told: Connection, plan: Plan, ports: Sequence[int], seed: int) -> None:
-    """The body of the scaler: it splits or merges when it is told to, and seals the stream in the end."""
+    """The body of the scaler: it splits, merges and finally seals, each on command."""
     chance = random.Random(seed)
     me = Process(bucket, told, plan, owners=[_address(port) for port in ports], secret=SECRET)
     with me.streams as streams:
@@ -294,7 +294,7 @@ def _chosen_scale(stream: Stream, plan: Plan, chance: random.Random) -> Callable
 
 
 def read(bucket: Bucket, told: Connection, plan: Plan, name: str, log: str) -> None:
-    """The body of a reader: it notes what it was given before it commits it, and ends with the stream."""
+    """The body of a reader: it logs events before it commits them, and ends with the stream."""
     me = Process(bucket, told, plan)
     lease, often = plan.lease_seconds, min(2.0, plan.lease_seconds / 5)
     with me.streams as streams, (Path(bucket.folder) / log).open("ab", 0) as out:
@@ -314,7 +314,7 @@ def read(bucket: Bucket, told: Connection, plan: Plan, name: str, log: str) -> N
                     out.write(f"c {monotonic_ns()}\n".encode())
                     given, open_events = given + open_events, 0
                     me.tell("progress", given)
-            except IllegalState:  # taken for dead: what was not committed comes again
+            except IllegalState:  # its lease is over: uncommitted events are returned again
                 out.write(b"x\n")
                 open_events = 0
         me.tell("done", given)
@@ -328,12 +328,12 @@ def _note(out: RawIOBase, batch: EventBatch) -> int:
 
 
 class Giving(NamedTuple):
-    """That an event was given.
+    """The return of an event to a reader.
 
     Args:
-        event: which.
-        given_ns: when.
-        committed_ns: when the commit returned that covers it; 0 = none did.
+        event: the event.
+        given_ns: the time of the return.
+        committed_ns: the time when the commit that covers it returned; 0 = none did.
         is_unsure: whether a commit that covers it was under way when its reader ended.
     """
 
@@ -344,7 +344,7 @@ class Giving(NamedTuple):
 
 
 def givings(lines: Iterable[str]) -> Iterator[Giving]:
-    """What one reader noted."""
+    """Decode the log of one reader."""
     waiting: list[tuple[Written, int]] = []
     is_committing = False
     for line in lines:
@@ -363,22 +363,22 @@ def givings(lines: Iterable[str]) -> Iterator[Giving]:
     yield from (Giving(event, given_ns, 0, is_committing) for event, given_ns in waiting)
 
 
-# What is found
+# Checks
 
 
 @dataclass(slots=True)
 class Found:
-    """What became of the events; all but `given_again` have to be 0.
+    """Numbers of events by fault; all but `given_again` must be 0.
 
     Args:
         lost: not in the stream.
-        doubled: in the stream more often than once.
-        reordered: in the stream behind a later event of their key.
-        never_given: to no reader of the group.
-        not_committed: no commit of the group covers them.
-        committed_again: given to somebody after a commit of them had returned, or committed twice.
-        given_early: given before one that stands before them in the stream, with their key.
-        given_again: given more than once, none of them committed before: at least once is what is promised.
+        doubled: more than once in the stream.
+        reordered: in the stream after a later event of their key.
+        never_given: returned to no reader of the group.
+        not_committed: covered by no commit of the group.
+        committed_again: returned to a reader after their commit had returned, or committed twice.
+        given_early: returned before an earlier event of their key.
+        given_again: returned more than once before they were committed, which "at least once" allows.
     """
 
     lost: int = 0
@@ -392,12 +392,12 @@ class Found:
 
     @property
     def is_right(self) -> bool:
-        """Whether the service kept what is promised."""
+        """Whether the guarantees were kept."""
         return replace(self, given_again=0) == Found()
 
 
 def judge_stream(plan: Plan, events: Iterable[Written]) -> Found:
-    """Look for each event among those of the stream, which come as a reader of all of it was given them."""
+    """Check the events of the stream, which are in the order of a reader of the whole stream."""
     found = Found()
     counts: Counter[tuple[int, int]] = Counter()
     last: defaultdict[tuple[int, int], int] = defaultdict(lambda: -1)
@@ -414,7 +414,7 @@ def judge_stream(plan: Plan, events: Iterable[Written]) -> Found:
 
 
 def judge_group(plan: Plan, events: Iterable[Written], given: Iterable[Giving], found: Found) -> None:
-    """Look for each event of the stream in what the readers of the group were given."""
+    """Check the returns of events to the readers of the group, and add the faults to `found`."""
     before: dict[Written, Written | None] = {}
     last: dict[tuple[int, int], Written] = {}
     for event in events:
@@ -439,7 +439,7 @@ def judge_group(plan: Plan, events: Iterable[Written], given: Iterable[Giving], 
 
 
 class ServiceFailed(Exception):
-    """A process of the service failed by itself, or hangs."""
+    """A process of the service failed without being killed, or hangs."""
 
 
 @dataclass(slots=True)
@@ -447,12 +447,12 @@ class Child:
     """A process, from outside.
 
     Args:
-        kind, number: which.
-        process: it.
-        pipe: to it.
-        is_ready: whether it has opened what it needs.
-        is_busy: a scaler: whether it does what it was told.
-        is_done: whether it has come to its end: all is written, or read.
+        kind, number: identify the process.
+        process: the process.
+        pipe: to the process.
+        is_ready: whether it has opened its connection.
+        is_busy: of a scaler: whether it executes a command.
+        is_done: whether it has written or read all events.
         node_id: of a writer.
     """
 
@@ -468,19 +468,19 @@ class Child:
 
 @dataclass(slots=True)
 class Report:
-    """What a run found, and its figures.
+    """The result of a run, and its figures.
 
     Args:
-        found: what became of the events.
+        found: faults of events.
         write_seconds: from the first event until all were durable.
         read_seconds: from the first event until the group had read the sealed stream to its end.
-        kills: processes that were killed, by kind.
-        epochs: of the stream, scales therefore.
-        requests: to the store by kind of process; those of one that was killed, up to when it told last.
-        take_over_seconds: for each writer that was killed, until others had all its segments, which they take when they
-            have events for them.
-        durable_ms: from writing an event until it is known to be durable.
-        seen_ms: from writing an event until a reader of the group has it.
+        kills: the number of killed processes, by kind.
+        epochs: of the stream; each scale adds one.
+        requests: to the store by kind of process; of a killed process, up to its last message.
+        take_over_seconds: for each killed writer, the time until other writers owned all its segments; they take a
+            segment when they have events for it.
+        durable_ms: from writing an event until its writer reports it as durable.
+        seen_ms: from writing an event until it is returned to a reader of the group.
     """
 
     found: Found = field(default_factory=Found)
@@ -495,11 +495,11 @@ class Report:
 
 
 class Service:
-    """Runs a service from its first event to its last, and judges it. Not for several threads.
+    """Runs a service from its first event to its last, and checks it. Threads: one.
 
     Args:
-        plan: what it does.
-        bucket: where; empty.
+        plan: of the service.
+        bucket: an empty bucket.
     """
 
     def __init__(self, plan: Plan, bucket: Bucket) -> None:
@@ -520,7 +520,7 @@ class Service:
         self._stream = self._streams.create_stream(SCOPE, NAME, wanted, segments=plan.segments)
 
     def run(self) -> Report:
-        """Run it.
+        """Run the service.
 
         Raises:
             ServiceFailed: a process failed, or hangs.
@@ -533,7 +533,7 @@ class Service:
             self._due = deque(self._acts())
             self._pump(lambda: not self._due and self._are_ready and self._are_done("writer"))
             self.report.write_seconds = perf_counter() - began
-            self._leaving.clear()  # what nobody writes to, nobody takes over but the seal
+            self._leaving.clear()  # without events, segments of dead owners are taken over only by the seal
             self._tell_scaler("seal")
             self._pump(lambda: self._are_done("reader"))
             self.report.read_seconds = perf_counter() - began
@@ -552,7 +552,7 @@ class Service:
             self._children["writer", number].pipe.send("write")
 
     def _acts(self) -> list[tuple[float, Callable[[], None]]]:
-        """What happens when that part of all events is durable."""
+        """The kills and scales, each with the share of durable events at which it is due."""
         plan, chance = self.plan, self._chance
         acts: list[tuple[float, Callable[[], None]]] = []
         for at in range(plan.kills):
@@ -580,15 +580,15 @@ class Service:
         return all(each.is_ready for each in self._children.values())
 
     def _pump(self, is_over: Callable[[], bool]) -> None:
-        """Take what processes tell, and do what is due, until something is so."""
+        """Receive messages and do the acts that are due, until `is_over` returns true."""
         looked = told_last = perf_counter()
         while not is_over():
             pipes = {child.pipe: child for child in self._children.values()}
             for pipe in connection.wait(list(pipes), PAUSE_SECONDS):
                 told_last = perf_counter()
-                self._take_note(pipes[pipe])  # type: ignore[index]  # of those that were asked
+                self._take_note(pipes[pipe])  # type: ignore[index]  # one of these pipes
             if perf_counter() - told_last > QUIET_SECONDS:
-                raise ServiceFailed(f"nothing was told for {QUIET_SECONDS} s: {self._children}")
+                raise ServiceFailed(f"expected a message within {QUIET_SECONDS} s, found none: {self._children}")
             progress = sum(self._durable) / (self.plan.of_one * self.plan.writers)
             if self._due and progress >= self._due[0][0] and self._are_ready and not self._scaler.is_busy:
                 self._due.popleft()[1]()
@@ -600,7 +600,7 @@ class Service:
         try:
             told: Told = child.pipe.recv()
         except EOFError:
-            raise ServiceFailed(f"{child.kind} {child.number} ended by itself") from None
+            raise ServiceFailed(f"{child.kind} {child.number} ended unexpectedly") from None
         if told.what == "failed":
             raise ServiceFailed(f"{child.kind} {child.number}: {told.text}")
         self.report.requests[child.kind] += told.requests
@@ -638,7 +638,7 @@ class Service:
             SYSTEM.sleep(self._chance.random() * SCALE_SECONDS)
         child.process.kill()
         child.process.join()
-        with suppress(ServiceFailed, ConnectionResetError):  # what it told before
+        with suppress(ServiceFailed, ConnectionResetError):  # messages that it sent before
             while child.pipe.poll():
                 self._take_note(child)
         child.pipe.close()
@@ -649,7 +649,7 @@ class Service:
             self._children[kind, number].pipe.send("write")
 
     def _watch_leaving(self) -> None:
-        """See which owners that were killed have no segments any more."""
+        """Record the take-over times of killed owners that have no segments any more."""
         if not self._leaving:
             return
         streams = self._streams.catalog.refresh().streams
@@ -666,7 +666,9 @@ class Service:
         for child in self._children.values():
             child.process.join(QUIET_SECONDS)
             if child.process.exitcode != 0:
-                raise ServiceFailed(f"{child.kind} {child.number} ended with {child.process.exitcode}")
+                raise ServiceFailed(
+                    f"{child.kind} {child.number}: expected exit code 0, found {child.process.exitcode}"
+                )
 
     def _kill_all(self) -> None:
         for child in self._children.values():
@@ -702,7 +704,7 @@ def _told_failures(body: Callable[..., None], bucket: Bucket, told: Connection, 
 
 
 def lines_of(plan: Plan, report: Report) -> Iterator[str]:
-    """The report, for a person."""
+    """The report, as text."""
     found, events = report.found, plan.of_one * plan.writers
     kills = ", ".join(f"{number} x {kind}" for kind, number in report.kills.items())
     yield f"events          {events:,} by {plan.writers} writers, {plan.readers} readers"
@@ -715,8 +717,9 @@ def lines_of(plan: Plan, report: Report) -> Iterator[str]:
     yield f"seen            {_percentiles(report.seen_ms)}"
     yield f"in the stream   lost {found.lost}, doubled {found.doubled}, reordered {found.reordered}"
     yield (
-        f"by the group    never given {found.never_given}, not committed {found.not_committed}, given after a commit"
-        f" {found.committed_again}, given early {found.given_early}; given again, as promised: {found.given_again}"
+        f"in the group    never returned {found.never_given}, not committed {found.not_committed}, returned after a"
+        f" commit {found.committed_again}, returned early {found.given_early}; returned again, as allowed:"
+        f" {found.given_again}"
     )
 
 
@@ -727,7 +730,7 @@ def _percentiles(milliseconds: Sequence[float]) -> str:
 
 @contextmanager
 def bucket_on(endpoint: str | None, name: str) -> Iterator[Bucket]:
-    """A bucket on that endpoint, by the keys that the environment has; None = on a server of its own."""
+    """Create a bucket at this endpoint, with the keys in the environment; None = on a new server."""
     with ExitStack() as closing:
         if endpoint is None:
             os.environ.update(KEYS)
@@ -742,18 +745,18 @@ DEFAULTS: Final = Plan()
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option("--endpoint", help="An S3 server; keys as AWS's tools find them. Default: one of its own.")
-@click.option("--bucket", default="service", help="To be made, and left there.")
+@click.option("--endpoint", help="An S3 server; keys as AWS's tools find them. By default moto's, in a new process.")
+@click.option("--bucket", default="service", help="The bucket; it is created, and not deleted.")
 @click.option("--events", default=DEFAULTS.events)
 @click.option("--segments", default=DEFAULTS.segments)
 @click.option("--writers", default=DEFAULTS.writers)
 @click.option("--readers", default=DEFAULTS.readers)
-@click.option("--kills", default=DEFAULTS.kills, help="Writers, readers and the scaler in turn.")
+@click.option("--kills", default=DEFAULTS.kills, help="The number of kills: writers, readers and the scaler in turn.")
 @click.option("--scales", default=DEFAULTS.scales)
 @click.option("--lease-seconds", default=DEFAULTS.lease_seconds)
 @click.option("--seed", default=DEFAULTS.seed)
 def main(endpoint: str | None, bucket: str, **chosen: Any) -> None:
-    """Run a service of writers, readers and a scaler, kill some of each, and say what became of each event."""
+    """Run a service of writers, readers and a scaler, kill some of each, and check every event."""
     plan = Plan(**chosen)
     with bucket_on(endpoint, bucket) as made:
         report = Service(plan, made).run()

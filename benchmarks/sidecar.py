@@ -1,13 +1,13 @@
-"""A sidecar beside the library: a batch in one process, and requests on loopback with 64 connections.
+"""A sidecar against the library: a batch in one process, and requests on loopback with 64 connections.
 
-`sidecar_batch`: POST /v1/objects:batch of 1,000 streams whose answers are in memory, the bytes of the request to the
-bytes of the answer, against 1,000 calls of `AsyncReadAccelerator.get_objects` on the same event loop; processor time of
-the thread.
+`sidecar_batch`: POST /v1/objects:batch of 1,000 streams whose answers are in memory, from the bytes of the request to
+the bytes of the answer, against 1,000 calls of `AsyncReadAccelerator.get_objects` on the same event loop; processor
+time of the thread.
 
 `sidecar_requests`: GET /v1/objects of the same streams over loopback, 64 connections of one client process, against
-the same number of calls of the library in one thread. Time on the wall: both processes share the machine. The figure is
-of one request, that is one second by the requests a second; `sidecar_latency` is the median of one request as the
-client sees it while 64 are under way, against one call.
+the same number of calls of the library in one thread. Wall-clock time: both processes share the machine. The figure is
+the time of one request: one second divided by the requests a second; `sidecar_latency` is the median of one request,
+measured by the client while 64 are under way, against one call.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def images() -> ImageSource:
 
 
 async def opened() -> tuple[Sidecar, App]:
-    """A sidecar that knows all objects."""
+    """A sidecar with all objects in its index cache."""
     sidecar = Sidecar(CountingStore(MemoryStore()), SidecarSettings(port=0), images=images)
     await sidecar.open()
     await sidecar.wait_opened()
@@ -115,7 +115,7 @@ async def _post(app: App, body: bytes) -> bytes:
 
 
 def run(rounds: int = 7) -> list[Comparison]:
-    """4,096 requests over 64 connections, and as many calls."""
+    """4,096 requests over 64 connections, and the same number of calls."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there,), daemon=True)
@@ -176,7 +176,7 @@ async def _serve_until_told(there: Connection) -> None:
     config = uvicorn.Config(app, port=0, lifespan="off", log_config=None, access_log=False, server_header=False)
     server = uvicorn.Server(config)
     task = asyncio.create_task(server.serve())
-    while not server.started:  # noqa: ASYNC110 - uvicorn tells nobody
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for this
         await asyncio.sleep(0.01)
     there.send(server.servers[0].sockets[0].getsockname()[1])
     await asyncio.to_thread(there.recv)

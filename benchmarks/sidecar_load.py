@@ -1,32 +1,33 @@
 """`python -m benchmarks.sidecar_load`: a sidecar under load while its images are replaced, each answer compared.
 
-`accel serve` runs in a process of its own over an S3 that is as slow as `LatencyModel` says. Another process commits
-uploads and compactions, without a pause longer than a second. 64 connections of a third one ask: lookups anywhere and
-at the tail, batches, explained lookups, and the lookup before with its ETag. All take default settings.
+`accel serve` runs in a separate process over an S3 server with the latencies of `LatencyModel`. Another process commits
+uploads and compactions, without a pause longer than a second. 64 connections of a third process send requests: lookups
+anywhere and at the tail, batches, explained lookups, and repeated lookups with their ETag. All have default settings.
 
-Each answer is compared with a plain scan of the lists of the image that the answer says it is of, as the process that
-committed it tells them:
+Each answer is compared with a plain scan of the lists of the image version in the answer, as reported by the process
+that committed it:
 
-    wrong       the objects, their offsets, their node, the ending or the offset to resume at are others
-                an ETag was given to two versions, or one version has two ETags
-                on one connection an older image than before; a 304 to an ETag that no longer holds there
-    refused     a problem, which is no failure in an outage if it says that it helps to ask again
+    wrong       other objects, offsets, node, ending or offset to resume at
+                an ETag of two versions, or a version with two ETags
+                on one connection an older image than before; a 304 to an ETag that is no longer valid
+    refused     a problem, which is no failure in an outage if it is retryable
     failed      any other answer, or none
 
-Where one commit takes several writes of the list, versions in between may be of the list before it or after it, and
-either is right; the report says how many answers these were.
+If one commit takes several writes of the list, versions in between may have the list before the commit or after it, and
+both are right; the report contains the number of these answers.
 
-Besides, the process of the sidecar is looked at every half second: resident memory, open files, threads; and every
-ten seconds how long requests took. The first third of the run is compared with the last one: memory, files and threads
-that grew by more than `GROWTH_MAX` are a failure, and so is a median latency that grew by more than `SLOWER_MAX`.
+In addition, the sidecar's resident memory, open files and threads are sampled every half second, and the latencies of
+requests every ten seconds. The first third of the run is compared with the last third: growth of memory, files or
+threads above `GROWTH_MAX` is a failure, and so is growth of the median latency above `SLOWER_MAX`.
 
     python -m benchmarks.sidecar_load                          60 seconds
     python -m benchmarks.sidecar_load --seconds 1800 --connections 16 --picture docs/img/soak.svg
-                                                               half an hour, and a picture of what the process held
-    python -m benchmarks.sidecar_load --outage-seconds 60      then the store fails for so long, in three ways: 503, no
-                                                               answer at all, 5 s an answer; and is well again
+                                                               half an hour, and a picture of the samples
+    python -m benchmarks.sidecar_load --outage-seconds 60      then the store fails for 60 s, in three ways: 503, no
+                                                               answer, 5 s an answer; then it works again
 
-In an outage half of the connections ask what the sidecar knows, and must be answered; the other half ask anything.
+In an outage half of the connections send lookups that are answered from the sidecar's memory, and these must succeed;
+the other half send any lookups.
 """
 
 from __future__ import annotations
@@ -73,35 +74,35 @@ NODE_ID: Final = 4
 BUCKET: Final = "load"
 SAMPLE_SECONDS: Final = 0.5
 GROWTH_MAX: Final = 1.1
-"""Memory of the last third of a run by that of the first one."""
+"""The limit of memory, files and threads in the last third of a run, as a multiple of the first third."""
 SLOWER_MAX: Final = 1.5
-"""The same of the median latency, which the load of the machine moves, too."""
+"""The same limit for the median latency, which also varies with the load of the machine."""
 WINDOW_SECONDS: Final = 10.0
-"""Of requests whose latencies are one point of the picture."""
+"""The time of the requests whose latencies are one point of the picture."""
 
 HELD_KEPT_MAX: Final = 1_000
-"""Of how many streams and lists it is remembered what the objects hold."""
+"""The number of pairs of stream and list whose scans are cached."""
 
 OUTAGE: Final = (Weather.REFUSING, Weather.SILENT, Weather.SLOW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is asked, and what is committed meanwhile. Threads: immutable.
+    """The requests and the commits of a run. Threads: immutable.
 
     Args:
-        streams: of the node; each is in all of the first objects.
-        objects: at the beginning.
+        streams: the number of streams of the node; each is in all of the first objects.
+        objects: the number of objects at the beginning.
         offsets: of a stream in one object.
-        uploads: of each round of commits.
-        upload_streams: that an upload has, drawn from all.
-        merges: compactions of each round, of `merged` neighbours each; so that the list stays as long as it is.
+        uploads: in each round of commits.
+        upload_streams: the number of streams in an upload, drawn from all.
+        merges: compactions in each round, of `merged` neighbours each, so that the length of the list stays the same.
         merged: neighbours of a compaction.
-        round_seconds: of commits.
-        connections: that ask at one time.
-        batch: lookups of a batch.
-        known_streams: that connections ask which ask for what is known.
-        seed: of all that is drawn.
+        round_seconds: duration of a round of commits.
+        connections: that send requests at the same time.
+        batch: lookups in a batch.
+        known_streams: the number of streams of the lookups that are answered from memory.
+        seed: of all random choices.
     """
 
     streams: int = 500
@@ -118,16 +119,16 @@ class Plan:
     seed: int = 1
 
 
-# What is committed
+# Commits
 
 
 class Commit(NamedTuple):
-    """A version of the image, as the process tells it that committed it.
+    """A version of the image, as reported by the process that committed it.
 
     Args:
         version: of the image.
         listed: ids of the node's objects, in the order of the list.
-        made: what new objects hold: id -> stream -> [start, end).
+        made: the ranges of new objects: id -> stream -> [start, end).
     """
 
     version: int
@@ -136,12 +137,12 @@ class Commit(NamedTuple):
 
 
 class Replacing:
-    """Commits uploads and compactions, and tells what came of it. One thread.
+    """Commits uploads and compactions, and reports the resulting versions. One thread.
 
     Args:
-        store: where; has no catalog yet.
-        plan: what to commit.
-        tell: is given each commit.
+        store: the store, without a catalog.
+        plan: the commits.
+        tell: called with each commit.
     """
 
     def __init__(self, store: ObjectStore, plan: Plan, tell: Callable[[Commit], object]) -> None:
@@ -157,7 +158,7 @@ class Replacing:
             self._upload(range(plan.streams))
 
     def round(self) -> None:
-        """Some uploads, some compactions."""
+        """Commit the uploads and the compactions of one round."""
         for _ in range(self._plan.uploads):
             self._upload(self._rng.sample(range(self._plan.streams), self._plan.upload_streams))
         for _ in range(self._plan.merges):
@@ -198,7 +199,7 @@ class Replacing:
         self._tell(Commit(version_number(image.version), tuple(image.node(NODE_ID).object_ids.tolist()), made))
 
 
-# What is right
+# The expected answers
 
 
 class Query(NamedTuple):
@@ -210,12 +211,12 @@ class Query(NamedTuple):
     limit: int
 
     def text(self) -> str:
-        """As parameters."""
+        """The query as URL parameters."""
         return f"stream_id={self.stream_id}&start={self.start}&end={self.end}&limit={self.limit}"
 
 
 class Scanned(NamedTuple):
-    """What a lookup is to answer: (object id, start, end) of each object, why it ends, where to resume."""
+    """The expected answer of a lookup: (object id, start, end) of each object, why it ends, where to resume."""
 
     objects: list[tuple[int, int, int]]
     ending: str
@@ -233,7 +234,7 @@ class Truth:
         self.ends: dict[int, int] = {}
 
     def add(self, commit: Commit) -> None:
-        """Take a commit; versions since the one before are of its list, or of the one before."""
+        """Add a commit; versions since the previous commit have its list, or the previous one."""
         before = self._listed[self.newest][-1:] if self.newest else []
         for version in range(self.newest + 1, commit.version):
             self._listed[version] = [*before, commit.listed]
@@ -244,7 +245,7 @@ class Truth:
             self.ends |= {each: max(end, self.ends.get(each, 0)) for each, (_, end) in held.items()}
 
     def answers(self, version: int, query: Query) -> list[Scanned]:
-        """The right answers, of which there is mostly one; none for a version that was never committed."""
+        """The right answers, usually one; none for a version that was never committed."""
         return [self._scan(listed, query) for listed in self._listed.get(version, ())]
 
     def _scan(self, listed: tuple[int, ...], query: Query) -> Scanned:
@@ -268,21 +269,21 @@ class Truth:
         return [(each, *self._held[each][stream_id]) for each in listed if stream_id in self._held[each]]
 
 
-# Who asks
+# Clients
 
 
 @dataclass(slots=True)
 class Tally:
-    """What came of requests. One thread.
+    """The results of requests. One thread.
 
     Args:
-        answers: compared, by kind.
-        milliseconds: that they took, by kind.
-        problems: (status, type) of refusals that say that it helps to ask again.
-        wrong: the first answers that were not right.
-        failed: the first other answers, and requests without one.
-        unsure: answers of versions within a commit.
-        versions: of images that were seen.
+        answers: the number of compared answers, by kind.
+        milliseconds: the latencies, by kind.
+        problems: the number of retryable refusals by (status, type).
+        wrong: the first wrong answers.
+        failed: the first other answers, and requests without an answer.
+        unsure: the number of answers of versions within a commit.
+        versions: the image versions in the answers.
     """
 
     answers: Counter[str] = field(default_factory=Counter)
@@ -295,7 +296,7 @@ class Tally:
 
 
 class Judge:
-    """Compares answers with what is right; those of versions that it was not told of yet wait. One thread."""
+    """Compares answers with the right ones; answers of versions that are not reported yet wait. One thread."""
 
     def __init__(self, truth: Truth) -> None:
         self._truth = truth
@@ -304,7 +305,7 @@ class Judge:
         self._versions: dict[int, str] = {}
 
     def note_etag(self, etag: str, version: int) -> bool:
-        """Whether this ETag belongs to this version alone."""
+        """Whether this ETag belongs only to this version."""
         return self._etags.setdefault(etag, version) == version and self._versions.setdefault(version, etag) == etag
 
     def compare(self, version: int, query: Query, found: Scanned, tally: Tally) -> None:
@@ -319,7 +320,7 @@ class Judge:
             tally.wrong.append(f"version {version}, {query}: expected {right}, found {found}")
 
     def commit(self, commit: Commit) -> None:
-        """A commit is known."""
+        """Add a commit, and compare the answers that waited for it."""
         self._truth.add(commit)
         for version in [each for each in self._waiting if each <= commit.version]:
             for query, found, tally in self._waiting.pop(version):
@@ -327,20 +328,20 @@ class Judge:
 
     @property
     def waiting(self) -> int:
-        """Answers of versions that nobody told of."""
+        """The number of answers of versions that are not reported yet."""
         return sum(map(len, self._waiting.values()))
 
 
 class Client:
-    """One connection, and what it asks. One event loop.
+    """One connection and its requests. One event loop.
 
     Args:
         port: of the sidecar.
-        plan: what is asked.
-        judge: compares.
-        truth: how far streams reach.
+        plan: the requests.
+        judge: compares answers.
+        truth: contains the ends of streams.
         number: of the connection.
-        asks_known: asks the same for as long as it lives, of a few streams.
+        asks_known: whether it sends the same lookups of a few streams all the time.
     """
 
     def __init__(self, port: int, plan: Plan, judge: Judge, truth: Truth, number: int, *, asks_known: bool) -> None:
@@ -354,7 +355,7 @@ class Client:
         self.recent_ms: list[float] = []
 
     async def ask(self) -> None:
-        """One request, drawn; compared when its answer is there."""
+        """Send a random request, and compare its answer."""
         kinds = (self._revalidate, self._look_up, self._look_up_many, self._explain)
         act = self._rng.choices(kinds, (15, 75, 6, 4))[0] if not self.asks_known else self._look_up
         before = SYSTEM.timer()
@@ -479,7 +480,7 @@ class Client:
 
 
 def summed(tallies: Sequence[Tally]) -> Tally:
-    """All of them as one."""
+    """The sum of all tallies."""
     total = Tally()
     for each in tallies:
         total.answers += each.answers
@@ -497,7 +498,7 @@ def summed(tallies: Sequence[Tally]) -> Tally:
 
 
 class Sample(NamedTuple):
-    """The sidecar's process at one time: seconds since the beginning, and what it holds."""
+    """A sample of the sidecar's process: seconds since the beginning, memory, files, threads and state."""
 
     seconds: float
     resident_mib: float
@@ -507,7 +508,7 @@ class Sample(NamedTuple):
 
 
 class Window(NamedTuple):
-    """How long requests took for a while, in milliseconds; and which image was the newest at its end."""
+    """Latencies of requests in a window of time, in milliseconds; and the newest image version at its end."""
 
     seconds: float
     p50_ms: float
@@ -516,7 +517,7 @@ class Window(NamedTuple):
 
 
 def sample_of(process_id: int, since: float, state: str) -> Sample:
-    """Look at a process, as Linux tells of it."""
+    """Sample a process from Linux's /proc."""
     folder = Path("/proc") / str(process_id)
     lines = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines() if ":" in line)
     resident = int(lines["VmRSS"].split()[0]) / 1024
@@ -525,7 +526,7 @@ def sample_of(process_id: int, since: float, state: str) -> Sample:
 
 
 def state_of(port: int) -> str:
-    """What /readyz says."""
+    """The state that /readyz reports."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as reply:
             return str(json.load(reply)["state"])
@@ -546,7 +547,7 @@ def _replace(told: Connection, endpoint: str, plan: Plan) -> None:
 
 @contextmanager
 def replacing_process(endpoint: str, plan: Plan) -> Iterator[Connection]:
-    """Another process that commits; it tells `Commit`s, and None when the first objects are there."""
+    """Another process that commits; it sends each `Commit`, and None when the first objects are committed."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_replace, args=(there, endpoint, plan), daemon=True)
@@ -560,7 +561,7 @@ def replacing_process(endpoint: str, plan: Plan) -> Iterator[Connection]:
 
 @contextmanager
 def serving_process(endpoint: str) -> Iterator[tuple[int, int]]:
-    """`accel serve`; gives its port and the process's id when it is ready."""
+    """Run `accel serve`; yields its port and the id of its process when it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = int(free.getsockname()[1])
     command = ["serve", f"s3://{BUCKET}", "--endpoint-url", endpoint, "--port", str(port), "--quiet"]
@@ -568,7 +569,7 @@ def serving_process(endpoint: str) -> Iterator[tuple[int, int]]:
     try:
         while state_of(port) != "ready":
             if process.poll() is not None:
-                raise RuntimeError(f"expected a sidecar, found that it ended with {process.returncode}")
+                raise RuntimeError(f"expected a running sidecar, found that it exited with {process.returncode}")
             SYSTEM.sleep(0.1)
         yield port, process.pid
     finally:
@@ -580,7 +581,7 @@ def serving_process(endpoint: str) -> Iterator[tuple[int, int]]:
 
 
 class Phase(NamedTuple):
-    """A part of a run: what came of requests of those who ask anything, and of those who ask what is known."""
+    """A part of a run: the results of connections with any lookups, and of those with lookups answered from memory."""
 
     name: str
     seconds: float
@@ -589,10 +590,10 @@ class Phase(NamedTuple):
 
 
 class Run:
-    """A run and what is known of it. One event loop.
+    """A run and its results. One event loop.
 
     Args:
-        plan: what is done.
+        plan: of the run.
         server: the store.
     """
 
@@ -608,7 +609,7 @@ class Run:
         self.well_seconds: float | None = None
 
     async def go(self, seconds: float, outage_seconds: float) -> None:
-        """All phases."""
+        """Run all phases."""
         with replacing_process(self.server.quick, self.plan) as commits:
             while (commit := await asyncio.to_thread(commits.recv)) is not None:
                 self.judge.commit(commit)
@@ -677,7 +678,7 @@ class Run:
 
 
 class Flatness(NamedTuple):
-    """What the process held in the first and the last third of a run: medians."""
+    """Medians of a quantity in the first and in the last third of a run."""
 
     name: str
     first: float
@@ -685,7 +686,7 @@ class Flatness(NamedTuple):
 
     @property
     def growth(self) -> float:
-        """The last by the first."""
+        """The last median divided by the first."""
         return self.last / self.first
 
 
@@ -706,18 +707,18 @@ def _thirds(name: str, values: Sequence[float]) -> Flatness:
 
 
 def has_grown(each: Flatness) -> bool:
-    """Whether this is more than the machine's own unrest; the slowest requests are reported, and not judged."""
+    """Whether the growth is above its limit; the 99th percentile is reported, and not judged."""
     return each.growth > {"p50_ms": SLOWER_MAX, "p99_ms": float("inf")}.get(each.name, GROWTH_MAX)
 
 
 def lines_of(run: Run) -> Iterator[str]:
-    """The report, for a person."""
+    """The report, as text."""
     for phase in run.phases:
         for who, tally in (("any", phase.any), ("known", phase.known)):
             if not tally.answers:
                 continue
             total = sum(tally.answers.values())
-            yield f"{phase.name}, those who ask {who}: {total:,} requests, {total / phase.seconds:,.0f} a second"
+            yield f"{phase.name}, {who} lookups: {total:,} requests, {total / phase.seconds:,.0f} a second"
             for kind, count in sorted(tally.answers.items()):
                 yield f"  {kind:<9} {count:>9,}   {_percentiles(tally.milliseconds[kind])}"
             yield (
@@ -734,11 +735,11 @@ def lines_of(run: Run) -> Iterator[str]:
     states = [each for at, each in enumerate(run.samples) if not at or run.samples[at - 1].state != each.state]
     yield "states        " + ", ".join(f"{each.state} at {each.seconds:.1f} s" for each in states)
     if run.well_seconds is not None:
-        yield f"the store was well again at {run.well_seconds:.1f} s"
+        yield f"the store worked again at {run.well_seconds:.1f} s"
 
 
 def is_right(run: Run) -> bool:
-    """Nothing wrong, nothing failed, nothing refused but in an outage, and nothing that grew."""
+    """Whether no answer was wrong, failed, or refused outside an outage, and no quantity grew above its limit."""
     tallies = [tally for phase in run.phases for tally in (phase.any, phase.known)]
     refused = sum(sum(each.problems.values()) for each in (run.phases[0].any, *(phase.known for phase in run.phases)))
     grown = [each for each in flatness(run.samples, run.windows) if has_grown(each)]
@@ -754,7 +755,7 @@ def _percentiles(milliseconds: Sequence[float]) -> str:
 
 
 def panels_of(samples: Sequence[Sample], windows: Sequence[Window]) -> list[Panel]:
-    """What is drawn: memory, files and threads, and how long requests took."""
+    """The panels of the picture: memory, files, threads and latencies."""
     at = [each.seconds / 60 for each in samples]
     asked = [each.seconds / 60 for each in windows]
     return [
@@ -772,15 +773,15 @@ def panels_of(samples: Sequence[Sample], windows: Sequence[Window]) -> list[Pane
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
-@click.option("--seconds", default=60.0, help="Of load while the store is well; with an outage before it and after it.")
-@click.option("--outage-seconds", default=0.0, help="How long the store fails, in three ways, one after another.")
+@click.option("--seconds", default=60.0, help="Duration of the load; with an outage, before it and again after it.")
+@click.option("--outage-seconds", default=0.0, help="Duration of the outage, in three ways, one after another.")
 @click.option("--connections", default=Plan().connections)
 @click.option("--seed", default=1)
 @click.option(
-    "--picture", "picture_file", type=click.Path(path_type=Path), help="Draw what the process held into this SVG."
+    "--picture", "picture_file", type=click.Path(path_type=Path), help="Draw memory, files, threads and latencies."
 )
 def main(seconds: float, outage_seconds: float, connections: int, seed: int, picture_file: Path | None) -> None:
-    """Load a sidecar, compare each answer, and say what it held."""
+    """Load a sidecar, compare each answer, and report its memory, files, threads and latencies."""
     os.environ.update(KEYS)
     with slow_s3(seed) as server:
         boto3.client("s3", endpoint_url=server.quick).create_bucket(Bucket=BUCKET)

@@ -1,14 +1,14 @@
-"""An S3 server in a process of its own, with two ports to one store: one quick, one as slow as S3, which can fail.
+"""An S3 server in a separate process, with two ports to one store: a fast one, and one as slow as S3, which can fail.
 
-Whoever writes takes the quick port. Whoever is measured takes the slow one: each request takes as long as
-`LatencyModel` says (half of them 15 ms, one in a hundred 100 ms, 80 MB/s), on top of what moto takes. The slow port
-fails as it is told to, for all requests until it is told otherwise:
+Writers use the fast port. Measured processes use the slow port: each request takes the time that `LatencyModel` draws
+(half of them 15 ms, one in a hundred 100 ms, 80 MB/s), in addition to the time of moto. The slow port fails as selected
+by `SlowS3.turn`, for all requests until the next call:
 
     | weather  | a request                                                                                     |
     |----------|-----------------------------------------------------------------------------------------------|
-    | FINE     | is answered, as slowly as the model says                                                      |
-    | REFUSING | is answered with 503 SlowDown, as slowly as the model says                                    |
-    | SILENT   | is never answered, not even when the weather is fine again: the client's time-out ends it     |
+    | FINE     | is answered with the latency of the model                                                     |
+    | REFUSING | is answered with 503 SlowDown, with the latency of the model                                  |
+    | SILENT   | is never answered, even after the weather is FINE again: the client's time-out ends it        |
     | SLOW     | takes `SLOW_SECONDS` more                                                                     |
 """
 
@@ -38,7 +38,7 @@ REFUSAL: Final = (
 
 
 class Weather(IntEnum):
-    """What becomes of requests."""
+    """The kinds of failures of requests."""
 
     FINE = 0
     REFUSING = 1
@@ -47,11 +47,11 @@ class Weather(IntEnum):
 
 
 class SlowS3(NamedTuple):
-    """The ports, and what decides about the slow one.
+    """The ports, and the failures of the slow one.
 
     Args:
-        quick: endpoint of those who write.
-        slow: endpoint of those who are measured.
+        quick: endpoint of writers.
+        slow: endpoint of measured processes.
         weather: a value that both processes share.
     """
 
@@ -60,13 +60,13 @@ class SlowS3(NamedTuple):
     weather: Any
 
     def turn(self, weather: Weather) -> None:
-        """From now on requests to the slow port fare like this."""
+        """Set the kind of failures of requests to the slow port."""
         self.weather.value = weather
 
 
 @contextmanager
 def slow_s3(seed: int = 1) -> Iterator[SlowS3]:
-    """Run the server while the context lasts; it takes any credentials."""
+    """Run the server for the time of the context; it accepts any credentials."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     weather = context.Value("i", Weather.FINE)
@@ -76,7 +76,7 @@ def slow_s3(seed: int = 1) -> Iterator[SlowS3]:
         quick, slow = here.recv()
         yield SlowS3(quick, slow, weather)
     finally:
-        process.kill()  # it may hold requests that nobody will ever answer
+        process.kill()  # it may hold requests that are never answered
         process.join()
 
 

@@ -1,17 +1,17 @@
-"""What the client of streams takes for large amounts: reading whole streams, writing durably, coming back.
+"""The client of streams with much data: reading whole streams, durable writes, restarts of writers.
 
 `stream_read`: reading a whole stream, merged in the order of time, against reading the same objects front to back.
 
 A stream of 16 segments, events of 1 KiB appended up to 64 at a time, in stream set objects of 16 MiB on an S3 server in
-a process of its own (moto's, so requests are dear). The peer reads the objects that hold the stream with plain ranged
-GETs, as large as the reader's own. It decodes nothing, merges nothing and gives no event: no reader can be faster than
-that. Both sides begin with nothing cached; ours opens the catalog, reads its image and the stream's history, too.
+a separate process (moto's, so requests are expensive). The peer reads the objects that hold the stream by plain ranged
+GETs of the reader's size. It neither decodes nor merges nor returns events, so no reader can be faster. Both sides
+begin with an empty cache; ours also opens the catalog and reads its image and the stream's history.
 
-    stream_read, front to back   one event after the other; the peer asks for one range after the other
+    stream_read, front to back   event by event; the peer reads range by range
     stream_read, events          the same; the peer has eight requests under way at once
-    stream_read, batches         what was appended at once, as one piece; the peer likewise
+    stream_read, batches         batch by batch, as appended; the peer has eight requests under way at once
 
-Each side counts the bytes of all payloads that it met; ours must have met each event.
+Each side counts the bytes of all payloads that it has read; ours must have read each event.
 
 `stream_read_slow`: the same, batch by batch, on `LatencyStore`, which takes no processor time: 256 MiB in objects of 16
 and of 64 MiB. The peer has one GET under way, or eight.
@@ -19,33 +19,33 @@ and of 64 MiB. The peer has one GET under way, or eight.
 `stream_decode`: processor time of one core for each event of 100 bytes, and of 10 kB, in memory, 64 to a batch: reading
 a stream batch by batch, against event by event.
 
-The others write a stream so that it is durable, on a store as slow as S3: how much a second, and how long one event
-takes: 8 segments on `LatencyStore` (half of all requests within 15 ms, 99 % within 100 ms), default settings.
+The next two write a stream durably on a store with the latencies of S3, and measure the throughput and the latency of
+an event: 8 segments on `LatencyStore` (half of all requests within 15 ms, 99 % within 100 ms), default settings.
 
     write_durable   events of 100 bytes from 32 threads that share a writer and each keep up to 256 futures open; the
-                    peer writes and flushes one event after the other, in as many threads. Both take the same time;
-                    a durable event of each counts
-    ack_latency     from `write` until the future says that the event is durable: of one event at a time, whose peer is
-                    one plain put of an object of the size of an upload; and of 10 to 5,000 events a second at even
-                    intervals, median and 99th percentile. Their peer is what the protocol takes at least, drawn from
+                    peer writes and flushes event by event, in the same number of threads. Both run for the same time,
+                    and durable events are counted
+    ack_latency     from `write` until the future reports that the event is durable: of one event at a time, whose peer
+                    is one plain put of an object of the size of an upload; and of 10 to 5,000 events a second at even
+                    intervals, median and 99th percentile. Their peer is the minimum time of the protocol, drawn from
                     the same model: a put, the rest of the commit under way, and a commit; of 10 events a second, which
-                    meet no commit as a rule, a put and a commit
+                    rarely meet a commit under way, a put and a commit
 
-`writer_restart`: how long a writer takes to come back after its process was killed, on such a store. A stream of 8
-segments, 300 flushes of 50 events of 100 bytes, then the process dies. Ours and the peer come back on `LatencyStore`
-(half of all requests within 15 ms, 99 % within 100 ms), default settings: catalog, session of the node, writer. The
-peer is the same on a catalog that was not told when appends arrived, as by earlier releases, so that the time indexes
-are read from the data. Both must have the same time indexes then.
+`writer_restart`: the restart of a writer after its process was killed, on such a store. A stream of 8 segments, 300
+flushes of 50 events of 100 bytes, then the process is killed. Ours and the peer restart on `LatencyStore` (half of all
+requests within 15 ms, 99 % within 100 ms), default settings: catalog, session of the node, writer. The peer is the same
+on a catalog without the arrival times of appends, as earlier releases wrote it, so that the time indexes are read from
+the data. Both must then have the same time indexes.
 
-    writer_restart: seconds    from nothing to a writer that takes events
-    writer_restart: requests   of the writer alone, whose session is open
+    writer_restart: seconds    from the start to a writer that accepts events
+    writer_restart: requests   of the writer only, after its session was opened
 
-A producer that was killed after 1,000 flushes of 50 events has to know which of its events is the last one that is
-durable. Ours opens a writer by its id and asks it (`resume`); the peer opens a writer and reads the stream, as a
-producer without an id has to. Both must name the same flush: ours repeats at most what one brought.
+A producer that was killed after 1,000 flushes of 50 events needs the number of its last durable event. Ours opens a
+writer by its id and calls `resume`; the peer opens a writer and reads the stream, as a producer without an id must.
+Both must find the same flush: ours repeats at most the events of one flush.
 
-    writer_restart: resume seconds    from nothing to the number of the next event
-    writer_restart: resume requests   behind the opening of the session
+    writer_restart: resume seconds    from the start to the number of the next event
+    writer_restart: resume requests   after the opening of the session
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Written(NamedTuple):
 
     Args:
         url: of the store.
-        settings: how to reach it.
+        settings: of its client.
         objects: keys and sizes of the objects that hold it.
     """
 
@@ -121,12 +121,12 @@ class Written(NamedTuple):
     objects: list[tuple[str, int]]
 
     def open(self) -> ObjectStore:
-        """A client that has read nothing."""
+        """A client with an empty cache."""
         return open_store(self.url, self.settings)
 
 
 def run_read(rounds: int = 7) -> list[Comparison]:
-    """All lines."""
+    """Run all comparisons of reads."""
     with server() as endpoint, mock.patch.dict(os.environ, KEYS):
         written = write(endpoint)
         lines = []
@@ -147,9 +147,9 @@ class InMemory(NamedTuple):
     """A stream in memory.
 
     Args:
-        store: where it lies.
+        store: the store of the stream.
         objects: keys and sizes of the objects that hold it.
-        is_slow: whether requests take as long as `LatencyModel` says.
+        is_slow: whether requests have the latencies of `LatencyModel`.
     """
 
     store: ObjectStore
@@ -157,7 +157,7 @@ class InMemory(NamedTuple):
     is_slow: bool
 
     def open(self) -> ObjectStore:
-        """A client that has read nothing."""
+        """A client with an empty cache."""
         return LatencyStore(self.store, random.Random(7), _sleep) if self.is_slow else self.store
 
 
@@ -166,7 +166,7 @@ SLOW_GOALS: Final = {1: 0.8, AT_ONCE: 0.7}
 
 
 def run_read_slow(rounds: int = 7) -> list[Comparison]:
-    """Seconds for a whole stream where only requests take time."""
+    """Seconds for a whole stream if only requests take time."""
     lines = []
     for object_mebibytes in (16, 64):
         written = _in_memory(EVENT_BYTES, SLOW_EVENTS, object_mebibytes * MEBIBYTE, is_slow=True)
@@ -198,12 +198,12 @@ def _in_memory(event_bytes: int, events: int, object_bytes: int, *, is_slow: boo
 
 
 def read_events(written: Written | InMemory) -> int:
-    """Read all events, one by one; gives their number."""
+    """Read all events, one by one; returns their number."""
     return _read(written, lambda reader: sum(1 for _ in reader))
 
 
 def read_batches(written: Written | InMemory) -> int:
-    """Read all events, batch by batch; gives their number."""
+    """Read all events, batch by batch; returns their number."""
 
     def count(reader: StreamReader) -> int:
         events = 0
@@ -215,7 +215,7 @@ def read_batches(written: Written | InMemory) -> int:
 
 
 def read_plainly(written: Written | InMemory, at_once: int) -> int:
-    """Read the objects front to back; gives their bytes."""
+    """Read the objects front to back; returns the number of bytes."""
     store = written.open()
     spans = [(key, at, at + SPAN_BYTES) for key, size in written.objects for at in range(0, size, SPAN_BYTES)]
     with ThreadPoolExecutor(at_once) as pool:
@@ -236,7 +236,7 @@ def _objects(store: ObjectStore) -> list[tuple[str, int]]:
 
 
 def _fill(store: ObjectStore, event_bytes: int, events: int, object_bytes: int | None = None) -> None:
-    """Write events to a new stream: in objects of so many bytes, or as the writer's batches come."""
+    """Write events to a new stream: in objects of `object_bytes`, or in those of the writer's batches."""
     ObjectCatalog.init(store, FormatRecord(namespace="bench", stream_buckets=4))
     random_bytes = random.Random(1).randbytes
     payloads = [random_bytes(event_bytes) for _ in range(64)]
@@ -261,7 +261,7 @@ def _fill(store: ObjectStore, event_bytes: int, events: int, object_bytes: int |
 
 @contextmanager
 def server() -> Iterator[str]:
-    """An S3 server in a process of its own; gives its endpoint."""
+    """Run an S3 server in a separate process; yields its endpoint."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there,), daemon=True)
@@ -316,7 +316,7 @@ def run_durable(rounds: int = 7) -> list[Comparison]:
     with stream_writer() as (writer, _):
         for number in range(min(rounds, 3) + 1):
             measured = _events_a_second(writer, _keep_open), _events_a_second(writer, _flush_each)
-            if number:  # the first one warms up
+            if number:  # the first round warms up
                 ours.append(measured[0])
                 peers.append(measured[1])
     value, peer = statistics.median(ours), statistics.median(peers)
@@ -371,7 +371,7 @@ def _ack(name: str, latencies: list[float], peers: list[float], percent: int, pe
 
 
 def _least(rate: int) -> list[float]:
-    """What the protocol takes at least, in milliseconds, for many events: see the module."""
+    """The minimum time of the protocol, in milliseconds, for many events: see the module."""
     chance, model = random.Random(2), LatencyModel()
     draws = np.array([[model.seconds(chance, 0) * 1e3 for _ in range(BOUND_EVENTS)] for _ in range(2)])
     if rate < BUSY_RATE:
@@ -408,7 +408,7 @@ def _events_a_second(writer: StreamWriter, work: Callable[[StreamWriter, int, fl
 
 
 def _keep_open(writer: StreamWriter, thread: int, until: float) -> int:
-    """Write, with so many futures open; gives how many events are durable in the end."""
+    """Write, with up to `OPEN_FUTURES` open; returns the number of durable events at the end."""
     futures: deque[WriteFuture] = deque()
     done = 0
     while perf_counter() < until:
@@ -421,11 +421,11 @@ def _keep_open(writer: StreamWriter, thread: int, until: float) -> int:
 
 
 def _resolved(futures: deque[WriteFuture]) -> int:
-    """Wait for the first one, and take out those that are done behind it."""
+    """Wait for the first future, and remove it and all finished ones after it."""
     count = 0
     while futures and (count == 0 or futures[0].done()):
         if futures.popleft().result() is None:
-            raise AnswersDiffer("an event without a place")
+            raise AnswersDiffer("expected a place of each event, found none")
         count += 1
     return count
 
@@ -440,7 +440,7 @@ def _flush_each(writer: StreamWriter, thread: int, until: float) -> int:
 
 
 def _steady(writer: StreamWriter, rate: int) -> list[float]:
-    """Events at even intervals; milliseconds of each."""
+    """Write events at even intervals; returns the milliseconds of each until it was durable."""
     latencies: list[float] = []
     left = threading.Semaphore(0)
     count = max(int(2 * SECONDS * rate), STEADY_EVENTS_MIN)
@@ -481,14 +481,14 @@ ROUNDS_MAX: Final = 3
 REQUESTS_GOAL: Final = 30
 
 Indexes = list[tuple[int, int, int]]
-"""Of each segment: its id, records, and where the last one ends."""
+"""For each segment: its id, its number of records, and the end of the last one."""
 
 
 class Killed:
-    """A stream whose process was killed; it may come back any number of times.
+    """A stream whose process was killed; it may be restarted any number of times.
 
     Args:
-        is_told: whether its catalog knows when appends arrived.
+        is_told: whether its catalog contains the arrival times of appends.
     """
 
     def __init__(self, *, is_told: bool) -> None:
@@ -499,7 +499,7 @@ class Killed:
         _write(self._memory)
 
     def come_back(self) -> Indexes:
-        """One restart, of which the process is killed at once."""
+        """Restart once; the process is killed at once."""
         if not self._is_told:
             _forget(self._memory)
         store = CountingStore(LatencyStore(self._memory, self._chance, _sleep))
@@ -530,7 +530,7 @@ def run_restart(rounds: int = 7) -> list[Comparison]:
 
 
 class Producer:
-    """A stream whose one producer was killed; each of its events says its number."""
+    """A stream whose only producer was killed; each of its events contains its number."""
 
     def __init__(self) -> None:
         self._memory = MemoryStore()
@@ -539,14 +539,14 @@ class Producer:
         _write(self._memory, PRODUCER, RESUMED_FLUSHES)
 
     def resume(self) -> int:
-        """By its id."""
+        """Find the next event by the writer's id."""
         with self._opened() as (stream, host, store):
             number = StreamWriter(stream, host, writer_id=PRODUCER).resume()
             self.requests["resume"] = store.snapshot().total.requests
         return _flush_of(number)
 
     def read(self) -> int:
-        """By what is in the stream."""
+        """Find the next event by reading the stream."""
         with self._opened() as (stream, host, store), ObjectCatalog.open(store) as catalog:
             StreamWriter(stream, host)
             catalog.refresh()
@@ -574,7 +574,7 @@ def _flush_of(number: int) -> int:
 
 
 def run_resume(rounds: int = 3) -> list[Comparison]:
-    """Seconds and requests until a producer knows where to go on."""
+    """Seconds and requests until a producer has the number of its next event."""
     producer = Producer()
     timings = interleave(producer.resume, producer.read, rounds=min(rounds, ROUNDS_MAX))
     ours, peer = producer.requests["resume"], producer.requests["read"]

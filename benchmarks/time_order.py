@@ -1,45 +1,45 @@
-"""How far out of the order of time records come from a reader of many segments, in a simulation.
+"""How far out of the order of time a reader of many segments returns records, in a simulation.
 
-    how far     of a record: the highest value given before it, less its own value, in milliseconds; 0 if that is less
-    ours        `StreamReader` and `ReaderCore` as they are: the lowest value first, and a wait for what is on its way
+    how far     of a record: the highest value returned before it minus its own value, in milliseconds; at least 0
+    ours        `StreamReader` and `ReaderCore` unchanged: the lowest value first, and a wait for data under way
     the peer    the same reader with another rule: the segment with the most data in memory first, without waiting
 
 Both read the same streams (`World`) with the same bounds on buffers and requests, in virtual time:
-`SimulatedReader` replaces threads and waiting, nothing else. A peer that waits does worse: it falls behind, so that
-more lies in memory to be taken out of order.
+`SimulatedReader` replaces only threads and waiting. A peer that waits is worse: it falls behind, so that it has more
+data in memory to return out of order.
 
 Three readers are simulated, on five streams each:
 
-| reader   | begins                         | takes so many records a second       |
+| reader   | begins                         | records that it takes a second       |
 |----------|--------------------------------|--------------------------------------|
-| tail     | with the stream                | 1.3 x what arrives on average        |
+| tail     | with the stream                | 1.3 x the average arrivals           |
 | behind   | when it is 60 s old, and grows | 2 x                                  |
 | history  | when it has ended              | 10 x                                 |
 
-Printed are medians over the streams, and the stream where the ratio is worst. Values are milliseconds, so of less than
-one nothing is known: where ours is 0, the ratio is that to 1 ms.
+The results are medians over the streams, and the stream with the worst ratio. Values are whole milliseconds: if ours is
+0, the ratio is computed with 1 ms.
 
 Source: PDP-28, on the amount of data in memory as "the only criteria".
 
-A stream of uneven segments, made whole from a seed: what the readers read.
+The readers read a stream of uneven segments, which is generated from a seed.
 
     16 key ranges    records a second from 1 to 100, each the same factor above the one before; shuffled over the keys
-    bursts           for 0.1 to 1 s a range gets ten times as many, each about once in 20 s
-    writers stall    what would have come in 1 to 3 s comes at their end, each range about once in 60 s
-    reads stall      a read of a segment that begins within 2 to 5 s answers at their end, each range once in 600 s
-    scales           each 10 s the segment that got the most since the last one is split in half, and the two
-                     neighbours that got the least are merged: one more epoch, as many segments
+    bursts           for 0.1 to 1 s a range gets ten times as many records, each about once in 20 s
+    writers stall    the records of 1 to 3 s arrive at the end of this time, each range about once in 60 s
+    reads stall      a read of a segment that begins within 2 to 5 s is answered at their end, each range once in 600 s
+    scales           each 10 s the segment that got the most records since the last scale is split in half, and the two
+                     neighbours that got the fewest are merged: one more epoch, the same number of segments
 
-What a reader asks takes as many requests, one after the other, as `ObjectSegmentSource` makes for it on a warm catalog,
-each as long as `LatencyModel` says: 15 ms in the middle, 100 ms for one in a hundred, and 80 MB/s.
+A step of a reader takes the number of sequential requests that `ObjectSegmentSource` sends for it on a warm catalog,
+each with the latency of `LatencyModel`: 15 ms in the median, 100 ms for one in a hundred, and 80 MB/s.
 
-    a segment for the first time    1    which stream of the object layer it is
+    a segment for the first time    1    its stream of the object layer
     events                          2    the index of an object; its data
-    nothing more in the image       0
+    no more in the image            0
     is it sealed?                   4    once in `POLL_SECONDS` for all: the stream's state, its segments, a newer image
-    it is sealed                    4    its size, the state again, what follows it
+    it is sealed                    4    its size, the state again, its successors
 
-Records are seen from the image on that was asked for after they arrived. Draws follow from the seed, by segment.
+A record is visible in images that are requested after its arrival. Random choices follow from the seed, by segment.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ _BOUNDS = np.array([0, RECORD_BYTES], dtype=np.int64)
 
 @dataclass
 class WorldSegment:
-    """One segment, with all that it ever gets.
+    """One segment, with all its records.
 
     Attributes:
-        record: what the history says of it.
-        sealed_ms: when it was sealed; None = never.
-        following: what took its place.
+        record: its record in the history.
+        sealed_ms: the time when it was sealed; None = never.
+        following: its successors.
         numbers: of its records, counted over the stream in the order of their arrival.
-        times_ms: when each arrived, which is its value; ascending.
+        times_ms: the arrival of each record, which is its value; ascending.
         offsets: from 0 to one past the last.
     """
 
@@ -110,16 +110,16 @@ class WorldSegment:
 
 
 class World:
-    """All of a stream. Threads: one at a time.
+    """A whole stream. Threads: one at a time.
 
     Args:
-        seed: everything follows from it.
-        seconds: how long records arrive.
+        seed: determines the stream.
+        seconds: the time during which records arrive.
 
     Attributes:
-        times_ms: when each record of the stream arrived; ascending.
-        keys: of each.
-        segments: all there ever are, by id.
+        times_ms: the arrival of each record of the stream; ascending.
+        keys: of each record.
+        segments: all segments, by id.
     """
 
     def __init__(self, seed: int, seconds: float) -> None:
@@ -137,11 +137,11 @@ class World:
 
     @property
     def records(self) -> int:
-        """How many arrive in all."""
+        """The number of all records."""
         return len(self.times_ms)
 
     def fill(self, fill: Fill, now_ms: float) -> SegmentEvents:
-        """What a read gives that begins now."""
+        """The result of a read that begins now."""
         segment = self.segments[fill.segment_id]
         seen = int(np.searchsorted(segment.times_ms, now_ms, side="right"))
         end = min(seen, fill.offset + max(1, fill.max_bytes // RECORD_BYTES), seen if fill.end is None else fill.end)
@@ -156,7 +156,7 @@ class World:
         return SegmentEnd(len(segment.times_ms), tuple(segment.following))
 
     def stalled_until(self, segment_id: int, now_ms: float) -> float:
-        """When a read answers at the earliest that begins now."""
+        """The earliest time at which a read that begins now is answered."""
         where = int(self.segments[segment_id].record.key_start * SEGMENTS)
         return max((end for start, end in self.stalls[where] if start <= now_ms < end), default=now_ms)
 
@@ -230,7 +230,7 @@ DELAY_GOAL: Final = 1 / 1.3
 RESOLUTION_MS: Final = 1.0
 PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9, 100.0)
 TICK_SECONDS: Final = 1e-3
-"""Time passes by at least so much, however short a wait is."""
+"""The least time by which any wait advances the clock."""
 
 Answer: TypeAlias = SegmentEvents | SegmentEnd
 Due: TypeAlias = tuple[float, int, Future[Answer], Answer]
@@ -238,14 +238,14 @@ Due: TypeAlias = tuple[float, int, Future[Answer], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """When and how fast a reader reads.
+    """The start and the speed of a reader.
 
     Args:
-        name: of it.
-        start: when it begins, as a share of the time in which the stream grows.
-        speed: records that it takes, as a multiple of what arrives.
+        name: of the scenario.
+        start: of the reader, as a share of the time in which the stream grows.
+        speed: records that it takes, as a multiple of the arriving records.
         follow: whether the stream may still grow.
-        delay_goal: how ours is to compare with the peer's median delay; None where nothing is promised.
+        delay_goal: the goal of the ratio of median delays; None if there is no goal.
     """
 
     name: str
@@ -263,7 +263,7 @@ SCENARIOS: Final = (
 
 
 class FullestFirst(ReaderCore):
-    """The peer: of all segments the one with the most data in memory goes first."""
+    """The peer: takes events from the segment with the most data in memory."""
 
     def take(self) -> EventBatch | None:
         """The next events of the fullest buffer."""
@@ -274,12 +274,12 @@ class FullestFirst(ReaderCore):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a reader may see.
+    """The records that are visible to a reader.
 
     Args:
-        as_of_ms: the records that had arrived by then.
-        from_seconds: from then on.
-        asked_seconds: when it was asked for.
+        as_of_ms: records that arrived up to this time are visible.
+        from_seconds: the time from which the image is used.
+        asked_seconds: the time when the image was requested.
     """
 
     as_of_ms: float
@@ -288,7 +288,7 @@ class Image:
 
 
 class SimulatedSource:
-    """Answers from a world as `ObjectSegmentSource` does, and says when each is due. Threads: one at a time."""
+    """Answers from a world like `ObjectSegmentSource`, and reports when each is due. Threads: one at a time."""
 
     def __init__(self, world: World, now_seconds: float = 0.0) -> None:
         self.world = world
@@ -315,7 +315,7 @@ class SimulatedSource:
     @overload
     def ask(self, step: AskEnd) -> tuple[SegmentEnd, float]: ...
     def ask(self, step: Step) -> tuple[Answer, float]:
-        """The answer to what is asked now, and when it comes, in seconds."""
+        """The answer to a step that is sent now, and the time when it is due, in seconds."""
         start = self.world.stalled_until(step.segment_id, self.now_seconds * 1000) / 1000
         if self._next.from_seconds <= self.now_seconds:
             self._image = self._next
@@ -341,13 +341,13 @@ class SimulatedSource:
 
 
 class SimulatedReader(StreamReader):
-    """The reader in virtual time: answers come when they are due, and waiting costs nothing. Threads: one.
+    """The reader in virtual time: answers arrive when they are due, and waiting takes no time. Threads: one.
 
     Args:
-        world: what it reads, from the head.
-        scenario: when and how fast.
+        world: the stream, which it reads from the head.
+        scenario: its start and speed.
         settings: bounds.
-        core: what decides.
+        core: chooses the next events.
     """
 
     def __init__(self, world: World, scenario: Scenario, settings: ReaderSettings, core: type[ReaderCore]) -> None:
@@ -361,7 +361,7 @@ class SimulatedReader(StreamReader):
         self._serial = itertools.count()
 
     def let_pass(self, seconds: float) -> None:
-        """Time passes, and answers come meanwhile."""
+        """Advance the clock, and deliver the answers that are due."""
         until = self._simulated.now_seconds + seconds
         while self._due and self._due[0][0] <= until:
             self._arrive()
@@ -391,13 +391,13 @@ class SimulatedReader(StreamReader):
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a reader gave, record by record.
+    """The records that a reader returned.
 
     Args:
-        segment_ids: where each stood.
-        offsets: and at which offset.
-        values: when each arrived.
-        given_ms: when it was given.
+        segment_ids: the segment of each record.
+        offsets: the offset of each record.
+        values: the arrival of each record.
+        given_ms: the time when each record was returned.
     """
 
     segment_ids: Integers
@@ -406,7 +406,7 @@ class Given:
     given_ms: Integers
 
     def out_of_order_ms(self) -> Integers:
-        """Of each record how far out of order it came."""
+        """For each record, how far it was out of order."""
         highest: Integers = np.maximum.accumulate(self.values)
         return highest - self.values
 
@@ -415,7 +415,7 @@ def read(world: World, scenario: Scenario, core: type[ReaderCore], settings: Rea
     """Read a world to its end.
 
     Raises:
-        AnswersDiffer: some record was not given, or not once.
+        AnswersDiffer: a record was not returned exactly once.
     """
     reader = SimulatedReader(world, scenario, settings, core)
     pause_seconds = world.seconds / world.records / scenario.speed
@@ -433,14 +433,14 @@ def read(world: World, scenario: Scenario, core: type[ReaderCore], settings: Rea
 
 
 def both(world: World, scenario: Scenario, settings: ReaderSettings | None = None) -> tuple[Given, Given]:
-    """What ours gives, and what the peer gives."""
+    """The records that ours and the peer return."""
     ours = settings or ReaderSettings()
     peer = replace(ours, reorder_wait_seconds=0.0)
     return read(world, scenario, ReaderCore, ours), read(world, scenario, FullestFirst, peer)
 
 
 def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - the same each time
-    """All lines."""
+    """Run all comparisons."""
     lines = []
     for scenario in SCENARIOS:
         given = [both(World(seed, SECONDS), scenario) for seed in SEEDS]
@@ -453,7 +453,7 @@ def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - the same each ti
 
 
 def compare(ours: list[float], peers: list[float], name: str, goal: float | None = None) -> list[Comparison]:
-    """Lines from milliseconds of each stream: the medians, and the stream where the ratio is worst."""
+    """Lines from milliseconds of each stream: the medians, and the stream with the worst ratio."""
     worst = min(range(len(ours)), key=lambda number: ratio(ours[number], peers[number]))
     middle, peer_middle = statistics.median(ours), statistics.median(peers)
     line = Comparison(
@@ -474,13 +474,13 @@ def compare(ours: list[float], peers: list[float], name: str, goal: float | None
 
 
 def ratio(ours_ms: float, peer_ms: float) -> float:
-    """How many times better ours is, as far as milliseconds tell."""
+    """The peer's milliseconds divided by ours, which count as at least 1 ms."""
     return peer_ms / max(ours_ms, RESOLUTION_MS)
 
 
 @cache
 def _stream() -> Stream:
-    """A stream to begin with; the world tells everything that happens to it."""
+    """A new stream, for the constructor of the reader; the world contains its further history."""
     streams = StreamStore.open(MemoryStore())
     streams.create_scope("bench")
     streams.create_stream("bench", "order", StreamConfiguration(min_segments=SEGMENTS), 0)

@@ -1,16 +1,16 @@
 """A lookup whose answer is in memory, against the algorithm of the production system with everything in memory too.
 
-That algorithm, without a start hint, looks the stream up in the object index of each of the node's objects, and then
-walks the list. Here each of 5,000 indexes has 9,000 streams, as a sorted list of ids; the list is shared between them,
-which keeps it in the processor's caches, in the peer's favour. Ours is the public call, `ReadAccelerator.get_objects`,
-which asks the stream's view for the floor of the offset. Both get the same four objects; that they do is compared
-between the rounds.
+That algorithm, without a start hint, looks up the stream in the object index of each of the node's objects, and then
+goes through the list. Here each of 5,000 indexes has 9,000 streams, as a sorted list of ids; the indexes share the
+list, which keeps it in the processor's caches, in the peer's favour. Ours is the public call,
+`ReadAccelerator.get_objects`, which finds the floor of the offset in the stream's view. Both return the same four
+objects, which is checked between the rounds.
 
 `warm_many`: `get_objects_many` of 1, 10 and 1,000 streams whose answers are in memory, against `get_objects` once for
-each of them. Each stream has an entry in each of 40 objects, and is asked for four in the middle.
+each stream. Each stream has an entry in each of 40 objects, and the lookup is for four objects in the middle.
 
-Both are measured in processor time of the thread: nothing is waited for, and on a shared machine the peer's rounds of
-milliseconds would be interrupted where ours are not, in our favour.
+Both are measured in processor time of the thread: neither side waits, and on a shared machine the peer's rounds of
+milliseconds would be interrupted more often than ours, in our favour.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run(rounds: int = 7) -> list[Comparison]:
 def _compare(
     name: str, accelerator: ReadAccelerator, plain: _PlainSearch, starts: list[int], rounds: int
 ) -> Comparison:
-    # Ours is too quick to be timed once: it runs 20 times a round, the peer once.
+    # Ours is too fast to be timed once: it runs 20 times a round, the peer once.
     def ours() -> list[Answer]:
         for _ in range(LOOKUPS - 1):
             for start in starts:

@@ -11,12 +11,12 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 
 /**
- * A broker's read path over a sidecar, with nothing but the JDK:
+ * A broker's read path over a sidecar, which needs only the JDK:
  *
  *     java examples/Broker.java http://127.0.0.1:8480 420000 1000 1600
  *
- * One client serves all threads of a broker: it keeps connections open. Record batches come in their stored form
- * (docs/reference/objects.md, "Record batch"): 33 bytes of header, then the payload.
+ * All threads of a broker share one client, which keeps connections open. Record batches are received in their stored
+ * form (docs/reference/objects.md, "Record batch"): 33 bytes of header, then the payload.
  */
 public final class Broker {
     private static final int PAYLOAD_BYTES_MAX = 64 << 20;
@@ -29,19 +29,19 @@ public final class Broker {
         this.sidecar = sidecar;
     }
 
-    /** What is done with a record batch. */
+    /** Processes a record batch. */
     interface Consumer {
         void take(long streamId, long baseOffset, int count, byte[] payload);
     }
 
-    /** The JSON of which objects hold offsets [start, end) of a stream. */
+    /** The objects that hold offsets [start, end) of a stream, as JSON. */
     String objects(long streamId, long start, long end) throws IOException, InterruptedException {
         try (InputStream body = ask("/v1/objects?limit=100&stream_id=" + streamId + "&start=" + start + "&end=" + end)) {
             return new String(body.readAllBytes(), StandardCharsets.UTF_8);
         }
     }
 
-    /** Gives each record batch that holds offsets [start, end) to a consumer. */
+    /** Passes each record batch that holds offsets [start, end) to a consumer. */
     void read(long streamId, long start, long end, Consumer consumer) throws IOException, InterruptedException {
         String path = "/v1/records?stream_id=" + streamId + "&start=" + start + "&end=" + end;
         try (DataInputStream in = new DataInputStream(new BufferedInputStream(ask(path)))) {
@@ -63,7 +63,7 @@ public final class Broker {
         }
     }
 
-    /** The body of an answer; 429 and 503 are asked again, as their Retry-After says. */
+    /** The body of an answer; after 429 and 503 the request is repeated, after the time in Retry-After. */
     private InputStream ask(String path) throws IOException, InterruptedException {
         HttpRequest request = HttpRequest.newBuilder(URI.create(sidecar + path)).timeout(Duration.ofSeconds(30)).build();
         for (int tried = 1; ; tried++) {

@@ -1,8 +1,8 @@
-"""A broker's read path under asyncio: consumers wait for records of streams, and none of them blocks another.
+"""A broker's read path under asyncio: consumers wait for records of streams, and no consumer blocks another.
 
     python examples/asyncio_broker.py s3://bucket/prefix 420000 1000 1600
 
-Each stream is read by a task of its own; all share one accelerator, its caches and its requests.
+Each stream is read by its own task; all tasks share one accelerator, its caches and its requests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Broker:
         self._accelerator = accelerator
 
     async def fetch(self, stream_id: int, start: int, end: int) -> list[RecordBatch]:
-        """The record batches that hold offsets [start, end); what is retryable is tried again."""
+        """The record batches that hold offsets [start, end); retryable errors are retried."""
         for tried in range(TRIES):
             try:
                 async with self._accelerator.read(stream_id, start, end) as batches:
@@ -40,7 +40,7 @@ class Broker:
 
 
 async def consume(store: ObjectStore, reads: Iterable[tuple[int, int, int]]) -> list[list[RecordBatch]]:
-    """Fetch (stream id, start, end) reads side by side."""
+    """Fetch (stream id, start, end) reads in parallel."""
     catalog = await asyncio.to_thread(ObjectCatalog.open, store)
     async with AsyncReadAccelerator(catalog.images(), store) as accelerator:
         broker = Broker(accelerator)
@@ -53,7 +53,7 @@ async def consume(store: ObjectStore, reads: Iterable[tuple[int, int, int]]) -> 
 
 
 def main() -> None:
-    """What the command line asks for."""
+    """Run the read of the command line."""
     url, stream_id, start, end = sys.argv[1:]
     [batches] = asyncio.run(consume(open_store(url), [(int(stream_id), int(start), int(end))]))
     for batch in batches:

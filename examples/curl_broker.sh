@@ -1,20 +1,20 @@
 #!/bin/sh
-# A broker's questions to a sidecar, with curl:  sh examples/curl_broker.sh http://127.0.0.1:8480 420000 1000 1600
+# A broker's requests to a sidecar, with curl:  sh examples/curl_broker.sh http://127.0.0.1:8480 420000 1000 1600
 set -eu
 sidecar=$1 stream=$2 start=$3 end=$4
 files=$(mktemp -d)
 trap 'rm -rf "$files"' EXIT
 ask() { curl --silent --show-error --fail-with-body --max-time 30 --retry 3 "$@"; }
 
-# Ready? 503 while the first image is on its way.
+# Whether the sidecar is ready: 503 until the first image is loaded.
 ask "$sidecar/readyz" > /dev/null
 
-# Which objects hold the offsets; the answer has an ETag.
+# The objects that hold the offsets; the answer has an ETag.
 lookup="$sidecar/v1/objects?stream_id=$stream&start=$start&end=$end&limit=100"
 ask --dump-header "$files/headers" "$lookup"
 echo
 
-# The same again: 304 as long as nothing has changed.
+# The same request again: 304 if the answer is unchanged.
 etag=$(tr -d '\r' < "$files/headers" | sed -n 's/^[Ee][Tt][Aa][Gg]: //p')
 ask --output /dev/null --write-out 'again: %{http_code}\n' --header "If-None-Match: $etag" "$lookup"
 
@@ -23,6 +23,6 @@ ask --header 'Content-Type: application/json' "$sidecar/v1/objects:batch" \
     --data "{\"lookups\": [{\"stream_id\": $stream, \"start\": $start, \"end\": $end, \"limit\": 100}]}"
 echo
 
-# The records themselves, in their stored form.
+# The records, in their stored form.
 ask --output "$files/records" "$sidecar/v1/records?stream_id=$stream&start=$start&end=$end"
 echo "records: $(wc -c < "$files/records" | tr -d ' ') bytes"

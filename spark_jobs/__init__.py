@@ -1,4 +1,4 @@
-"""Everything that touches Spark: the jobs, their commands, and the data source. See docs/how-to/jobs.md.
+"""All code that uses Spark: the jobs, their commands, and the data source. See docs/how-to/jobs.md.
 
-What a job decides and does is in `accel` and `loaders` and runs without Spark; here it is divided among tasks.
+The logic of the jobs is in `accel` and `loaders` and runs without Spark; this package divides the work among tasks.
 """

@@ -1,11 +1,11 @@
 """Compaction on Spark: nodes are planned and groups merged in tasks; only the driver commits.
 
     plan = plan_on_spark(spark, store, settings)        a task a node; a dry run ends here
-    report = compact_on_spark(spark, store, plan)       a task a group, committed as they come
+    report = compact_on_spark(spark, store, plan)       a task a group, committed when its task ends
 
-A task that fails for a reason that may pass (the store was busy, a machine was lost) is tried again by Spark, under new
-ids. One that fails for good costs its own group and nothing else. What was written under ids that nobody commits is
-deleted by the collector once their deadline has passed.
+Spark retries a task that failed for a temporary reason (the store was busy, a machine was lost), under new ids. A task
+that fails permanently affects only its own group. The collector deletes objects under ids that are not committed, after
+the deadline of these ids.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TASKS_AT_ONCE = 8
-"""Tasks that the driver keeps running; a cluster with more cores wants more."""
+"""Tasks that run at the same time; a cluster with more cores needs more."""
 
 Progress = Callable[[int, int], object]
-"""Told (done, in all)."""
+"""Called with (number done, total number)."""
 
 _IDS_BLOCK = 16
-"""A task takes few ids from the counter of all: those that it does not use are lost."""
+"""The number of ids that a task takes from the shared counter; small, since unused ids are lost."""
 
 
 def plan_on_spark(
@@ -54,14 +54,14 @@ def plan_on_spark(
     at_once: int = TASKS_AT_ONCE,
     progress: Progress | None = None,
 ) -> CompactionPlan:
-    """Plan a run, each node in a task of its own.
+    """Plan a compaction, each node in its own task.
 
     Args:
         spark: the session.
-        store: where the catalog lies.
-        settings: when and how much.
+        store: the store of the catalog.
+        settings: limits and targets of the compaction.
         at_once: tasks that run at the same time.
-        progress: told how many nodes are planned.
+        progress: called with the number of planned nodes.
 
     Raises:
         TaskFailed: a node could not be planned.
@@ -88,17 +88,17 @@ def compact_on_spark(
     at_once: int = TASKS_AT_ONCE,
     progress: Progress | None = None,
 ) -> CompactionReport:
-    """Carry a plan out; repeating it is safe.
+    """Run a plan; it is safe to repeat.
 
     Args:
         spark: the session.
-        store: where the catalog lies.
-        plan: what to do.
+        store: the store of the catalog.
+        plan: of `plan_on_spark`.
         at_once: groups that are merged at the same time.
-        progress: told how many bytes of the groups are dealt with.
+        progress: called with the number of bytes in the groups that are done.
 
     Raises:
-        CatalogMissing, StoreError: the catalog cannot be read now. Groups that fail later stand in the report.
+        CatalogMissing, StoreError: the catalog cannot be read now. Groups that fail later are in the report.
     """
     merge = partial(_merge_group, store, plan.settings)
 
@@ -116,7 +116,7 @@ def report_frame(spark: SparkSession, report: CompactionReport) -> DataFrame:
 
 
 def _attempts(outcome: TaskOutcome[Group, GroupOutcome | GroupFailure]) -> Iterator[GroupOutcome | GroupFailure]:
-    reason = "Spark tried it again" if outcome.error is None else str(outcome.error)
+    reason = "the attempt failed, and Spark retried it" if outcome.error is None else str(outcome.error)
     for _ in range(outcome.failed_attempts):
         yield GroupFailure(outcome.value, reason)
     if outcome.result is not None:
@@ -136,7 +136,7 @@ def _merge_group(store: StoreSpec, settings: CompactionSettings, group: Group) -
             return run_group(catalog, group, settings)
         except AccelError as error:
             if error.retryable:
-                raise  # Spark tries again
+                raise  # Spark retries the task
             return GroupFailure(group, f"{type(error).__name__}: {error}")
 
 

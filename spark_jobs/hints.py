@@ -1,15 +1,15 @@
-"""Filter packs and index snapshots on Spark: a task a node plans, and a task a node builds.
+"""Filter packs and index snapshots on Spark: one task plans a node, and one task builds it.
 
     plan = plan_hints_on_spark(spark, store, HintChoice())       a dry run ends here
     report = build_hints_on_spark(spark, store, plan)
 
-A task does for its node what `accel catalog build-hints` does for all of them (`accel.hint_building`): it opens what is
-new, 32 objects at a time, takes the rest over from the generation before, and writes. So nodes are built side by side
-and everything a node needs stays on one machine: 128 MiB of entries in memory, three times as much for a moment, and
+A task does for its node what `accel catalog build-hints` does for all nodes (`accel.hint_building`): it opens new
+objects, 32 at a time, copies the rest from the previous generation, and writes the hints. So nodes are built in
+parallel, and all data of a node stays on one machine: 128 MiB of entries in memory, briefly three times as much, and
 about 7 bytes an entry on its disk.
 
-Spark tries a task again as it does any other, and may run a slow one twice. Each attempt writes files under a name of
-its own; the root that is written last counts, and the later attempt finds most of its work done.
+Spark retries a failed task, and may run a slow task twice. Each attempt writes files under a unique name; the root that
+is written last is used, and a later attempt finds most of the work done.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TASKS_AT_ONCE = 8
 """Nodes that are built at the same time."""
 
 Progress = Callable[[int, int], object]
-"""Told (done, in all)."""
+"""Called with (number done, total number)."""
 
 
 def plan_hints_on_spark(
@@ -56,19 +56,19 @@ def plan_hints_on_spark(
     at_once: int = TASKS_AT_ONCE,
     progress: Progress | None = None,
 ) -> HintPlan:
-    """Find out what is missing, each node in a task of its own. Requests: as `accel.hint_building.plan_hints`.
+    """Find the missing hints, each node in its own task. Requests: as `accel.hint_building.plan_hints`.
 
     Args:
-        spark: the session; a classic one.
-        store: where the catalog lies.
+        spark: the session; a classic one, not Spark Connect.
+        store: the store of the catalog.
         choice: which hints.
-        nodes: only these; all by default.
-        image: a controller's metadata; None = that of the catalog.
+        nodes: only these nodes; all by default.
+        image: a controller's metadata; None = the metadata of the catalog.
         at_once: tasks that run at the same time.
-        progress: told how many nodes are planned.
+        progress: called with the number of planned nodes.
 
     Raises:
-        ValueError: a node that the catalog does not have.
+        ValueError: the catalog does not have one of the nodes.
         TaskFailed: a node could not be planned.
         CatalogMissing, StoreError: the catalog cannot be read now.
         MaintenanceRefused: an image does not have the size of each object.
@@ -93,18 +93,18 @@ def build_hints_on_spark(
     at_once: int = TASKS_AT_ONCE,
     progress: Progress | None = None,
 ) -> HintReport:
-    """Build what a plan wants; repeating it is safe.
+    """Build the hints of a plan; it is safe to repeat.
 
     Args:
-        spark: the session; a classic one.
-        store: where the catalog lies.
-        plan: what to build.
-        image: that the plan was made of; None = the catalog's.
+        spark: the session; a classic one, not Spark Connect.
+        store: the store of the catalog.
+        plan: of `plan_hints_on_spark`.
+        image: the image of the plan; None = the metadata of the catalog.
         at_once: nodes that are built at the same time.
-        progress: told how many nodes are done.
+        progress: called with the number of nodes that are done.
 
     Raises:
-        CatalogMissing, StoreError: the catalog cannot be read now. What fails later stands in the report.
+        CatalogMissing, StoreError: the catalog cannot be read now. Later failures are in the report.
     """
     with opened_catalog(store.open(), image) as catalog:
         timer, namespace = catalog.parts.system.timer, catalog.parts.layout.namespace
@@ -114,7 +114,7 @@ def build_hints_on_spark(
     for outcome in run_tasks(
         spark, partial(_build_node, store, namespace), plan.nodes, at_once=at_once, label=_build_label
     ):
-        built.append(_told(outcome))
+        built.append(_node_report(outcome))
         failed_tasks += outcome.failed_attempts
         if progress is not None:
             progress(len(built), len(plan.nodes))
@@ -132,7 +132,7 @@ def _build_node(store: StoreSpec, namespace: str, plan: NodePlan) -> NodeReport:
         return build_node_hints(catalog.parts, plan)
 
 
-def _told(outcome: TaskOutcome[NodePlan, NodeReport]) -> NodeReport:
+def _node_report(outcome: TaskOutcome[NodePlan, NodeReport]) -> NodeReport:
     if outcome.result is not None:
         return outcome.result
     plan, error = outcome.value, str(outcome.error)
@@ -142,7 +142,7 @@ def _told(outcome: TaskOutcome[NodePlan, NodeReport]) -> NodeReport:
 
 
 def _plan_label(node: tuple[int, Rows]) -> str:
-    return f"accel: look at the hints of node {node[0]}, {len(node[1])} objects"
+    return f"accel: plan the hints of node {node[0]}, {len(node[1])} objects"
 
 
 def _build_label(plan: NodePlan) -> str:

@@ -1,15 +1,15 @@
-"""Retention on Spark: all streams of some scopes, each as its owner wants, many at a time.
+"""Retention on Spark: truncates all streams of some scopes by their policies, several at a time.
 
     streams = list_streams(store, ["shop", "billing"])
     report = retain_on_spark(spark, store, streams)
 
-The driver lists the streams; a task opens the store and runs retention in its share of them, one after the other. What
-is wrong with a stream, or in its way, stands in the report, and the others go on (`StreamStore.retain`). A task that
-dies is tried again by Spark, and a job that dies, or runs twice at once, is safe: a run of retention may be repeated,
-by any process, and then records another cut.
+The driver lists the streams; each task opens the store and runs retention in its share of the streams, one after
+another. If retention of a stream fails or is not possible now, this is in the report, and the other streams continue
+(`StreamStore.retain`). Spark retries a failed task. A job may crash or run twice at once: retention may be repeated by
+any process, and then records another cut.
 
-How far segments reach is for those to say who hold them, so a host is needed. `GivenSizes` is one for data that lies
-elsewhere: segments count as empty until they are sealed, so that streams are truncated by whole segments.
+Only the process that holds the segments can determine their sizes, so a host is needed. `GivenSizes` is the host for
+data outside the catalog: unsealed segments count as empty, so that streams are truncated by whole segments.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ if TYPE_CHECKING:
 
 TASKS_AT_ONCE = 8
 STREAMS_A_TASK = 64
-"""About 25 requests a stream, so half a minute of a store that answers in 20 ms."""
+"""The number of streams of a task. A stream takes about 25 requests, so 64 take half a minute at 20 ms a request."""
 
 Progress = Callable[[int, int], object]
-"""Told (done, in all)."""
+"""Called with (number done, total number)."""
 
 Batch: TypeAlias = tuple[StreamName, ...]
 
 HostMaker: TypeAlias = Callable[[], SegmentHost]
-"""Makes what holds the segments, where a task runs; travels there, so it must be picklable."""
+"""Creates the host of the segments in a task; it is sent to the executors, so it must be picklable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RetentionReport:
-    """What a run did.
+    """The result of a run.
 
     Args:
-        streams: what became of each, by scope and name.
-        failed_tasks: attempts that failed.
-        requests: of tasks; the listing of streams is not among them.
+        streams: the result of each stream, sorted by scope and name.
+        failed_tasks: the number of failed attempts of tasks.
+        requests: the number of requests of tasks, without the listing of streams.
         seconds: from start to end.
     """
 
@@ -59,7 +59,7 @@ class RetentionReport:
     seconds: float
 
     def row(self) -> dict[str, int | float]:
-        """What it took, as one row of numbers."""
+        """The cost of the run, as one row of numbers."""
         return {"failed_tasks": self.failed_tasks, "requests": self.requests, "seconds": self.seconds}
 
 
@@ -74,7 +74,7 @@ def list_streams(store: StoreSpec, scopes: Iterable[str]) -> list[StreamName]:
     return sorted({(scope, name) for scope in scopes for name in streams.streams(scope)})
 
 
-def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
+def retain_on_spark(  # noqa: PLR0913 - the options of one run, by name
     spark: SparkSession,
     store: StoreSpec,
     streams: Sequence[StreamName],
@@ -86,22 +86,22 @@ def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
     is_dry_run: bool = False,
     progress: Progress | None = None,
 ) -> RetentionReport:
-    """Run retention in streams; what fails stands in the report.
+    """Run retention in streams; failures are in the report.
 
     Args:
-        spark: the session; a classic one.
-        store: where the streams lie.
-        streams: scopes and names, as `list_streams` gives them.
-        time_ms: when, milliseconds since 1970; None = when it is a stream's turn.
-        host: makes what holds the segments; None = nobody does, which is refused.
-        streams_a_task: how many a task takes at most.
+        spark: the session; a classic one, not Spark Connect.
+        store: the store of the streams.
+        streams: scopes and names, as returned by `list_streams`.
+        time_ms: time of the cuts, milliseconds since 1970; None = the time when a stream is processed.
+        host: creates the host of the segments; None is refused if there are streams.
+        streams_a_task: the maximum number of streams of a task.
         at_once: tasks that run at the same time.
-        is_dry_run: write nothing, and only tell what would become of them.
-        progress: told how many streams are done.
+        is_dry_run: write nothing, and only report what would be done.
+        progress: called with the number of streams that are done.
 
     Raises:
-        ValueError: less than one stream a task, or task at once.
-        HostMissing: there is no host, and there are streams; nothing was changed.
+        ValueError: `streams_a_task` or `at_once` is below 1.
+        HostMissing: there are streams, and no host; nothing was changed.
     """
     if streams_a_task < 1:
         raise ValueError(f"expected at least 1 stream a task, found {streams_a_task}")
@@ -133,7 +133,7 @@ def retain_on_spark(  # noqa: PLR0913 - choices of one run, by name
 def _retain(
     store: StoreSpec, host: HostMaker, time_ms: int | None, is_dry_run: bool, batch: Batch
 ) -> tuple[tuple[StreamRetention, ...], int]:
-    """What became of some streams, and how many requests it took."""
+    """The results of some streams, and the number of requests."""
     counted = store.open()
     streams = StreamStore.open(counted, host=host())
     retained = tuple(streams.retain(scope, name, time_ms, is_dry_run=is_dry_run) for scope, name in batch)

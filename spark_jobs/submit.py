@@ -1,4 +1,4 @@
-"""For spark-submit: runs `accel job` in the session that spark-submit has prepared.
+"""The script for spark-submit: runs `accel job` in the session that spark-submit has prepared.
 
 spark-submit --master yarn --py-files accel.zip submit.py compact s3://bucket/prefix
 """

@@ -1,13 +1,13 @@
-"""The bulk scan of verification and collection on Spark: tasks go through the bucket and open objects.
+"""The bulk scan of verification and collection on Spark: tasks list the bucket and open objects.
 
     verify(catalog, scan=SparkBulkScan(spark, store))
     plan_collection(catalog, scan=SparkBulkScan(spark, store))
 
 Keys of objects begin with the last hexadecimal digits of their ids, so they are spread evenly over the first digits: a
-task lists those that begin with "a", another one those with "b". All else that lies there (the catalog itself begins
-with an "a") is listed along and left out.
+task lists the keys that begin with "a", another task those with "b". Other keys with such a first character (those of
+the catalog begin with an "a") are listed too, and ignored.
 
-What is concluded from it is concluded in the driver, by the same code as without Spark.
+The driver evaluates the results, by the same code as without Spark.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 TASKS_AT_ONCE = 8
 OBJECTS_A_TASK = 64
-"""What a task opens."""
+"""The number of objects that a task opens."""
 
 _DIGITS = "0123456789abcdef"
 
@@ -46,7 +46,7 @@ Wanted = tuple[tuple[int, ObjectRef], ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Listing:
-    """What a task listed."""
+    """The result of a task that lists keys."""
 
     stored: StoredObjects
     keys: int
@@ -55,7 +55,7 @@ class _Listing:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scanned:
-    """What a task found of its objects, in their order."""
+    """The result of a task that opens objects, in their order."""
 
     found: tuple[ScannedObject, ...]
     requests: int
@@ -66,11 +66,11 @@ class SparkBulkScan(BulkScan):
     """See `accel.catalog.survey.BulkScan`.
 
     Args:
-        spark: the session; a classic one.
-        store: where the catalog lies.
+        spark: the session; a classic one, not Spark Connect.
+        store: the store of the catalog.
         at_once: tasks that run at the same time.
-        prefix_digits: how many first digits of keys divide a listing: 1 for 16 tasks, 2 for 256.
-        objects_a_task: how many objects a task opens.
+        prefix_digits: the number of first digits of keys by which a listing is divided: 1 for 16 tasks, 2 for 256.
+        objects_a_task: the number of objects that a task opens.
 
     Threads: one.
     """
@@ -90,9 +90,9 @@ class SparkBulkScan(BulkScan):
         self._prefixes = key_prefixes(prefix_digits)
         self._objects_a_task = objects_a_task
         self.requests = 0
-        """What the tasks have sent so far."""
+        """The number of requests that the tasks have sent so far."""
         self.bytes_read = 0
-        """What came back to them, listings not counted."""
+        """Bytes that the tasks have received, without listings."""
 
     def list_objects(self, parts: CatalogParts, progress: Progress | None = None) -> StoredObjects:
         """All objects of the bucket; one request for 1,000 keys, and one a task.
@@ -100,7 +100,7 @@ class SparkBulkScan(BulkScan):
         Raises:
             TaskFailed: a part of the bucket could not be listed.
         """
-        del parts  # each task has its own
+        del parts  # each task opens the catalog itself
         listings, keys = [], 0
         work = partial(_list, self._store)
         for outcome in run_tasks(self._spark, work, self._prefixes, at_once=self._at_once, label=_list_label):
@@ -113,9 +113,9 @@ class SparkBulkScan(BulkScan):
         return joined_objects(listings)
 
     def open_objects(self, parts: CatalogParts, wanted: Iterable[tuple[int, ObjectRef]]) -> Iterator[ScannedObject]:
-        """Open indexes, and give what was found in this order; one ranged GET an object, and one a task.
+        """Open indexes, and yield the results in this order; one ranged GET an object, and one a task.
 
-        Where a task fails for good, its error is what was found of each of its objects.
+        If a task fails permanently, its error is the result of each of its objects.
         """
         del parts
         work = partial(_look, self._store)
@@ -131,7 +131,7 @@ class SparkBulkScan(BulkScan):
 
 
 def key_prefixes(digits: int) -> list[str]:
-    """What the keys of objects begin with, each key with one of these.
+    """All prefixes of this length that keys of objects may have.
 
     >>> len(key_prefixes(1)), key_prefixes(2)[16:19]
     (16, ['10', '11', '12'])
@@ -170,4 +170,4 @@ def _list_label(prefix: str) -> str:
 
 
 def _look_label(wanted: Wanted) -> str:
-    return f"accel: look at {len(wanted)} objects from {wanted[0][1].object_id} on"
+    return f"accel: open {len(wanted)} objects from {wanted[0][1].object_id} on"

@@ -1,17 +1,17 @@
-"""Runs a function on many values, each a Spark task of its own, and gives the results as they come.
+"""Runs a function on many values, each in its own Spark task, and yields the results.
 
-    for outcome in run_tasks(spark, run_group, groups, at_once=8, label=str):               as they are done
+    for outcome in run_tasks(spark, run_group, groups, at_once=8, label=str):               in order of completion
         outcome.value, outcome.result or outcome.error, outcome.failed_attempts
-    for outcome in run_tasks(spark, open_objects, chunks, at_once=8, label=str, in_order=True):   as they were given
+    for outcome in run_tasks(spark, open_objects, chunks, at_once=8, label=str, in_order=True):   in order of the values
 
-Each value is a Spark *job* with one task, and a few of them run at once. So one that fails for good fails alone, the
-driver can act on each result while others still run (commit a group, say), and Spark's pages show each by name. Spark
-tries a task again as it does any other, and may run a slow one twice; the function must be able to bear both.
+Each value is a Spark *job* with one task, and several jobs run at once. So a permanent failure affects one value only,
+the driver can process each result while other tasks still run (for example, commit a group), and Spark's pages show
+each task by name. Spark retries a failed task, and may run a slow task twice; the function must allow for both.
 
-The function and the values travel to the executors, so both have to be picklable. A client of S3 holds connections and
-locks and is not; its settings are: a `StoreSpec` travels, and becomes a store where the task runs. Credentials do not
-travel: each process finds them where it runs, as every AWS tool does. Making a client takes longer than many a task, so
-the tasks of one process, which Spark keeps, share one.
+The function and the values are sent to the executors, so both must be picklable. A client of S3, with its connections
+and locks, is not picklable, but its settings are: a `StoreSpec` is sent, and opens the store in the task. Credentials
+are not sent: each process finds them on its own machine, as AWS tools do. Creating a client takes longer than many
+tasks, so all tasks of one process, which Spark keeps, share a client.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 STORES_KEPT_MAX = 8
-"""Clients that one process keeps."""
+"""The maximum number of clients in one process."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSpec:
-    """A bucket, and how to reach it.
+    """A bucket, and the settings of its client.
 
     Args:
-        url: as `open_store` takes it: s3://bucket/prefix.
+        url: as for `open_store`: s3://bucket/prefix.
         settings: of the client.
     """
 
@@ -49,10 +49,10 @@ class StoreSpec:
     settings: S3Settings = field(default_factory=S3Settings)
 
     def open(self) -> CountingStore:
-        """The store, in this process; counts its requests anew.
+        """Open the store in this process; its counts of requests start at 0.
 
         Raises:
-            ValueError: not a URL of a store, or of one in the memory of this process, which no task can see.
+            ValueError: not a URL of a store, or the URL of a store in the memory of this process.
         """
         if self.url.lower().startswith("memory:"):
             raise ValueError(f"expected a store that every process can reach, found {self.url}")
@@ -68,7 +68,7 @@ Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 REASON_SIZE_MAX = 2_000
-"""Characters of a failure that are kept: Spark adds the stack of each layer."""
+"""The maximum number of characters of a failure's reason: Spark adds the stack of each layer."""
 
 ACCOUNT_LOOKS_MAX = 50
 ACCOUNT_PAUSE_SECONDS = 0.02
@@ -77,18 +77,18 @@ _GROUPS = count(1)
 
 
 class TaskFailed(AccelError):
-    """A task failed as often as Spark was told to try it."""
+    """A task failed in all attempts that Spark made."""
 
-    advice = "the message has the last line of its error; Spark's logs of the executors have the rest"
+    advice = "the message contains the last line of the error; Spark's logs of the executors contain the rest"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempted(Generic[Result]):
-    """What one task sent back.
+    """The result of one task.
 
     Args:
         result: of the function.
-        attempt: which attempt it was, counted from 0.
+        attempt: the number of the attempt, from 0.
     """
 
     result: Result
@@ -97,13 +97,13 @@ class Attempted(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome(Generic[Value, Result]):
-    """What became of one value; exactly one of result and error is there.
+    """The result of one value; exactly one of result and error is set.
 
     Args:
-        value: which.
-        result: of the function; None if the task failed for good.
-        error: why it failed.
-        failed_attempts: attempts that failed, also of those that succeeded in the end.
+        value: the value.
+        result: of the function; None if the task failed permanently.
+        error: the reason of the failure.
+        failed_attempts: the number of failed attempts; may be above 0 for tasks that succeeded.
     """
 
     value: Value
@@ -112,10 +112,10 @@ class TaskOutcome(Generic[Value, Result]):
     failed_attempts: int
 
     def required(self) -> Result:
-        """The result, where the job cannot go on without it.
+        """The result, for jobs that cannot continue without it.
 
         Raises:
-            TaskFailed: the task failed for good.
+            TaskFailed: the task failed permanently.
         """
         if self.result is None:
             raise self.error or AssertionError("an outcome has a result or an error")
@@ -131,19 +131,19 @@ def run_tasks(
     label: Callable[[Value], str],
     in_order: bool = False,
 ) -> Generator[TaskOutcome[Value, Result], None, None]:
-    """Run a function on each value in a Spark task; results come in the order in which they are done.
+    """Run a function on each value in a Spark task; yields results in the order of completion.
 
-    Values are taken from their iterable as tasks become free, never more than ``at_once`` ahead. Leaving the loop early
-    cancels what still runs, and does not wait for it: see `loaders.parallel`.
+    Values are taken from their iterable when tasks become free, never more than ``at_once`` ahead. Leaving the loop
+    early cancels running tasks, and does not wait for them: see `loaders.parallel`.
 
     Args:
-        spark: the session; a classic one, as Spark Connect has no tasks of one's own.
-        function: what a task does.
-        values: what it is done to.
-        at_once: how many tasks run at the same time, at least 1.
-        label: what Spark's pages call the task of a value.
-        in_order: give results in the order of the values. One that is done early waits for those before it; values are
-            taken up to twice ``at_once`` ahead, so no more results than that ever wait.
+        spark: the session; a classic one, as Spark Connect has no API for tasks.
+        function: runs in each task.
+        values: the arguments of the function, one a task.
+        at_once: the number of tasks that run at the same time, at least 1.
+        label: returns the name of a value's task on Spark's pages.
+        in_order: yield results in the order of the values. A result that is ready early waits for those before it;
+            values are taken up to twice ``at_once`` ahead, so at most this number of results waits.
     """
     if at_once < 1:
         raise ValueError(f"expected at least 1 task at once, found {at_once}")
@@ -152,7 +152,7 @@ def run_tasks(
     groups: dict[Future[TaskOutcome[Value, Result]], str] = {}
 
     def start(value: Value) -> Future[TaskOutcome[Value, Result]]:
-        group = f"accel-{next(_GROUPS)}"  # never one that was there before: attempts are counted by group
+        group = f"accel-{next(_GROUPS)}"  # unique: attempts are counted by group
         future = threads.submit(_run_one, context, function, value, group, label(value))
         groups[future] = group
         return future
@@ -170,10 +170,10 @@ def run_tasks(
 
 
 def failed_attempts(context: SparkContext, group: str) -> int:
-    """How many attempts at tasks of a job group failed, also of those that succeeded in the end.
+    """The number of failed attempts of tasks of a job group, including tasks that succeeded in the end.
 
-    Spark's own account follows what happens a moment later, in its order: when it has ended a job, it has counted all
-    attempts before. That is waited for, a second at most.
+    Spark's status tracker is updated a moment later, but in order: when it reports the end of a job, it has counted all
+    attempts of the job. This function waits for that, at most a second.
     """
     tracker = context.statusTracker()
     for _ in range(ACCOUNT_LOOKS_MAX):
@@ -190,7 +190,7 @@ def _jobs(tracker: StatusTracker, group: str) -> list[SparkJobInfo]:
 
 
 def failure_reason(error: Exception) -> str:
-    """The last line of the Python traceback in what Spark says, which is the error itself."""
+    """The last line of the Python traceback in Spark's message, which is the error itself."""
     text = str(error)
     before_java = text.partition("\n\tat ")[0]
     lines = [line.strip() for line in before_java.splitlines() if line.strip() and "SQLSTATE" not in line]
@@ -200,7 +200,7 @@ def failure_reason(error: Exception) -> str:
 def _run_one(
     context: SparkContext, function: Callable[[Value], Result], value: Value, group: str, description: str
 ) -> TaskOutcome[Value, Result]:
-    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - comes with the extra
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - installed with the extra
     from pyspark.errors import PySparkException  # noqa: PLC0415 - likewise
 
     context.setJobGroup(group, description, interruptOnCancel=True)
@@ -214,7 +214,7 @@ def _run_one(
 
 def _attempt(function: Callable[[Value], Result]) -> Callable[[Value], Attempted[Result]]:
     def run(value: Value) -> Attempted[Result]:
-        from pyspark import TaskContext  # noqa: PLC0415 - comes with the extra
+        from pyspark import TaskContext  # noqa: PLC0415 - installed with the extra
 
         context = TaskContext.get()
         return Attempted(function(value), 0 if context is None else context.attemptNumber())
@@ -223,11 +223,11 @@ def _attempt(function: Callable[[Value], Result]) -> Callable[[Value], Attempted
 
 
 def row_frame(spark: SparkSession, row: Mapping[str, int | float]) -> DataFrame:
-    """One row of numbers: whole ones, and `seconds`.
+    """A data frame with one row of integers, and `seconds` as a float.
 
     Args:
         spark: the session.
-        row: of a report: `report.row()`.
+        row: of a report, by `report.row()`.
     """
     values = [float(value) if name == "seconds" else value for name, value in row.items()]
     columns = ", ".join(f"{name} {'DOUBLE' if name == 'seconds' else 'BIGINT'}" for name in row)

@@ -58,7 +58,7 @@ Answer = TypeVar("Answer")
 
 
 class TracingStore(DecoratedStore):
-    """Reports each request: operation, key, bytes, time. As safe for threads as ``tell`` is.
+    """Reports each request: operation, key, bytes, time. Threads: as of ``tell``.
 
     Args:
         store: the store that sends the requests.
@@ -241,7 +241,7 @@ def required_url(text: str | None) -> str:
     """The URL of the store that was named.
 
     Raises:
-        click.UsageError: none was.
+        click.UsageError: no store was named.
         ValueError: as `store_url`.
     """
     if text is None:
@@ -390,7 +390,7 @@ class ReaderChoice:
 
         Args:
             store: the store.
-            slow_seconds: lookups that take so long are kept; None = none is.
+            slow_seconds: lookups of at least this duration are kept; None = no lookup.
 
         Raises:
             click.UsageError: no image is named, and there is no catalog.
@@ -530,7 +530,7 @@ def command(
 
 
 def yes_option(text: str = "Do it; without it nothing is changed.") -> Callable[[Command], Command]:
-    """`--yes`, without which a command only shows what it would do -> ``yes``."""
+    """`--yes`, without which a command only shows the planned changes -> ``yes``."""
     return click.option("--yes", is_flag=True, help=text)
 
 
@@ -539,7 +539,7 @@ INTEGER = click.IntRange(0, 2**63 - 1)
 
 
 def limit_option(default: int, text: str) -> Callable[[Command], Command]:
-    """`--limit` -> ``limit``: how many to show; 0 for all."""
+    """`--limit` -> ``limit``: the number of items to show; 0 for all."""
     return click.option("--limit", type=INTEGER, default=default, show_default=True, help=text)
 
 

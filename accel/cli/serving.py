@@ -51,7 +51,7 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
     "--allowed-host", multiple=True, metavar="NAME", help="A name of this machine besides localhost; may be repeated."
 )
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="A certificate, for TLS.")
-@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its key.")
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="The private key of the certificate.")
 @click.option("--warm", is_flag=True, help="Load hints before the sidecar is ready.")
 @click.option("--demo", "is_demo", is_flag=True, help="Serve an embedded store with example objects; needs no account.")
 @click.option(
@@ -62,7 +62,7 @@ STATS_SIZE_BYTES_MAX: Final = 4 << 20
     metavar="PRICE",
     help="Price of a thousand GETs, for the console.",
 )
-@click.option("--currency", default=_DEFAULTS.currency, show_default=True, help="Of that price.")
+@click.option("--currency", default=_DEFAULTS.currency, show_default=True, help="The currency of that price.")
 @option(
     "--policy",
     type=POLICY,

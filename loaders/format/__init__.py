@@ -1,10 +1,10 @@
 """The bytes of objects, without any I/O: bytes in, records out, and back.
 
-    tail of an object --footer--> where the index lies --block_index--> rows --find--> which blocks --records--> batches
+    tail of an object --footer--> position of the index --block_index--> rows --find--> blocks --records--> batches
 
 Reading starts with ``open_tail``, writing with ``ObjectEncoder``. Every length read from bytes is checked before it is
-trusted; bytes that contradict the format or themselves raise ``CorruptObject``. The byte tables stand at the top of
-each module, and together in docs/reference/objects.md.
+used; bytes that contradict the format or themselves raise ``CorruptObject``. The byte tables are at the top of each
+module, and together in docs/reference/objects.md.
 """
 
 from loaders.format.block_index import (

@@ -2,7 +2,7 @@
 
     | bytes | field         | meaning                                                         |
     |-------|---------------|-----------------------------------------------------------------|
-    | 8     | stream id     | whose records these are                                         |
+    | 8     | stream id     | the stream of the records                                       |
     | 8     | start offset  | the first offset                                                |
     | 4     | end delta     | offsets covered; end = start + delta                            |
     | 4     | record count  | record batches in the blocks                                    |
@@ -10,28 +10,28 @@
     | 4     | size          | bytes of the blocks, headers included                           |
 
 All integers are big endian; a row is 36 bytes. A writer makes one row a block; compaction makes one row for several
-blocks of one stream that lie end to end.
+adjacent blocks of one stream.
 
-An object of 9,000 streams has at least as many rows, and thousands of objects are opened, so no code here visits row
-after row in Python. The bytes are *viewed* as an array of records, each rule is checked for all rows at once, and each
-stream's rows are folded into one range by comparing every row with its neighbour:
+An object of 9,000 streams has at least 9,000 rows, and thousands of objects are opened, so no code here loops over rows
+in Python. The bytes are *viewed* as an array of records, each rule is checked for all rows at once, and each stream's
+rows are folded into one range by comparing every row with its neighbour:
 
     stream id   7     7     7     9     9          a stream begins where the id differs from the row before
     begins      x                 x
     range       [start of the first row, end of the last row) of each stretch
     holed             x                            within a stream, a row that starts after the one before it ended
 
-Big-endian columns turn into native ones on the first arithmetic (numpy does that silently, also in ``concatenate``),
-so bytes are always kept and joined as bytes, never as the result of array arithmetic.
+The first arithmetic operation converts big-endian columns to native ones (numpy does so silently, also in
+``concatenate``), so bytes are always kept and joined as bytes, never as the result of array arithmetic.
 
-**Finding rows.** A read asks for ``[start, end)`` of one stream and brings a budget of bytes. The rows of a stream are
-sorted by offset, so the answer is a run of them, beginning with the first row that ends after ``start``:
+**Finding rows.** A read requests ``[start, end)`` of one stream, with a budget of bytes. The rows of a stream are
+sorted by offset, so the answer is a run of rows, beginning with the first row that ends after ``start``:
 
-* It stops at a *hole*: a row that starts after the next offset wanted does not help.
-* A row costs its payload, but a row that starts before the offset wanted is free. Only the first row can be such a
-  one: the read uses part of it, and nobody knows how large that part is.
-* It is *fulfilled* once it reaches ``end``, or once the budget is spent. Otherwise the object ends, or has a hole, and
-  the caller goes on from ``next_offset`` elsewhere.
+* The run ends before a *hole*: a row that starts after the next requested offset does not help.
+* A row costs its payload, but a row that starts before the requested offset is free. Only the first row can be such a
+  row: the read uses a part of it, and the size of that part is unknown.
+* The read is *fulfilled* once the run reaches ``end``, or once the budget is spent. Otherwise the object ends, or has a
+  hole, and the caller continues from ``next_offset`` in another object.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _INT64_MAX = 2**63 - 1
 
 
 class BlockRow(NamedTuple):
-    """One row of the index: ``[start, end)`` of a stream lies in ``size_bytes`` bytes from ``position`` on."""
+    """One row of the index: ``[start, end)`` of a stream is in ``size_bytes`` bytes from ``position`` on."""
 
     stream_id: int
     start: int
@@ -84,7 +84,7 @@ class BlockRow(NamedTuple):
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of records, as read budgets count them: all headers of batches off, and those of one block."""
+        """Bytes of records, as read budgets count them: without all batch headers and one block header."""
         return self.size_bytes - BATCH_HEADER_SIZE_BYTES * self.record_count - BLOCK_HEADER_SIZE_BYTES
 
     def encode(self) -> bytes:
@@ -96,9 +96,9 @@ class BlockRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockIndex:
-    """The rows of one object, as they stand in it: 36 bytes a row, and nothing else is kept.
+    """The rows of one object, as bytes of the object: 36 bytes a row, and nothing else is kept.
 
-    Made by ``decode_block_index`` (or by the encoder), which has checked every rule: what is read here needs no check.
+    Made by ``decode_block_index`` (or by the encoder), which has checked every rule: the values need no further check.
 
     Threads: immutable, so any thread may read it.
     """
@@ -116,11 +116,11 @@ class BlockIndex:
         return len(self.data)
 
     def __len__(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return len(self.data) // ROW_SIZE_BYTES
 
     def __iter__(self) -> Iterator[BlockRow]:
-        """All rows in order; for people and tests, as it visits each row in Python."""
+        """All rows in order, by a loop in Python; for displays and tests."""
         return (self.row(number) for number in range(len(self)))
 
     def row(self, number: int) -> BlockRow:
@@ -135,7 +135,7 @@ class BlockIndex:
         return BlockRow(stream_id, start, start + end_delta, *rest)
 
     def stream_rows(self, stream_id: int) -> range:
-        """The numbers of the rows of one stream, an empty range if the object does not hold it; O(log rows)."""
+        """The numbers of the rows of one stream, an empty range if the object does not hold the stream; O(log rows)."""
         numbers = range(len(self))
         first = bisect_left(numbers, stream_id, key=self._stream_id)
         return range(first, bisect_right(numbers, stream_id, lo=first, key=self._stream_id))
@@ -163,16 +163,16 @@ class BlockIndex:
 def decode_block_index(
     data: bytes | memoryview, *, data_size_bytes: int | None, key: str, object_size_bytes: int
 ) -> BlockIndex:
-    """Check the bytes of a block index and keep a copy of them (none is made of ``bytes``).
+    """Check the bytes of a block index and keep a copy of them (``bytes`` are kept without a copy).
 
     Complexity: O(rows), no loop in Python.
 
     Args:
         data: exactly the index, without the footer.
-        data_size_bytes: the blocks lie in ``[0, data_size_bytes)`` of the object; None where the rows speak of bytes
-            of other objects, as those of a composite one do.
-        key: the object's key, for the error's sake.
-        object_size_bytes: length of the whole object, for the error's sake.
+        data_size_bytes: the blocks are in ``[0, data_size_bytes)`` of the object; None if the rows describe bytes of
+            other objects, as in a composite object.
+        key: the object's key, for the error.
+        object_size_bytes: length of the whole object, for the error.
 
     Raises:
         CorruptObject: a size that is no multiple of 36; rows that are not sorted by (stream, offset) or overlap; a
@@ -193,14 +193,14 @@ def decode_block_index(
             if rule.values.min() < rule.least:
                 first = int((rule.values < rule.least).argmax())
                 raise corrupt(expected=rule.text, found=_described(index, first, rule.rows_concerned))
-        # Two rows that share bytes would have them read and paid for twice: this bounds what a lying index can cost.
+        # Bytes of two rows at once would be read twice: this bounds the cost of reading by a false index.
         if (total := int(columns.sizes.sum())) > section_end:
             raise corrupt(expected=f"at most {section_end} bytes in all blocks", found=f"{total}")
     return index
 
 
 class _Columns(NamedTuple):
-    """The columns of an index as native 64-bit numbers, in which no product or difference below can overflow."""
+    """The columns of an index as native 64-bit numbers, so that no product or difference below overflows."""
 
     stream_ids: NDArray[np.int64]
     starts: NDArray[np.int64]
@@ -215,7 +215,7 @@ class _Columns(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """What must be so in every row (or between every two neighbours): no value lies below the least one."""
+    """A rule for every row (or for every two neighbours): no value is below the least one."""
 
     text: str
     values: NDArray[np.int64]
@@ -224,7 +224,7 @@ class _Rule(NamedTuple):
 
 
 def _rules(columns: _Columns, section_end: int) -> Iterator[_Rule]:
-    # In this order: a rule may rely on those before it, or its arithmetic could overflow.
+    # The order matters: the arithmetic of a rule could overflow if a rule before it were broken.
     yield _Rule("stream ids of at least 0", columns.stream_ids)
     yield _Rule("start offsets of at least 0", columns.starts)
     yield _Rule("end deltas of at least 0", columns.end_deltas)
@@ -276,13 +276,13 @@ OPEN_END = -1
 
 
 class FoundRows(NamedTuple):
-    """The rows that a read needs, and where it stands after them.
+    """The rows that a read needs, and the read's position after them.
 
     Attributes:
         rows: numbers of rows of the index, ascending.
-        fulfilled: whether the end was reached or the budget spent; if not, this object has no more for the read.
-        next_offset: where to go on; the start asked for, if there are no rows.
-        bytes_left: what is left of the budget.
+        fulfilled: whether the end was reached or the budget spent; if not, this object has no more rows for the read.
+        next_offset: the offset to continue from; the requested start, if there are no rows.
+        bytes_left: the rest of the budget.
     """
 
     rows: tuple[int, ...]
@@ -294,14 +294,14 @@ class FoundRows(NamedTuple):
 def find(index: BlockIndex, stream_id: int, start: int, end: int, max_bytes: int) -> FoundRows:
     """Choose the rows for ``[start, end)`` of a stream within a budget; the last one may reach beyond either.
 
-    Complexity: O(log rows) and O(1) for each row chosen.
+    Complexity: O(log rows) and O(1) for each chosen row.
 
     Args:
         index: the rows of one object.
         stream_id: the stream to read.
-        start: the first offset wanted.
-        end: one past the last offset wanted, or ``OPEN_END`` (-1): until the budget or the object ends.
-        max_bytes: payload bytes to read at most, at least 0; the row that spends the rest is still chosen.
+        start: the first requested offset.
+        end: one past the last requested offset, or ``OPEN_END`` (-1): until the budget or the object ends.
+        max_bytes: payload bytes to read at most, at least 0; the row that uses up the budget is still chosen.
 
     Raises:
         ValueError: a negative budget.

@@ -1,6 +1,6 @@
 """Composite objects: an index over the blocks of other objects.
 
-Compaction of one long stream can do without copying a byte: it writes a small object that links the old ones.
+Compaction of one long stream need not copy any bytes: it writes a small object that links the old ones.
 
     | bytes | field    | meaning                                                       |
     |-------|----------|---------------------------------------------------------------|
@@ -13,11 +13,11 @@ Compaction of one long stream can do without copying a byte: it writes a small o
     | bytes | field     | meaning                                                      |
     |-------|-----------|--------------------------------------------------------------|
     | 8     | object id | the linked object                                            |
-    | 4     | first row | the first row of the index that speaks of it                 |
-    | 2     | bucket    | where it lies                                                |
+    | 4     | first row | the first row of the index with blocks of it                 |
+    | 2     | bucket    | the bucket of the linked object                              |
 
-All integers are big endian. Row k belongs to the link with the greatest first row <= k. The size that metadata gives
-for such an object is the sum of the blocks it links, not its own: read it whole, never by its tail.
+All integers are big endian. Row k belongs to the link with the greatest first row <= k. The size of such an object in
+metadata is the sum of the linked blocks, not its own size: read the object whole, never by its tail.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LinkedObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompositeObject:
-    """The links of a composite object and its index, whose positions are those in the linked objects.
+    """The links of a composite object and its index; positions in the index are positions in the linked objects.
 
     Threads: immutable, so any thread may read it.
     """
@@ -77,11 +77,11 @@ def decode_composite(data: bytes | memoryview, *, key: str) -> CompositeObject:
 
     Args:
         data: the whole object.
-        key: the object's key, for the error's sake.
+        key: the object's key, for the error.
 
     Raises:
-        CorruptObject: a footer that is not a composite object's; links that do not fill the space before the index,
-            or do not divide its rows among them; rows that ``decode_block_index`` refuses.
+        CorruptObject: the footer of another kind of object; links that do not fill the space before the index, or do
+            not divide its rows among them; rows that ``decode_block_index`` refuses.
 
     Source: docs/reference/objects.md, "Composite object".
     """
@@ -99,7 +99,7 @@ def decode_composite(data: bytes | memoryview, *, key: str) -> CompositeObject:
 
 
 def encode_composite(links: tuple[LinkedObject, ...], index: BlockIndex) -> bytes:
-    """A whole composite object; the numbers must fit their fields, and the links divide the rows among them."""
+    """The bytes of a composite object; the numbers must fit their fields, and the links divide the rows among them."""
     head = _HEADER.pack(LINKS_MAGIC, len(links)) + b"".join(_LINK.pack(*link) for link in links)
     return head + index.data + Footer(len(head), len(index.data), composite=True).encode()
 

@@ -11,16 +11,17 @@ end of the object. The caller sends the bytes, in parts if the object is large.
 
 Rules, those of the production writer:
 
-* Stream ids do not decrease from one write to the next, and within a stream a batch starts no earlier than the one
-  before it ended. So the rows come out sorted.
+* Stream ids do not decrease from one write to the next, and within a stream a batch starts no earlier than the end of
+  the batch before it. So the rows are sorted.
 * A block is closed after the batch that brings the summed payload size to the threshold, and at the end of each write.
-* The sum starts anew only when the threshold closes a block. What a write leaves over counts towards the first block of
-  the next one, which can be shorter for it, even if it is another stream's.
+* The sum restarts only when the threshold closes a block. The rest of a write counts towards the first block of the
+  next write, which may be shorter as a result, even if it is a block of another stream.
 
-A batch may leave offsets out. But a row names only its first and last offset, so a hole inside a block is invisible to
-everyone who reads just the index: a writer with a hole ends the write before it, and it shows between two rows.
+A batch may leave offsets out. But a row contains only its first and last offset, so a hole inside a block is invisible
+in the index. So a writer ends the write before a hole, which is then visible between two rows.
 
-A write that breaks a rule, or that the format has no numbers for, is refused as a whole: the encoder stays as it was.
+A write that breaks a rule, or has numbers that the format cannot express, is refused as a whole: the encoder is
+unchanged.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ _INT64_MAX = 2**63 - 1
 
 
 class ObjectEncoder:
-    """Encodes one object, a write at a time.
+    """Encodes one object, write by write.
 
     Threads: one at a time.
 
     Args:
         block_threshold_bytes: payload bytes that close a block, at least 1.
-        streams_max: streams that the object may hold at most; other readers and writers are sized for 20,000.
+        streams_max: the maximum number of streams in the object; other readers and writers are built for 20,000.
     """
 
     def __init__(self, block_threshold_bytes: int = BLOCK_THRESHOLD_BYTES, *, streams_max: int = STREAMS_MAX) -> None:
@@ -72,16 +73,16 @@ class ObjectEncoder:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes returned so far: where in the object the next ones will lie."""
+        """Bytes returned so far, which is the position of the next bytes in the object."""
         end_size_bytes = 0 if self._footer is None else len(self._rows) + FOOTER_SIZE_BYTES
         return self._data_size_bytes + end_size_bytes
 
     def index(self) -> BlockIndex:
-        """The rows written so far, as a reader will see them; O(rows)."""
+        """The rows written so far, as readers will decode them; O(rows)."""
         return BlockIndex(bytes(self._rows))
 
     def ranges(self) -> ObjectRanges:
-        """What the object holds so far; O(rows), no loop in Python."""
+        """The ranges in the object so far; O(rows), no loop in Python."""
         return self.index().object_ranges()
 
     def write(self, stream_id: int, batches: Iterable[RecordBatch]) -> bytes:
@@ -90,8 +91,8 @@ class ObjectEncoder:
         Complexity: O(batches), and twice their bytes in memory until the call returns.
 
         Args:
-            stream_id: at least that of the write before.
-            batches: of this stream, in order of offsets; none at all writes nothing.
+            stream_id: at least the stream id of the write before.
+            batches: of this stream, in order of offsets; without batches nothing is written.
 
         Raises:
             FormatError: a batch of another stream, or a stream id or an offset that decreases, or a finished object.
@@ -115,17 +116,17 @@ class ObjectEncoder:
         return appended
 
     def finish(self) -> bytes:
-        """Close the object: its index and its footer, the last bytes to append.
+        """Finish the object and return its index and footer, the last bytes to append.
 
         Raises:
-            FormatError: it is finished already.
+            FormatError: the object is finished already.
         """
         self._check_open()
         self._footer = Footer(self._data_size_bytes, len(self._rows))
         return bytes(self._rows) + self._footer.encode()
 
     def _divide(self, batches: Sequence[RecordBatch]) -> tuple[list[list[RecordBatch]], int]:
-        # The blocks of one write, and the running sum that it leaves to the next.
+        # The blocks of one write, and the running sum for the next write.
         blocks: list[list[RecordBatch]] = [[]]
         running_bytes = self._carried_bytes
         for batch in batches:
@@ -147,7 +148,7 @@ class ObjectEncoder:
 
     def _check_open(self) -> None:
         if self._footer is not None:
-            raise FormatError("expected an object that is being written, found one that is finished")
+            raise FormatError("expected an object that is being written, found a finished one")
 
     def _check_stream(self, stream_id: int) -> None:
         if not 0 <= stream_id <= _INT64_MAX:
@@ -156,7 +157,7 @@ class ObjectEncoder:
             raise FormatError(f"expected a stream id of at least {self._stream_id}, found {stream_id}")
         if stream_id != self._stream_id and self._streams == self._streams_max:
             raise FormatLimit(
-                f"expected at most {self._streams_max} streams in an object, found stream {stream_id} more"
+                f"expected at most {self._streams_max} streams in an object, found another one, {stream_id}"
             )
 
     def _check_rows(self, rows: Sequence[BlockRow]) -> None:

@@ -9,7 +9,7 @@ A block is a header of 10 bytes and the record batches of one stream:
     | 4     | record count | batches in the block                           |
     | 4     | data length  | bytes of the batches, without this header      |
 
-A record batch is a header of 33 bytes and the bytes that the producer sent, which mean nothing here:
+A record batch is a header of 33 bytes and the bytes that the producer sent, which are not interpreted here:
 
     | bytes | field          | meaning                                              |
     |-------|----------------|------------------------------------------------------|
@@ -21,15 +21,15 @@ A record batch is a header of 33 bytes and the bytes that the producer sent, whi
     | 4     | payload length | bytes that follow                                    |
     | n     | payload        |                                                      |
 
-All integers are big endian. A batch covers ``[base, base + count)``; a link record, whose payload points elsewhere,
-stands for ``-count`` offsets, so its end is ``base - count``.
+All integers are big endian. A batch covers ``[base, base + count)``; a link record, whose payload refers to other data,
+covers ``-count`` offsets, so its end is ``base - count``.
 
-A row of the index names a run of bytes that holds one block, or after compaction several of them end to end. The row
-and the blocks say many things twice (stream, offsets, number of batches, sizes); all of them must agree.
+A row of the index describes a run of bytes that holds one block, or after compaction several adjacent blocks. Stream,
+offsets, number of batches and sizes are in the row and in the blocks; all of them must agree.
 
-Batches are decoded as columns (`BatchColumns`): their headers are found one behind the other, read as one array and
-checked at once. No batch is an object, and no payload is copied, before somebody asks for it. What does not pass the
-check is read again batch by batch, which says what is wrong and where.
+Batches are decoded as columns (`BatchColumns`): their headers are found one after another, read as one array and
+checked at once. A batch becomes an object, and its payload is copied, only when a caller iterates over the batches.
+Bytes that fail the check are read again batch by batch, to report the fault and its place.
 """
 
 from __future__ import annotations
@@ -73,16 +73,16 @@ class RecordBatch:
 
     @property
     def end_offset(self) -> int:
-        """One past the last offset that the batch stands for."""
+        """One past the last offset that the batch covers."""
         return self.base_offset + abs(self.count)
 
     @property
     def is_link(self) -> bool:
-        """Whether the payload points elsewhere instead of being records."""
+        """Whether the payload refers to other data instead of being records."""
         return self.count <= 0
 
     def encode(self) -> bytes:
-        """Header and payload; the numbers must fit their fields, which the encoder of objects checks."""
+        """Header and payload; the numbers must fit their fields, which `ObjectEncoder` checks."""
         header = _BATCH_HEADER.pack(
             BATCH_MAGIC, self.stream_id, self.epoch, self.base_offset, self.count, len(self.payload)
         )
@@ -91,16 +91,16 @@ class RecordBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchColumns:
-    """Batches of one stream that follow one another, as columns over the bytes that they lie in. Threads: immutable.
+    """Consecutive batches of one stream, as columns over their bytes. Threads: immutable.
 
     Attributes:
-        stream_id: theirs.
-        epochs: of each, the writer's.
-        base_offsets: the first offset of each; ascending.
-        counts: of each, as its header has it.
-        starts: where in the data the payload of each begins.
-        ends: and where it ends.
-        data: holds the payloads; a view keeps all that it was cut out of in memory.
+        stream_id: the stream of all batches.
+        epochs: per batch, the writer's epoch.
+        base_offsets: per batch, the first offset; ascending.
+        counts: per batch, the count in its header.
+        starts: per batch, the position of its payload in the data.
+        ends: per batch, one past the last byte of its payload.
+        data: holds the payloads; a view keeps the whole underlying bytes in memory.
     """
 
     stream_id: int
@@ -116,16 +116,16 @@ class BatchColumns:
 
     @property
     def end_offsets(self) -> Numbers:
-        """One past the last offset that each stands for."""
+        """Per batch, one past the last offset that it covers."""
         return self.base_offsets + np.abs(self.counts)
 
     def wanted(self, start: int, end: int | None, max_bytes: int) -> BatchColumns:
-        """Those that bring anything new to who stands at an offset, and begin before an end. O(batches), no loop.
+        """The batches with offsets from a start on that begin before an end. Complexity: O(batches), no loop in Python.
 
         Args:
-            start: where the reader stands.
+            start: the reader's position; batches without an offset from here on are left out.
             end: None = no end.
-            max_bytes: of payload; the batch that reaches it is the last. One without payload counts as a byte.
+            max_bytes: of payload; the batch that reaches it is the last. A batch without payload counts as a byte.
         """
         ends = self.end_offsets
         chosen = self
@@ -137,28 +137,32 @@ class BatchColumns:
 
     @property
     def size_bytes(self) -> int:
-        """Of all payloads, as far as a budget is concerned: one without payload counts as a byte."""
+        """Bytes of all payloads, as budgets count them: a batch without payload counts as a byte."""
         return int(_budgeted(self).sum())
 
     def after(self, number: int) -> BatchColumns:
-        """All but this number of the first ones."""
+        """The batches without the first ones.
+
+        Args:
+            number: of batches to leave out.
+        """
         return self.where(slice(number, None)) if number else self
 
     def owned(self) -> BatchColumns:
-        """The same over bytes that hold nothing else: one copy of those from the first payload to the last one."""
+        """The same batches over their own bytes: a copy of the bytes from the first payload to the last."""
         if isinstance(self.data, bytes) or not len(self):
             return self
         first, last = int(self.starts[0]), int(self.ends[-1])
         return replace(self, starts=self.starts - first, ends=self.ends - first, data=bytes(self.data[first:last]))
 
     def __iter__(self) -> Iterator[RecordBatch]:
-        """Each as an object of its own, which keeps nothing but its own bytes in memory."""
+        """Each batch as an object, which keeps only its own bytes in memory."""
         columns = (self.epochs, self.base_offsets, self.counts, self.starts, self.ends)
         for epoch, base, count, start, end in zip(*(column.tolist() for column in columns), strict=True):
             yield RecordBatch(self.stream_id, epoch, base, count, bytes(self.data[start:end]))
 
     def where(self, chosen: NDArray[np.bool_] | slice) -> BatchColumns:
-        """Some of them, over the same bytes."""
+        """The chosen batches, over the same bytes."""
         return BatchColumns(
             self.stream_id,
             self.epochs[chosen],
@@ -185,11 +189,11 @@ def encode_block(batches: Sequence[RecordBatch]) -> bytes:
 def decode_block_bytes(
     data: bytes | memoryview, row: BlockRow, *, key: str, object_size_bytes: int
 ) -> list[RecordBatch]:
-    """Read the batches of one row of the index, from however many blocks it covers.
+    """Read the batches of one row of the index, of one block or of several.
 
-    Complexity: O(batches) and a copy of their payloads, so that none keeps the whole block in memory.
+    Complexity: O(batches) and a copy of their payloads, so that no batch keeps the whole block in memory.
 
-    Args and errors: as `decode_block_columns`, of one row.
+    Args and errors: as of `decode_block_columns`, for one row.
     """
     return list(decode_block_columns(data, [row], key=key, object_size_bytes=object_size_bytes))
 
@@ -197,20 +201,21 @@ def decode_block_bytes(
 def decode_block_columns(
     data: bytes | memoryview, rows: Sequence[BlockRow], *, key: str, object_size_bytes: int
 ) -> BatchColumns:
-    """The batches of neighbouring rows of the index as columns over the same bytes: nothing is copied.
+    """The batches of adjacent rows of the index as columns over the same bytes, without a copy.
 
-    Complexity: O(batches); a loop in Python over their lengths, since each says where the next one begins.
+    Complexity: O(batches); a loop in Python over their lengths, since each length determines where the next batch
+    begins.
 
     Args:
-        data: the bytes that the rows name, which lie end to end: of each ``[position, position + size)``.
+        data: the bytes of the rows, end to end: of each row ``[position, position + size)``.
         rows: rows of the index, of one stream; at least one.
-        key: the object's key, for the error's sake.
-        object_size_bytes: length of the whole object, for the error's sake.
+        key: the object's key, for the error.
+        object_size_bytes: length of the whole object, for the error.
 
     Raises:
-        CorruptObject: bytes that are no blocks of whole batches, or that say anything else than a row does: another
-            stream, other offsets, another number of batches, another size. Batches may leave offsets out, but may not
-            go back.
+        CorruptObject: bytes that are no blocks of whole batches, or that contradict a row: another stream, other
+            offsets, another number of batches, another size. Batches may leave offsets out, but their offsets must not
+            decrease.
 
     Source: docs/reference/objects.md, "Data block".
     """
@@ -218,12 +223,12 @@ def decode_block_columns(
     if columns is None:
         corrupt = partial(CorruptObject, key, object_size_bytes)
         _refuse(memoryview(data), rows, corrupt)
-        raise corrupt(expected=f"rows of one stream from {rows[0].position} on, end to end", found="others")
+        raise corrupt(expected=f"adjacent rows of one stream from {rows[0].position} on", found="other rows")
     return columns
 
 
 def _columns(data: bytes | memoryview, rows: Sequence[BlockRow]) -> BatchColumns | None:
-    """The batches; None if anything does not fit."""
+    """The batches; None if the bytes contradict the rows or the format."""
     heads: list[int] = []
     firsts: list[int] = []
     position = 0
@@ -251,7 +256,11 @@ def _columns(data: bytes | memoryview, rows: Sequence[BlockRow]) -> BatchColumns
 
 
 def _find_heads(data: bytes | memoryview, position: int, end: int, row: BlockRow, heads: list[int]) -> bool:
-    """Where the headers of all batches of a row begin; whether blocks and lengths fit each other and the row."""
+    """Append the positions of a row's batch headers to `heads`.
+
+    Returns:
+        Whether blocks and lengths agree with each other and with the row.
+    """
     before, length_at = len(heads), _LENGTH.unpack_from
     while position < end:
         start = position + BLOCK_HEADER_SIZE_BYTES
@@ -274,7 +283,7 @@ def _find_heads(data: bytes | memoryview, position: int, end: int, row: BlockRow
 
 
 def _refuse(data: memoryview, rows: Sequence[BlockRow], corrupt: Callable[..., CorruptObject]) -> None:
-    """Say what is wrong with the bytes of rows, and where."""
+    """Raise the error for the first fault in the bytes of rows."""
     end = 0
     for row in rows:
         piece, end = data[end : end + row.size_bytes], end + row.size_bytes
@@ -288,7 +297,7 @@ def _refuse(data: memoryview, rows: Sequence[BlockRow], corrupt: Callable[..., C
 
 
 class _RowReader:
-    """Walks over the blocks of one row to say what is wrong; ``position`` is the next byte. One thread at a time."""
+    """Reads the blocks of one row to find the fault; ``position`` is the next byte. One thread at a time."""
 
     def __init__(self, data: memoryview, row: BlockRow, corrupt: Callable[..., CorruptObject]) -> None:
         self.batches: list[RecordBatch] = []
@@ -308,10 +317,10 @@ class _RowReader:
     def check_complete(self) -> None:
         row = self._row
         if len(self.batches) != row.record_count:
-            raise self._refused(f"{row.record_count} batches, as the row says", f"{len(self.batches)}")
+            raise self._refused(f"{row.record_count} batches, as in the row", f"{len(self.batches)}")
         if not self.batches or self.batches[0].base_offset != row.start or self._next_offset != row.end:
             found = f"[{self.batches[0].base_offset}, {self._next_offset})" if self.batches else "none"
-            raise self._refused(f"offsets [{row.start}, {row.end}), as the row says", found)
+            raise self._refused(f"offsets [{row.start}, {row.end}), as in the row", found)
 
     def _read_block_header(self) -> tuple[int, int]:
         start = self.position + BLOCK_HEADER_SIZE_BYTES
@@ -323,7 +332,7 @@ class _RowReader:
             raise self._refused(f"block magic {BLOCK_MAGIC:#x} and flags {BLOCK_FLAGS:#x}", f"{magic:#x}, {flags:#x}")
         if not 0 <= length <= room:
             raise self._refused(f"a data length of 0 to {room}", f"{length}")
-        # The count is believed no further than its batches have bytes, and the row has records.
+        # The count is limited by the bytes of its batches and by the row's records.
         most = min(length // BATCH_HEADER_SIZE_BYTES, self._row.record_count - len(self.batches))
         if not 0 < count <= most:
             raise self._refused(f"a record count of 1 to {most}", f"{count}")

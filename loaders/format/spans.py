@@ -1,9 +1,9 @@
 """Joins neighbouring bytes of objects into few spans, each of them one ranged GET.
 
-A request costs about as much as a few hundred kilobytes of transfer. So bytes that lie close to each other are read
-together, and those in between are thrown away, as long as the gaps and the spans stay small:
+A request costs about as much as a few hundred kilobytes of transfer. So bytes that are close to each other are read
+together, and the bytes in between are discarded, as long as the gaps and the spans stay small:
 
-    wanted   |== 0 ==|== 1 ==|  |= 2 =|                 |== 3 ==|== 4 ==|
+    needed   |== 0 ==|== 1 ==|  |= 2 =|                 |== 3 ==|== 4 ==|
     spans    |=======================|                  |===============|      (0, 3) and (3, 5)
 """
 
@@ -29,19 +29,19 @@ def join_spans(
     gap_size_bytes_max: int = 0,
     span_size_bytes_max: int | None = None,
 ) -> list[tuple[int, int]]:
-    """Which neighbours to read together: numbers ``(first, stop)``.
+    """Choose the neighbours to read together, as numbers ``(first, stop)``.
 
-    A span goes from ``starts[first]`` to ``ends[stop - 1]``. It ends before bytes of another object, before bytes that
-    lie in front of its end, and at the bounds.
+    A span reaches from ``starts[first]`` to ``ends[stop - 1]``. It ends before an item of another object, before an
+    item that starts below the span's end, and at the bounds.
 
-    Complexity: O(n), a loop in Python over the few spans that come out.
+    Complexity: O(n), a loop in Python over the few resulting spans.
 
     Args:
-        starts: first byte of each.
-        ends: one past the last byte of each.
-        objects: the number of the object that each lies in; None = one object.
-        gap_size_bytes_max: bytes that may be read in vain between two neighbours.
-        span_size_bytes_max: length of a span; one item alone may be longer. None = any.
+        starts: first byte of each item.
+        ends: one past the last byte of each item.
+        objects: the number of each item's object; None = one object.
+        gap_size_bytes_max: unneeded bytes that may be read between two neighbours.
+        span_size_bytes_max: length of a span; a single item may be longer. None = any.
     """
     gaps = starts[1:] - ends[:-1]
     is_break = (gaps < 0) | (gaps > gap_size_bytes_max)
@@ -55,7 +55,7 @@ def join_spans(
     for neighbours_stop in stops:
         while first < neighbours_stop:
             limit = int(starts[first]) + span_size_bytes_max
-            # Not numpy's search, which gives way to other threads: beside busy ones each call would wait for its turn.
+            # Not numpy's search, which releases the GIL: beside busy threads each call would wait for the GIL again.
             fitting = bisect_right(ends, limit, first, neighbours_stop)
             spans.append((first, max(fitting, first + 1)))
             first = spans[-1][1]
@@ -65,13 +65,13 @@ def join_spans(
 def block_spans(
     index: BlockIndex, composite: CompositeObject | None, numbers: Sequence[int], span_size_bytes_max: int
 ) -> Iterator[tuple[int | None, list[BlockRow]]]:
-    """Rows whose blocks lie end to end: the id of the linked object they lie in (None = the object itself), and they.
+    """Spans of adjacent blocks: the id of the linked object that holds them (None = the object itself), and their rows.
 
     Args:
         index: of the object.
-        composite: its links, if it has no blocks of its own.
+        composite: the links of the object, if it has no blocks of its own.
         numbers: of the rows.
-        span_size_bytes_max: of the blocks of a span; one row alone may be longer.
+        span_size_bytes_max: of the blocks of a span; a single row may be longer.
     """
     chosen = index.rows[np.asarray(numbers, dtype=np.int64)]
     starts = chosen["position"].astype(np.int64)

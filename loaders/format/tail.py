@@ -1,27 +1,27 @@
 """The end of an object: the footer, and the block index before it.
 
-The last 48 bytes are the footer. It says where the block index lies, and of which kind the object is:
+The last 48 bytes are the footer. It contains the position of the block index and the kind of the object:
 
     | bytes | field          | meaning                                                              |
     |-------|----------------|----------------------------------------------------------------------|
     | 8     | index position | first byte of the block index, counted from the start of the object  |
     | 4     | index size     | its length in bytes, a multiple of 36                                |
-    | 28    | reserved       | zero; carries no meaning and is not looked at                        |
+    | 28    | reserved       | zero; without meaning, and not checked                               |
     | 8     | magic          | 0x88E241B785F4CFF7, or ...F8 for a composite object (composite.py)   |
 
-All integers are big endian. Nothing lies between the index and the footer, so the two numbers and the size of the
-object must agree to the byte. That one equation is worth much: it finds an index that runs past the end or into the
-footer, and a size in somebody's metadata that is not the size of this object.
+All integers are big endian. The footer follows the index directly, so the two numbers and the size of the object must
+agree to the byte. This check finds an index that runs past the end or into the footer, and a size in metadata that is
+not the size of this object.
 
-**How much to read.** The size of the index is known only from the footer behind it. So a reader guesses: it reads the
-last bytes of the object in one request and hopes that they hold the whole index.
+**How much to read.** Only the footer, behind the index, contains the size of the index. So a reader guesses: it reads
+the last bytes of the object in one request, which usually hold the whole index.
 
     object  |  data blocks ...                 | block index              | footer |
                                                         |<---- tail, as guessed -->|
-                                               |<-gap ->|   what is still missing
+                                               |<-gap ->|   missing bytes
 
-If they do not, the footer in them says exactly which bytes are missing, and one more request brings those; the tail
-need not be read again. Nothing here reads a store: ``open_tail`` either returns the index or names the missing bytes.
+If they do not, the footer in them determines the missing bytes, which one more request reads; the tail need not be read
+again. Nothing here reads a store: ``open_tail`` returns either the index or the range of the missing bytes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Footer:
         return self.index_position + self.index_size_bytes
 
     def encode(self) -> bytes:
-        """The 48 bytes that close the object."""
+        """The last 48 bytes of the object."""
         magic = COMPOSITE_MAGIC if self.composite else MAGIC
         return _LAYOUT.pack(self.index_position, self.index_size_bytes, magic)
 
@@ -68,7 +68,7 @@ def decode_footer(tail: bytes | memoryview, *, object_size_bytes: int, key: str)
     Args:
         tail: at least the last 48 bytes of the object, at most the whole object.
         object_size_bytes: length of the whole object; the index must end where the footer starts.
-        key: the object's key, for the error's sake.
+        key: the object's key, for the error.
 
     Raises:
         CorruptObject: too short, wrong magic, or an index that does not fill whole rows up to the footer.
@@ -113,16 +113,17 @@ _MEBIBYTE = 1 << 20
 
 
 class MissingBytes(NamedTuple):
-    """The bytes ``[start, end)`` of the object that have to stand before the tail for it to hold the whole index."""
+    """The bytes ``[start, end)`` of the object that are missing before the tail, so that it holds the whole index."""
 
     start: int
     end: int
 
 
 def guess_tail_size_bytes(object_size_bytes: int) -> int:
-    """How many bytes a reader that knows nothing else reads from the end: 8 KiB, and one row for each whole MiB.
+    """The number of bytes to read from the end if the index size is unknown: 8 KiB, and one row for each whole MiB.
 
-    The guess holds 226 rows of a small object and 242 of one of 16 MiB; an object of 9,000 streams needs 324,048 bytes.
+    The guess holds 226 rows of a small object and 242 rows of an object of 16 MiB; an object of 9,000 streams needs
+    324,048 bytes.
 
     >>> guess_tail_size_bytes(16 << 20), guess_tail_size_bytes(48)
     (8768, 48)
@@ -135,18 +136,19 @@ def guess_tail_size_bytes(object_size_bytes: int) -> int:
 def open_tail(tail: bytes | memoryview, *, object_size_bytes: int, key: str) -> BlockIndex | MissingBytes:
     """Read the block index of a normal object from its last bytes.
 
-    After ``MissingBytes`` fetch those, put them before the tail, and call again: the second call always answers.
+    After ``MissingBytes``, fetch these bytes, put them before the tail, and call again: the second call always returns
+    the index.
 
     Complexity: O(rows), no loop in Python; O(1) if bytes are missing.
 
     Args:
         tail: at least the last 48 bytes of the object, at most the whole object; not kept.
         object_size_bytes: length of the whole object.
-        key: the object's key, for the error's sake.
+        key: the object's key, for the error.
 
     Raises:
-        CorruptObject: the footer or a row of the index is wrong, or the object is a composite one, whose index speaks
-            of other objects' bytes (read it whole, with ``decode_composite``).
+        CorruptObject: the footer or a row of the index is wrong, or the object is a composite one, whose index
+            describes bytes of other objects (read it whole, with ``decode_composite``).
     """
     footer = decode_footer(tail, object_size_bytes=object_size_bytes, key=key)
     if footer.composite:
@@ -162,11 +164,11 @@ def open_tail(tail: bytes | memoryview, *, object_size_bytes: int, key: str) -> 
 
 
 def tail_checksum(tail: bytes | memoryview, *, object_size_bytes: int, index_size_bytes: int) -> int:
-    """A CRC-32 of an object's size, block index and footer: what its reader fetches anyhow.
+    """A CRC-32 of an object's size, block index and footer, which every reader fetches.
 
-    The bytes of an object do not name its key. A list that keeps this number of each object tells an object from
-    another one that was put in its place, unless both hold blocks of the same streams, offsets and sizes. It says
-    nothing of the blocks' payload.
+    The bytes of an object do not contain its key. A list with this number of each object detects that an object was
+    replaced by another, unless both hold blocks of the same streams, offsets and sizes. The checksum does not cover the
+    blocks' payload.
 
     Complexity: O(size of the index).
 
@@ -183,16 +185,16 @@ def tail_checksum(tail: bytes | memoryview, *, object_size_bytes: int, index_siz
 
 
 def check_tail(expected: int, found: int, *, object_size_bytes: int, key: str) -> None:
-    """Refuse an object whose tail is not the one that was committed.
+    """Refuse an object whose tail is not the committed one.
 
     Args:
-        expected: the checksum that the metadata says; -1 if it says none, and then nothing is refused.
-        found: that of the bytes, as of `tail_checksum`.
-        object_size_bytes: length of the whole object, for the error's sake.
-        key: likewise.
+        expected: the checksum in the metadata; -1 if there is none, and then nothing is refused.
+        found: the checksum of the bytes, by `tail_checksum`.
+        object_size_bytes: length of the whole object, for the error.
+        key: the object's key, for the error.
 
     Raises:
-        CorruptObject: they differ.
+        CorruptObject: the checksums differ.
     """
     if expected not in (-1, found):
         wanted = f"the index and footer that were committed under this key, with CRC-32 {expected:#010x}"
@@ -201,7 +203,7 @@ def check_tail(expected: int, found: int, *, object_size_bytes: int, key: str) -
 
 
 def _check_rows_plausible(footer: Footer, object_size_bytes: int, key: str) -> None:
-    # Before a lying footer makes anyone fetch half an object in search of its index.
+    # Prevents that a reader fetches half an object because of a false footer.
     rows = footer.index_size_bytes // ROW_SIZE_BYTES
     if not footer.composite and rows * BLOCK_SIZE_BYTES_MIN > footer.index_position:
         expected = f"an index of at most {footer.index_position // BLOCK_SIZE_BYTES_MIN} rows"

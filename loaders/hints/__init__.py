@@ -1,10 +1,10 @@
-"""Hints that lie in the bucket: filter packs and index snapshots, as formats with writers and readers.
+"""Hints in the bucket: filter packs and index snapshots, as formats with writers and readers.
 
-A *pack* holds the filters of all objects of a node, so that a reader that has just started knows which objects lack a
-stream after a handful of requests. A *snapshot* holds the index of all objects of a node sorted by stream, so that it
-knows after one request which object holds an offset, and where in it the bytes lie. Neither is ever needed for an
-answer, and no answer changes with them: what is missing, old, foreign or damaged is a `HintProblem`, and a caller that
-meets it goes on without. docs/reference/hints.md has the bytes.
+A *pack* holds the filters of all objects of a node: after a few requests a reader that has just started can exclude the
+objects without a stream. A *snapshot* holds the index of all objects of a node sorted by stream: one request finds the
+object that holds an offset, and the bytes in it. No answer needs hints, and no answer changes with them: a hint that is
+missing, old, foreign or damaged raises `HintProblem`, and the caller continues without it. The bytes are described in
+docs/reference/hints.md.
 """
 
 from __future__ import annotations

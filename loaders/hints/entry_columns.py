@@ -1,6 +1,6 @@
-"""Entries of an index snapshot: which object holds which offsets of which stream, and where in it the bytes lie.
+"""Entries of an index snapshot: the offsets and the bytes of a stream in an object.
 
-One entry for each stream of each object, in columns of equal length:
+There is one entry for each stream of each object, in columns of equal length:
 
     | column       | type  | meaning                                                                           |
     |--------------|-------|-----------------------------------------------------------------------------------|
@@ -8,13 +8,13 @@ One entry for each stream of each object, in columns of equal length:
     | start_offset | int64 | its first offset in the object                                                    |
     | end_offset   | int64 | one past its last offset in the object                                            |
     | object_id    | int64 | the object                                                                        |
-    | order_id     | int64 | places the object in its node's list                                              |
-    | position     | int64 | first byte of the stream's blocks in the object; -1: they do not lie together     |
-    | size_bytes   | int64 | bytes of these blocks, headers included; 0 if they do not lie together            |
+    | order_id     | int64 | orders the object in its node's list                                              |
+    | position     | int64 | first byte of the stream's blocks in the object; -1: they are not adjacent        |
+    | size_bytes   | int64 | bytes of these blocks, headers included; 0 if they are not adjacent               |
     | record_count | int64 | record batches of the stream in the object                                        |
     | holed        | bool  | some offsets between start and end are missing                                    |
 
-In a snapshot they are sorted by (stream_id, start_offset), so that all entries of a stream lie together.
+In a snapshot entries are sorted by (stream_id, start_offset), so that all entries of a stream are adjacent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from loaders.format import BlockIndex
 Numbers = NDArray[np.int64]
 
 SCATTERED = -1
-"""As a position: the blocks of the stream do not lie together in the object."""
+"""The position of a stream whose blocks are not adjacent in the object."""
 
 COLUMN_NAMES = (
     "stream_id",
@@ -44,12 +44,12 @@ COLUMN_NAMES = (
     "record_count",
     "holed",
 )
-"""What the columns are called in Parquet, in the order of the fields of `EntryColumns`."""
+"""The names of the columns in stored groups, in the order of the fields of `EntryColumns`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EntryColumns:
-    """Entries as columns; see the table above. Threads: nobody writes to the arrays, so any.
+    """Entries as columns; see the table above. Threads: any, as the arrays are never changed.
 
     Raises:
         ValueError: columns of different lengths or types.
@@ -73,10 +73,10 @@ class EntryColumns:
 
     @classmethod
     def from_mapping(cls, columns: Mapping[str, NDArray[Any]]) -> Self:
-        """Build from columns by name, as rows of a table or a data frame have them; integers of any width.
+        """Build from columns by name, such as those of a table or a data frame; integers of any width.
 
         Raises:
-            ValueError: a column is missing, or does not fit.
+            ValueError: a column is missing, or has another length.
         """
         missing = [name for name in COLUMN_NAMES if name not in columns]
         if missing:
@@ -86,10 +86,10 @@ class EntryColumns:
 
     @classmethod
     def from_arrow(cls, batch: Any) -> Self:
-        """Build from an Arrow record batch or table with these columns; any others are left out.
+        """Build from an Arrow record batch or table with these columns; other columns are ignored.
 
         Raises:
-            ValueError: a column is missing, has nulls, or does not fit.
+            ValueError: a column is missing, has nulls, or has another length.
         """
         present = [name for name in COLUMN_NAMES if name in batch.schema.names]
         if nulls := [name for name in present if batch.column(name).null_count]:
@@ -109,7 +109,7 @@ class EntryColumns:
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
-        """One after the other; O(entries)."""
+        """Concatenate the entries of all parts; O(entries)."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -121,7 +121,7 @@ class EntryColumns:
         return tuple(getattr(self, column.name) for column in fields(self))
 
     def __len__(self) -> int:
-        """How many entries."""
+        """The number of entries."""
         return len(self.stream_ids)
 
     @property
@@ -130,7 +130,7 @@ class EntryColumns:
         return sum(column.nbytes for column in self.columns())
 
     def take(self, rows: slice | NDArray[np.intp]) -> Self:
-        """Some of the entries; a slice copies nothing."""
+        """The entries of these rows; a slice makes no copy."""
         return self.of(column[rows] for column in self.columns())
 
     def with_order_ids(self, order_ids: Numbers) -> Self:
@@ -138,11 +138,15 @@ class EntryColumns:
         return replace(self, order_ids=order_ids)
 
     def sorted(self) -> Self:
-        """In the order of a snapshot; entries that are equal in it by object id. O(n log n)."""
+        """The entries in the order of a snapshot; of equal stream and offset by object id. O(n log n)."""
         return self.take(np.lexsort((self.object_ids, self.starts, self.stream_ids)))
 
     def find_flaw(self) -> str | None:
-        """What is wrong with these as a stretch of a snapshot: what was expected and found; None if nothing is."""
+        """Check the entries as consecutive ones of a snapshot.
+
+        Returns:
+            What was expected and found; None if there is no fault.
+        """
         if not len(self):
             return None
         for name, column in zip(COLUMN_NAMES, self.columns(), strict=True):
@@ -164,9 +168,9 @@ def object_entries(object_id: int, order_id: int, index: BlockIndex, *, composit
 
     Args:
         object_id: the object.
-        order_id: its place in the list.
+        order_id: of the object in the list.
         index: its block index.
-        composite: whether its rows speak of bytes of other objects, so that it has no byte spans of its own.
+        composite: whether its rows describe bytes of other objects, so that entries have no byte spans.
     """
     if not len(index):
         return EntryColumns.none()

@@ -1,12 +1,12 @@
-"""Generations of a node's hints: how they are numbered, and how old ones go.
+"""Generations of a node's hints: their numbers, and the deletion of old ones.
 
 A generation's objects are written once and never changed, then the root is swapped. A pack's root may name objects of
-earlier generations besides its own. A reader may use the root before the newest for a while, so objects that the newest
-few roots name are kept. No reader can need the other objects of generations up to the newest one: they were replaced,
-or a task that failed or ran twice left them. Objects younger than the newest root may belong to an unfinished
-generation, and are kept.
+earlier generations too. A reader may use the root before the newest for a while, so objects that the newest few roots
+name are kept. No reader can need the other objects of generations up to the newest one: they were replaced, or a task
+that failed or ran twice left them. Objects younger than the newest root may belong to an unfinished generation, and are
+kept.
 
-An early deletion costs a reader one useless request (its root is stale then), and never an answer.
+An early deletion costs a reader one useless request (its root is then stale), but no answer.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ KEPT_GENERATIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class DeletedGenerations:
-    """What was deleted.
+    """The result of a deletion.
 
     Args:
-        deleted: how many objects.
-        failed: how many could not be; the next run tries again.
-        kept: the generations whose roots count.
+        deleted: the number of deleted objects.
+        failed: the number of objects that could not be deleted; the next run tries again.
+        kept: the generations whose objects were kept.
     """
 
     deleted: int
@@ -54,27 +54,27 @@ class _NamedObjects:
 
 
 def next_generation(previous: int | None, clock_ms: int) -> int:
-    """The number of a new generation: the time, and more than the one before it."""
+    """The number of a new generation: the time, or the previous number plus 1 if that is higher."""
     return max(clock_ms, 0 if previous is None else previous + 1)
 
 
 def delete_old_generations(
     store: ObjectStore, kind: HintKind, node_id: int, *, namespace: str, keep: int = KEPT_GENERATIONS
 ) -> DeletedGenerations:
-    """Delete what neither the node's root nor those of the generations before it name.
+    """Delete the objects that neither the node's root nor the roots of the kept earlier generations name.
 
-    Without a root that can be read nothing is deleted. ``keep + 2`` requests, and one a 1,000 objects deleted.
+    Without a readable root nothing is deleted. ``keep + 2`` requests, and one for every 1,000 deleted objects.
 
     Args:
-        store: where they lie.
+        store: the store of the hints.
         kind: packs or snapshots.
-        node_id: whose.
-        namespace: of the cluster; nothing of a node whose root is another one's is deleted.
-        keep: generations whose objects stay, at least 1.
+        node_id: the node of the hints.
+        namespace: of the cluster; if the root belongs to another namespace, nothing of the node is deleted.
+        keep: the number of generations whose objects are kept, at least 1.
 
     Raises:
-        ValueError: to keep none.
-        StoreError: the store could not say.
+        ValueError: `keep` is below 1.
+        StoreError: a request failed.
     """
     if keep < 1:
         raise ValueError(f"expected to keep at least 1 generation, found {keep}")

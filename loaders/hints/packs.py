@@ -5,45 +5,44 @@
     filters = decode_pack_span(root, span, body)                                        pure, for each span
 
     root = write_pack(store, namespace=..., node_id=7, generation=g, added=((ref, filter), ...))
-    root = write_pack(..., generation=g2, added=newer, previous=root, dropped=ids)      writes only what is added
+    root = write_pack(..., generation=g2, added=newer, previous=root, dropped=ids)      writes only added filters
 
-A pack is the filters of a node's objects, each in its stored form (docs/reference/filters.md), end to end in a few data
-objects. The root is a record (form ``pack-root``, version 1) in the envelope of every root:
+A pack holds the filters of a node's objects, each in its stored form (docs/reference/filters.md), end to end in a few
+data objects. The root is a record (form ``pack-root``, version 1) in the envelope of every root:
 
     | field       | meaning                                                                           |
     |-------------|-----------------------------------------------------------------------------------|
     | namespace   | of the cluster's objects                                                          |
-    | node_id     | whose list it is                                                                  |
+    | node_id     | the node of the list                                                              |
     | generation  | of the root                                                                       |
     | parts       | the data objects: generation and name (which make the key), size_bytes            |
     | entries     | packed columns, below: one row a filter, by ascending object id                   |
-    | wide        | likewise, those of a capacity above 23,929; without such filters the field is not there |
+    | wide        | the same for filters of a capacity above 23,929; omitted if there are none        |
 
     | column      | meaning                                                                           |
     |-------------|-----------------------------------------------------------------------------------|
-    | object_id, size_bytes | the object that the filter was built for; it says nothing of any other  |
+    | object_id, size_bytes | the object that the filter was built for; it is valid for no other      |
     | part        | number of the data object                                                         |
-    | offset, length | its bytes there                                                                |
-    | crc32       | of them                                                                           |
-    | capacity    | ids that the filter was made for, as its own header says again                    |
+    | offset, length | the filter's bytes there                                                       |
+    | crc32       | of these bytes                                                                    |
+    | capacity    | ids that the filter was made for; also in the header of the filter                |
 
-Filters of more than 23,929 ids stand apart, since releases that cannot read them refuse a root that names one among the
-others: they pass over the field, and open these objects.
+Filters of more than 23,929 ids are in a separate field, since releases that cannot read them refuse a root with such a
+filter among the others: these releases ignore the field, and open the objects.
 
-**Reading.** A filter excludes objects, so a wrong one would be worse than none. Each is taken only for the object, size
-included, that it was built for, if its checksum is right and the filter is sound in itself; any other is left out and
-counted.
+**Reading.** A filter excludes objects, so a wrong filter would be worse than none. A filter is used only for the object
+that it was built for, size included, and only if its checksum is right and its contents are consistent; others are left
+out and counted.
 
-**Writing.** A generation costs the data objects of what it adds and two puts of the root; it names those of earlier
-generations for the rest. Two things make it copy everything into new data objects instead: more than half of their
-bytes are those of objects dropped since; or there are more data objects than 8, and than the filters would need anew
-plus 4. So a node of 5,000 objects of 9,000 streams, 60 MB, is loaded by at most 8 reads of data objects, whatever has
-happened to it. Memory holds one data object, of at most 16 MiB, and while everything is copied another one that is
-read.
+**Writing.** A generation writes the data objects of the added filters and two puts of the root; for other filters the
+root names data objects of earlier generations. In two cases all filters are copied to new data objects: more than half
+of the bytes belong to objects that were dropped since; or the number of data objects is above 8, and above the number
+that a new pack would need plus 4. So a node of 5,000 objects of 9,000 streams, 60 MB, is always loaded by at most 8
+reads of data objects. Memory holds one data object, of at most 16 MiB, and during a copy a second one that is read.
 
-**Quality.** A stream that an object lacks passes its filter if in each slice the bit of its hash happens to stand: for
-a stream chosen by chance the share of set bits, multiplied over the slices. A filter made for 1 % that errs in more
-than 1.25 % of cases was filled beyond its capacity, or is damaged in a way that keeps it sound in form: it still
+**Quality.** A stream that an object lacks passes its filter if in each slice the bit of its hash happens to be set: for
+a random stream the probability is the product of the slices' shares of set bits. A filter made for 1 % that errs in
+more than 1.25 % of cases was filled beyond its capacity, or is damaged in a way that keeps its form valid: it still
 excludes nothing wrongly, but saves less than it costs to keep.
 """
 
@@ -73,7 +72,7 @@ PARTS_MAX = 10_000
 PACK_ENTRY = np.dtype(
     [(name, "<i8") for name in ("object_id", "size_bytes", "part", "offset", "length", "crc32", "capacity")]
 )
-"""A filter in the root; ``part`` is the number of its data object there."""
+"""A filter in the root; ``part`` is the number of its data object in the root."""
 
 
 class PackPart(msgspec.Struct, frozen=True):
@@ -103,7 +102,7 @@ class PackRoot:
 
     Args:
         namespace: of the cluster's objects.
-        node_id: whose list it is.
+        node_id: the node of the list.
         generation: of the root.
         parts: the data objects.
         entries: of dtype `PACK_ENTRY`, by ascending object id.
@@ -121,12 +120,12 @@ class PackRoot:
 
     @property
     def key(self) -> str:
-        """Where the root lies."""
+        """The key of the root."""
         return hint_root_key(HintKind.PACKS, self.node_id)
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Bytes in memory."""
         return self.entries.nbytes + 200 * len(self.parts)
 
     @property
@@ -136,12 +135,12 @@ class PackRoot:
 
     @property
     def live_size_bytes(self) -> int:
-        """Bytes of all filters that are named."""
+        """Bytes of all filters in the root."""
         return int(self.entries["length"].sum())
 
     @property
     def dead_size_bytes(self) -> int:
-        """Bytes of the data objects that nobody names any more."""
+        """Bytes of the data objects that belong to no filter in the root."""
         return sum(part.size_bytes for part in self.parts) - self.live_size_bytes
 
     def covers(self, object_ids: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -149,12 +148,16 @@ class PackRoot:
         return self.covered.covers(object_ids, sizes)
 
     def part_key(self, part: int) -> str:
-        """Where a data object lies."""
+        """The key of a data object.
+
+        Args:
+            part: its number in the root.
+        """
         named = self.parts[part]
         return hint_file_key(HintKind.PACKS, self.node_id, named.generation, named.name)
 
     def encode(self) -> bytes:
-        """The bytes to put.
+        """The encoded root.
 
         Raises:
             FormatLimit: more than 1,048,576 filters.
@@ -169,7 +172,7 @@ class PackRoot:
 def make_pack_root(
     namespace: str, node_id: int, generation: int, parts: Iterable[PackPart], entries: NDArray[np.void]
 ) -> PackRoot:
-    """A checked root of entries in any order, without the data objects that none of them names.
+    """A checked root of entries in any order, without the data objects that no entry names.
 
     Raises:
         ValueError: parts that contradict each other.
@@ -184,12 +187,12 @@ def make_pack_root(
 
 
 def decode_pack_root(data: bytes, *, namespace: str, node_id: int) -> PackRoot:
-    """Read a root: what `PackRoot.encode` made, in this release or another one. O(size).
+    """Decode a root that `PackRoot.encode` of this or of another release encoded. O(size).
 
     Args:
         data: all bytes of the object at the node's root key.
-        namespace: of the cluster that the reader serves.
-        node_id: whose root was asked for.
+        namespace: of the reader's cluster.
+        node_id: the node of the requested root.
 
     Raises:
         HintProblem: corrupt; or foreign: of another cluster, node, or a newer release.
@@ -208,7 +211,7 @@ def decode_pack_root(data: bytes, *, namespace: str, node_id: int) -> PackRoot:
 def _find_flaw(root: PackRoot) -> str | None:
     if len(root.parts) > PARTS_MAX:
         return f"expected at most {PARTS_MAX} data objects, found {len(root.parts)}"
-    hint_file_key(HintKind.PACKS, root.node_id, root.generation, HINT_ROOT_NAME)  # raises for what makes no key
+    hint_file_key(HintKind.PACKS, root.node_id, root.generation, HINT_ROOT_NAME)  # raises for numbers invalid in keys
     for number in range(len(root.parts)):
         root.part_key(number)
     entries = root.entries
@@ -233,7 +236,7 @@ def _find_misplaced(root: PackRoot) -> str | None:
 
 
 def _find_wrong_length(entries: NDArray[np.void]) -> str | None:
-    """A filter's length follows from its capacity, as all filters here are made for 1 %."""
+    """Check the filters' lengths, which follow from their capacities, since all filters of a pack are made for 1 %."""
     for capacity in np.unique(entries["capacity"]).tolist():
         lengths = entries["length"][entries["capacity"] == capacity]
         expected = HEADER_SIZE_BYTES + Geometry(capacity).filter_size_bytes
@@ -245,15 +248,15 @@ def _find_wrong_length(entries: NDArray[np.void]) -> str | None:
 SPAN_SIZE_BYTES_MAX = 16 << 20
 GAP_SIZE_BYTES_MAX = 1 << 20
 SPANS_FREE = 8
-"""This many reads are made before more is read in vain."""
+"""The number of reads up to which the limit of gaps is not raised."""
 
 
 class DecodedFilters(NamedTuple):
-    """What a span held.
+    """The filters of a span.
 
     Attributes:
         filters: object id and filter, by position in the data object.
-        bad: how many were left out.
+        bad: the number of filters that were left out.
     """
 
     filters: list[tuple[int, StreamFilter]]
@@ -262,7 +265,7 @@ class DecodedFilters(NamedTuple):
 
 @dataclass(slots=True)
 class PackLoad:
-    """What loading a pack has met so far. Threads: one at a time."""
+    """Counts and problems of loading a pack so far. Threads: one at a time."""
 
     requests: int = 0
     bytes_read: int = 0
@@ -272,11 +275,11 @@ class PackLoad:
 
 
 def read_pack_root(store: ObjectStore, namespace: str, node_id: int) -> PackRoot:
-    """A node's root. One request.
+    """Read a node's root. One request.
 
     Raises:
-        HintProblem: there is none that can be used.
-        StoreError: the store could not say.
+        HintProblem: there is no usable root.
+        StoreError: the request failed.
     """
     key = hint_root_key(HintKind.PACKS, node_id)
     fetched = fetch_root(store, key)
@@ -293,16 +296,16 @@ def plan_pack_reads(
     gap_size_bytes_max: int = GAP_SIZE_BYTES_MAX,
     span_size_bytes_max: int = SPAN_SIZE_BYTES_MAX,
 ) -> list[ByteSpan]:
-    """Which bytes to read for the filters of these objects: at most 8 spans, or one a data object of usual size.
+    """The spans to read for the filters of these objects: at most 8 spans, or one a data object of usual size.
 
     Complexity: O(filters log filters).
 
     Args:
         root: the node's root.
-        object_ids: the objects wanted, in any order; those that the root does not cover are left out.
+        object_ids: the requested objects, in any order; those that the root does not cover are left out.
         sizes: their sizes.
-        gap_size_bytes_max: bytes read in vain to save a request, 1 MiB by default: about what a request costs in time.
-            Where filters lie so scattered that more than 8 spans would come of it, larger gaps are read as well.
+        gap_size_bytes_max: unneeded bytes read to save a request, 1 MiB by default, whose transfer takes about the time
+            of a request. If filters are so scattered that this results in more than 8 spans, larger gaps are read too.
         span_size_bytes_max: longest read, 16 MiB by default: a data object in one request.
     """
     covered = root.covered
@@ -319,10 +322,10 @@ def plan_pack_reads(
 
 
 def decode_pack_span(root: PackRoot, span: ByteSpan, body: bytes) -> DecodedFilters:
-    """All sound filters in the bytes of a span; about 40 us a filter of 10,000 ids.
+    """All valid filters in the bytes of a span; about 40 us a filter of 10,000 ids.
 
     Raises:
-        HintProblem: mixed: not as many bytes as asked for.
+        HintProblem: mixed: another number of bytes than requested.
     """
     if len(body) != span.size_bytes:
         raise HintProblem(HintTrouble.MIXED, span.key, f"expected {span.size_bytes} bytes, found {len(body)}")
@@ -346,20 +349,20 @@ def load_pack(
     sizes: NDArray[np.int64],
     load: PackLoad | None = None,
 ) -> Iterator[tuple[int, StreamFilter]]:
-    """The filters of these objects, as they come; one request a span, one after the other.
+    """Read the filters of these objects, by one request a span, one after another.
 
-    A span that cannot be used is left out, its problem noted, and the next one read. Filters of objects in between that
-    nobody asked for come along: they are true as well.
+    A span that cannot be used is left out and its problem added to `load`; then the next span is read. Filters of other
+    objects in the spans are returned as well: they are valid too.
 
     Args:
-        store: where the pack lies.
+        store: the store of the pack.
         root: its root.
-        object_ids: the objects wanted.
+        object_ids: the requested objects.
         sizes: their sizes.
-        load: counts what happens, if given.
+        load: counts requests, bytes and filters, if given.
 
     Raises:
-        StoreError: the store could not say.
+        StoreError: a request failed.
     """
     load = PackLoad() if load is None else load
     for span in plan_pack_reads(root, object_ids, sizes):
@@ -405,7 +408,7 @@ def _sound_filter(stored: memoryview, crc32: int, capacity: int) -> StreamFilter
 
 PART_SIZE_BYTES_MAX = 16 << 20
 PARTS_FREE = 8
-"""Up to this many data objects are never copied for their number."""
+"""Up to this number of data objects, their number is no reason to copy them."""
 
 PARTS_EXTRA_MAX = 4
 
@@ -413,7 +416,7 @@ FilterEntry = tuple[ObjectRef, StreamFilter]
 """An object, and the filter that was built for it."""
 
 
-def write_pack(  # noqa: PLR0913 - what is there, what comes, what goes, and where
+def write_pack(  # noqa: PLR0913 - the arguments are independent
     store: ObjectStore,
     *,
     namespace: str,
@@ -425,25 +428,25 @@ def write_pack(  # noqa: PLR0913 - what is there, what comes, what goes, and whe
     attempt: str = "0",
     part_size_bytes_max: int = PART_SIZE_BYTES_MAX,
 ) -> PackRoot:
-    """Write a generation of a node's pack and make it the node's root.
+    """Write a generation of a node's pack and swap the node's root.
 
-    Complexity: O(added) bytes written, or all of them when everything is copied; one put a data object and two.
+    Complexity: O(added) bytes written, or all bytes if all filters are copied; one put a data object and two.
 
     Args:
-        store: where to.
+        store: the store of the pack.
         namespace: of the cluster's objects.
-        node_id: whose pack.
+        node_id: the node of the pack.
         generation: higher than that of ``previous`` (`next_generation`).
-        added: objects with their filters; taken one by one. One that the previous generation has is replaced.
+        added: objects with their filters, consumed one by one; they replace filters of the previous generation.
         previous: the generation before; None to write a whole pack.
-        dropped: ids of objects of the previous generation that are listed no more.
-        attempt: part of the data objects' names; no two that write one generation of a node may use the same.
-        part_size_bytes_max: of a data object, 16 MiB by default; at least one filter fits in any case.
+        dropped: ids of objects of the previous generation that are no longer listed.
+        attempt: part of the data objects' names; different for each process that writes one generation of a node.
+        part_size_bytes_max: of a data object, 16 MiB by default; a data object holds at least one filter of any size.
 
     Raises:
         ValueError: an object twice among the added, or of unknown size; a filter that is not made for 1 %; a generation
             that is not higher.
-        StoreError: nothing was changed, unless the root was just being swapped.
+        StoreError: nothing was changed, unless the swap of the root failed.
     """
     if previous is not None and generation <= previous.generation:
         raise ValueError(f"expected a generation above {previous.generation}, found {generation}")
@@ -459,14 +462,14 @@ def write_pack(  # noqa: PLR0913 - what is there, what comes, what goes, and whe
 
 
 def is_worn(root: PackRoot, part_size_bytes_max: int = PART_SIZE_BYTES_MAX) -> bool:
-    """Whether a pack is to be copied into new data objects: half of it dead, or too many of them. O(entries)."""
+    """Whether to copy a pack to new data objects: more than half of it is dead, or they are too many. O(entries)."""
     needed = -(-root.live_size_bytes // part_size_bytes_max)
     many = len(root.parts) > max(PARTS_FREE, needed + PARTS_EXTRA_MAX)
     return many or root.dead_size_bytes > root.live_size_bytes
 
 
 class _PartWriter:
-    """Puts filters end to end into data objects. One thread at a time."""
+    """Writes filters end to end to data objects. One thread at a time."""
 
     def __init__(
         self, store: ObjectStore, node_id: int, generation: int, attempt: str, part_size_bytes_max: int
@@ -497,7 +500,7 @@ class _PartWriter:
         self._pending += stored
 
     def flush(self) -> None:
-        """Write what is pending as a data object."""
+        """Write the pending filters as a data object."""
         if not self._pending:
             return
         name = f"filters-{self._attempt}-{len(self.parts):05d}"
@@ -529,9 +532,9 @@ def _merged(
 
 
 def _copied(store: ObjectStore, root: PackRoot, previous: PackRoot, parts: _PartWriter) -> PackRoot:
-    """The same pack in data objects of its own; filters of earlier generations that are bad by now are left out.
+    """The same pack in data objects of this generation; damaged filters of earlier generations are left out.
 
-    What this generation has written just now stays where it lies.
+    Data objects that this generation has already written are kept.
     """
     fresh = {number for number, part in enumerate(root.parts) if part.generation == root.generation}
     old = root.entries[~np.isin(root.entries["part"], list(fresh))]
@@ -548,7 +551,7 @@ def _kept_filters(store: ObjectStore, previous: PackRoot, old: NDArray[np.void])
 
 
 BAD_SHARE = 0.0125
-"""Expected false positives from which on a filter is built again."""
+"""Expected false positives above which a filter is built again."""
 
 
 def expected_false_positives(stream_filter: StreamFilter) -> float:
@@ -559,5 +562,5 @@ def expected_false_positives(stream_filter: StreamFilter) -> float:
 
 
 def is_bad(stream_filter: StreamFilter) -> bool:
-    """Whether more than 1.25 % of absent streams pass."""
+    """Whether more than 1.25 % of absent streams are expected to pass the filter."""
     return expected_false_positives(stream_filter) > BAD_SHARE

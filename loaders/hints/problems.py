@@ -1,17 +1,17 @@
 """The problems that a hint can have, and reads of its bytes that report them.
 
-A hint saves requests, and no answer depends on it. So whatever is wrong with one has the same consequence: the lookup
-goes on without it. A problem is counted and never reaches a caller of lookups. The kinds exist for the counters that a
-person looks at, since the remedies differ:
+A hint saves requests, and no answer depends on it. So all problems have the same consequence: the lookup continues
+without the hint. A problem is counted and never reaches a caller of lookups. Counters distinguish the kinds, since the
+remedies differ:
 
-    | kind    | what is so                                                       | what helps                      |
+    | kind    | cause                                                            | remedy                          |
     |---------|------------------------------------------------------------------|---------------------------------|
     | missing | no root: no hints were built for this node                       | build them                      |
     | corrupt | bytes contradict the format, a checksum, or themselves           | build them again                |
-    | foreign | another cluster's, another node's, or of a newer release         | look at prefixes; upgrade       |
+    | foreign | of another cluster, another node, or a newer release             | check prefixes; upgrade         |
     | unreadable | an older release wrote it, and pyarrow is not installed       | build them again                |
-    | mixed   | an object is not the one (its size differs) that the root names  | build them again, by one writer |
-    | stale   | the root names an object that is gone: it was replaced since     | nothing: the root is read again |
+    | mixed   | an object differs in size from the one that the root names       | build them again, by one writer |
+    | stale   | an object that the root names was replaced and deleted           | none: the root is read again    |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loaders.store.base import Fetched, ObjectStore
 
 
 class HintTrouble(StrEnum):
-    """The kind of a problem; the text is what counters are called."""
+    """The kind of a problem; the text is the name of its counter."""
 
     MISSING = "missing"
     CORRUPT = "corrupt"
@@ -35,10 +35,10 @@ class HintTrouble(StrEnum):
 
 
 class HintProblem(Exception):
-    """A hint that cannot be used. Internal: it means "go on without", so it is no `AccelError`.
+    """A hint that cannot be used. Internal, and no `AccelError`: the catcher continues without the hint.
 
     Args:
-        kind: what is wrong.
+        kind: of the problem.
         key: of the hint.
         detail: what was expected, and what was found.
     """
@@ -60,7 +60,7 @@ class ByteSpan(NamedTuple):
         key: the object.
         start: first byte.
         end: one past the last byte.
-        object_size_bytes: how long the object is; one of another length is another object.
+        object_size_bytes: length of the object; an object of another length is another object.
         first: number of the first item (a row group, or an entry of a pack in the order of its plan) in the span.
         stop: one past the number of the last item.
     """
@@ -74,16 +74,16 @@ class ByteSpan(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes."""
+        """The number of bytes."""
         return self.end - self.start
 
 
 def read_span(store: ObjectStore, span: ByteSpan) -> bytes:
-    """The bytes of a span. One request.
+    """Read the bytes of a span. One request.
 
     Raises:
         HintProblem: stale or mixed.
-        StoreError: the store could not say.
+        StoreError: the request failed.
     """
     try:
         return checked_body(span, store.get_range(span.key, span.start, span.end))
@@ -92,7 +92,7 @@ def read_span(store: ObjectStore, span: ByteSpan) -> bytes:
 
 
 def checked_body(span: ByteSpan, fetched: Fetched) -> bytes:
-    """The bytes that a request for the span brought, if they are of the object that the root names.
+    """The body of a response to a request for the span, if it comes from the object that the root names.
 
     Raises:
         HintProblem: mixed.
@@ -105,6 +105,6 @@ def checked_body(span: ByteSpan, fetched: Fetched) -> bytes:
 
 
 def span_problem(span: ByteSpan, error: AccelError) -> HintProblem:
-    """What it means that the object could not be read: it is gone or another one."""
+    """The problem for a failed read of the span: mixed if the object is shorter, else stale."""
     kind = HintTrouble.MIXED if isinstance(error, RangeInvalid) else HintTrouble.STALE
     return HintProblem(kind, span.key, str(error))

@@ -1,4 +1,4 @@
-"""Roots of hints: the bytes around each, what they cover, how they are read, swapped, and kept in memory.
+"""Roots of hints: their envelope and covered objects; reading and swapping them; a cache of them in memory.
 
     | at | bytes | field     | meaning                                                    |
     |----|-------|-----------|------------------------------------------------------------|
@@ -12,21 +12,22 @@
 All integers are big endian.
 
 **Swap.** A root is swapped by a plain put: roots are hints, so of two writers the last one wins, and either root is
-whole. What a root names was written before it and is never changed. Each generation's root is also kept beside its data
-objects, so that the collector of old generations knows what a reader of an older root may still ask for.
+whole. The objects that a root names were written before it and are never changed. Each generation's root is also kept
+beside its data objects, so that the collector of old generations can find the objects that readers of an older root may
+still request.
 
-**Covered objects.** A root names the objects that it speaks of by id and size, and is never believed about any other.
-An id is never used twice, and an object never changes. The size is compared as well, so that a root from another bucket
-or another cluster, whose ids may look alike, is not taken for true.
+**Covered objects.** A root names its covered objects by id and size, and is not used for any other object. An id is
+never used twice, and an object never changes. The size is compared as well, so that a root from another bucket or
+cluster, which may have the same ids, is not used.
 
-**In memory.** A root is true of the objects that it names, however old it is; an old one merely covers fewer of the
-objects that are listed now. So `RootCache`, bounded in bytes, keeps a root until its time to live is over and then asks
-for it again, which costs a request without a body as long as it is the same. That a node's root cannot be used is
-remembered just as long; that it has none, longer if wanted, so that a cluster without hints does not pay for them.
+**In memory.** A root of any age is valid for the objects that it names; an old root only covers fewer of the objects
+that are listed now. So `RootCache`, bounded in bytes, keeps a root until its time to live is over and then requests it
+again; the response has no body if the root is unchanged. The cache keeps the fact that a root cannot be used for the
+same time; the fact that a node has no root, optionally longer, so that a cluster without hints does not pay for them.
 
     node 7   root, read 40 s ago       use it
-    node 8   nothing, read 40 s ago    go without; nobody asks the store again before the time is over
-    node 9   root, given up            go without for a few seconds, then read it again: its files were replaced
+    node 8   none, read 40 s ago       continue without it; no request before the time is over
+    node 9   root, given up            continue without it for a few seconds, then read it again: its files are gone
 """
 
 from __future__ import annotations
@@ -67,14 +68,14 @@ _RECORD_START = 16
 
 
 def seal_root(record: bytes) -> bytes:
-    """The bytes of a root around its record; O(size).
+    """The bytes of a root: the envelope and this record; O(size).
 
     Raises:
         FormatLimit: a root of more than 64 MiB.
     """
     if len(record) > ROOT_SIZE_BYTES_MAX - _RECORD_START:
         most = ROOT_SIZE_BYTES_MAX - _RECORD_START
-        raise FormatLimit(f"a root's record has at most {most} bytes, this one {len(record)}")
+        raise FormatLimit(f"expected a root's record of at most {most} bytes, found {len(record)}")
     head, rest = _HEAD.pack(MAGIC, ROOT_VERSION), _NUMBER.pack(len(record)) + record
     return b"".join((head, _NUMBER.pack(zlib.crc32(rest, zlib.crc32(head))), rest))
 
@@ -84,8 +85,8 @@ def open_root(data: bytes, form: RecordForm[S], where: str) -> S:
 
     Args:
         data: all bytes of the object.
-        form: what the record must be.
-        where: the object's key, for the problem's sake.
+        form: of the record.
+        where: the object's key, for the problem.
 
     Raises:
         HintProblem: corrupt, or foreign (of a newer release).
@@ -114,15 +115,15 @@ def open_root(data: bytes, form: RecordForm[S], where: str) -> S:
 
 
 def fetch_root(store: ObjectStore, key: str) -> Fetched | None:
-    """Read the bytes of a root, however large the object there is; None if there is none. One request.
+    """Read the bytes of a root; None if there is none. One request of bounded size, for objects of any size.
 
     Raises:
         HintProblem: corrupt: larger than any root, or empty.
-        StoreError: the store could not say.
+        StoreError: the request failed.
     """
     try:
         fetched = store.get_range(key, 0, ROOT_SIZE_BYTES_MAX)
-    except (KeyMissing, AccessDenied):  # without the right to list, S3 denies what is missing
+    except (KeyMissing, AccessDenied):  # without the right to list, S3 denies access to missing keys
         return None
     except RangeInvalid as error:
         raise HintProblem(HintTrouble.CORRUPT, key, "expected a root, found an empty object") from error
@@ -132,11 +133,11 @@ def fetch_root(store: ObjectStore, key: str) -> Fetched | None:
 
 
 def fetch_changed_root(store: ObjectStore, key: str, etag: str) -> Fetched | None:
-    """Read the bytes of a root unless it still has this ETag: then None. One request.
+    """Read the bytes of a root; None if it still has this ETag. One request.
 
     Raises:
         HintProblem: corrupt: larger than any root.
-        StoreError: the store could not say.
+        StoreError: the request failed.
     """
     try:
         return store.get_if_changed(key, etag, size_bytes_max=ROOT_SIZE_BYTES_MAX)
@@ -145,10 +146,10 @@ def fetch_changed_root(store: ObjectStore, key: str, etag: str) -> Fetched | Non
 
 
 def swap_root(store: ObjectStore, kind: HintKind, node_id: int, generation: int, data: bytes) -> None:
-    """Make this the node's root; all that it names must lie in the store already. Two requests.
+    """Put this root as the node's root; all objects that it names must be in the store already. Two requests.
 
     Raises:
-        StoreError: it may or may not have been swapped.
+        StoreError: the root may or may not have been swapped.
     """
     store.put(hint_file_key(kind, node_id, generation, HINT_ROOT_NAME), data)
     store.put(hint_root_key(kind, node_id), data)
@@ -156,7 +157,7 @@ def swap_root(store: ObjectStore, kind: HintKind, node_id: int, generation: int,
 
 @contextmanager
 def damage_told(where: str) -> Iterator[None]:
-    """What cannot be restored from the fields of a root, told as a problem with that hint.
+    """Convert errors of decoding the fields of a root to a problem of that hint.
 
     Raises:
         HintProblem: foreign if a newer release wrote it, else corrupt.
@@ -209,14 +210,14 @@ class CoveredObjects:
         """Build from references in any order.
 
         Raises:
-            ValueError: an id twice, or a size that is not known.
+            ValueError: an id twice, or an unknown size.
         """
         pairs = sorted((ref.object_id, ref.size_bytes) for ref in refs)
         table = np.array(pairs, dtype=np.int64).reshape(len(pairs), 2)
         return cls(np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1]))
 
     def __len__(self) -> int:
-        """How many objects."""
+        """The number of objects."""
         return len(self.object_ids)
 
     @property
@@ -225,7 +226,7 @@ class CoveredObjects:
         return self.object_ids.nbytes + self.sizes.nbytes
 
     def positions(self, object_ids: Numbers) -> Numbers:
-        """For each id its position here, or -1; O(n log objects)."""
+        """For each id its position among these objects, or -1; O(n log objects)."""
         if not len(self):
             return np.full(len(object_ids), -1, dtype=np.int64)
         places = np.minimum(self.object_ids.searchsorted(object_ids), len(self) - 1)
@@ -241,20 +242,20 @@ class CoveredObjects:
 
 
 RETRY_SECONDS = 5.0
-_ENTRY_SIZE_BYTES = 500  # what a remembered node takes besides its root
+_ENTRY_SIZE_BYTES = 500  # memory of an entry of the cache besides its root
 
 
 class Root(Protocol):
-    """What can be kept."""
+    """A root that `RootCache` can keep."""
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Bytes in memory."""
         ...
 
     @property
     def generation(self) -> int:
-        """Of its files: when it was built, in milliseconds since 1970, or a little later."""
+        """The generation of its files: the time of the build in milliseconds since 1970, or a little later."""
         ...
 
 
@@ -263,14 +264,14 @@ R = TypeVar("R", bound=Root)
 
 @dataclass(frozen=True, slots=True)
 class KnownRoot(Generic[R]):
-    """What is known of a node's root.
+    """The result of the last read of a node's root.
 
     Args:
-        root: the root; None if there is none that can be used.
-        problem: why there is none.
+        root: the root; None if there is no usable one.
+        problem: the reason why there is no usable root.
         etag: of the object that was read; empty if there was none.
-        due_seconds: when it is to be read again, by the cache's timer.
-        read_size_bytes: what the last read of it brought; 0 if it had not changed.
+        due_seconds: when the root is to be read again, by the cache's timer.
+        read_size_bytes: bytes of the last read; 0 if the root was unchanged.
     """
 
     root: R | None
@@ -281,13 +282,13 @@ class KnownRoot(Generic[R]):
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Bytes in memory."""
         return _ENTRY_SIZE_BYTES + (0 if self.root is None else self.root.nbytes)
 
 
 @dataclass(frozen=True, slots=True)
 class RootCacheStats:
-    """What is kept, and what was read."""
+    """Sizes and counts of a `RootCache`."""
 
     roots: int
     nodes: int
@@ -300,15 +301,15 @@ class RootCacheStats:
 
 
 class RootCache(Generic[R]):
-    """Roots of one kind by node.
+    """A cache of roots of one kind by node.
 
     Args:
-        key: where a node's root lies.
-        decode: makes a root of its bytes; raises HintProblem.
+        key: returns the key of a node's root.
+        decode: decodes the bytes of a root; raises HintProblem.
         timer: seconds, from any start.
-        size_bytes_max: bound of all roots together; a larger one is used once and not kept. 64 MiB by default.
-        ttl_seconds: after which a root is asked for again; 60 by default.
-        missing_ttl_seconds: after which a node without a root is asked for one again; the same by default.
+        size_bytes_max: bound of all roots together; a larger root is used once and not kept. 64 MiB by default.
+        ttl_seconds: the time after which a root is requested again; 60 by default.
+        missing_ttl_seconds: the time after which a missing root is requested again; `ttl_seconds` by default.
 
     Threads: any. The lock is not held over I/O; two threads that miss one root may both read it.
     """
@@ -333,7 +334,7 @@ class RootCache(Generic[R]):
         self._counts = dict.fromkeys(("reads", "hits"), 0)
 
     def known(self, node_id: int) -> KnownRoot[R] | None:
-        """What is known and not too old; None: read the root (`take` what comes)."""
+        """The cached result if it is not too old; if None, read the root and pass it to `take`."""
         now = self._timer()
         with self._lock:
             known = self._known.get(node_id)
@@ -343,14 +344,14 @@ class RootCache(Generic[R]):
             return known
 
     def last_known(self, node_id: int) -> KnownRoot[R] | None:
-        """What was known last, however old it is, for who tells of it; None: nothing. Counts as no use."""
+        """The cached result of any age, for reports; None if there is none. Does not count as a use."""
         with self._lock:
             return Cache.get(self._known, node_id)
 
     def take(self, node_id: int, fetched: Fetched | None) -> KnownRoot[R]:
-        """Keep what a read of the root brought; None: there is no such object. O(size), outside the lock.
+        """Cache the result of a read of the root; None: there is no such object. O(size), outside the lock.
 
-        A root that cannot be used becomes the problem of what is known; nothing is raised.
+        If the root cannot be used, the problem is in the result; nothing is raised.
         """
         now = self._timer()
         known: KnownRoot[R]
@@ -365,10 +366,10 @@ class RootCache(Generic[R]):
         return self._keep(node_id, known, read=True)
 
     def read(self, store: ObjectStore, node_id: int) -> KnownRoot[R]:
-        """What is known, read from the store if need be: at most one request.
+        """The cached result, or the result of a new read if it is too old: at most one request.
 
         Raises:
-            StoreError: the store could not say.
+            StoreError: the request failed.
         """
         if (known := self.known(node_id)) is not None:
             return known
@@ -382,7 +383,7 @@ class RootCache(Generic[R]):
             return self._keep(node_id, KnownRoot(None, problem, "", self._timer() + self._ttl_seconds), read=True)
 
     def give_up(self, node_id: int, problem: HintProblem) -> None:
-        """Go without this node's root for a few seconds, then read it again: what it names is gone or another thing."""
+        """Stop using this node's root, whose objects are gone or replaced, for a few seconds; then read it again."""
         due = self._timer() + min(RETRY_SECONDS, self._ttl_seconds)
         self._keep(node_id, KnownRoot(None, problem, "", due), read=False)
 
@@ -390,7 +391,7 @@ class RootCache(Generic[R]):
         """Sizes and counts now."""
         with self._lock:
             known = self._known
-            roots = sum(Cache.__getitem__(known, node_id).root is not None for node_id in known)  # leaves their order
+            roots = sum(Cache.__getitem__(known, node_id).root is not None for node_id in known)  # no use, unlike get
             sizes = int(known.currsize), int(known.maxsize)
             counts = self._counts
             return RootCacheStats(
@@ -398,15 +399,15 @@ class RootCache(Generic[R]):
             )
 
     def generations(self) -> list[int]:
-        """Of the roots that are kept."""
+        """The generations of the cached roots."""
         with self._lock:
-            known = [Cache.__getitem__(self._known, node_id) for node_id in self._known]  # leaves their order
+            known = [Cache.__getitem__(self._known, node_id) for node_id in self._known]  # no use, unlike get
             return [each.root.generation for each in known if each.root is not None]
 
     def _read_changed(self, store: ObjectStore, node_id: int, old: KnownRoot[R]) -> KnownRoot[R]:
         try:
             fetched = fetch_changed_root(store, self._key(node_id), old.etag)
-        except (KeyMissing, AccessDenied):  # without the right to list, S3 denies what is missing
+        except (KeyMissing, AccessDenied):  # without the right to list, S3 denies access to missing keys
             return self.take(node_id, None)
         except HintProblem as problem:
             return self._keep(node_id, KnownRoot(None, problem, "", self._timer() + self._ttl_seconds), read=True)

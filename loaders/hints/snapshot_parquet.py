@@ -1,11 +1,11 @@
-"""Groups of entries in Parquet, as releases before version 2 of the snapshot's root wrote them: read, never written.
+"""Reads groups of entries in Parquet, which releases before version 2 of the snapshot's root wrote.
 
-The one module that imports pyarrow, and not before such a group is to be read. Each group has a footer of its own in
-the snapshot's root, made as if the group were the whole file:
+Only this module imports pyarrow, and only when such a group is to be read. Each group has its own footer in the
+snapshot's root, made as if the group were the whole file:
 
-    "PAR1"  group's bytes  group's footer           is a Parquet file by itself
+    "PAR1"  group's bytes  group's footer           is a complete Parquet file
 
-so that a reader with the root decodes the bytes of one group without the footer of the file that it lies in.
+so that a reader with the root decodes the bytes of one group without the footer of the group's file.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from loaders.hints.entry_columns import COLUMN_NAMES, EntryColumns
 
 GROUP_MAGIC = b"PAR1"
 GROUP_START = len(GROUP_MAGIC)
-"""Where the first group of a file begins."""
+"""The position of the first group of a file."""
 
 GROUP_UNPACKED_SIZE_BYTES_MAX = 32 << 20
-"""A group that says it is larger than this is not unpacked."""
+"""A group whose metadata contain a larger size is not unpacked."""
 
 _BOOL_COLUMN = COLUMN_NAMES[-1]
 
 
 def can_read_parquet() -> bool:
-    """Whether pyarrow is installed (the extra ``spark`` brings it)."""
+    """Whether pyarrow is installed (the extra ``spark`` installs it)."""
     try:
         _arrow()
     except ModuleNotFoundError:
@@ -37,15 +37,15 @@ def can_read_parquet() -> bool:
 
 
 def decode_parquet_group(body: bytes, footer: bytes, rows: int) -> EntryColumns:
-    """The entries of a row group whose checksum is known to be right; about 1 ms for 30,000 entries.
+    """The entries of a row group whose checksum was verified; about 1 ms for 30,000 entries.
 
     Args:
         body: its bytes.
-        footer: that makes them a file.
-        rows: how many entries it must have.
+        footer: completes the bytes to a file.
+        rows: the number of entries that it must have.
 
     Raises:
-        ValueError: not what those releases made.
+        ValueError: the bytes are no group of those releases.
         ModuleNotFoundError: pyarrow is not installed.
     """
     pa, pq = _arrow()
@@ -54,7 +54,7 @@ def decode_parquet_group(body: bytes, footer: bytes, rows: int) -> EntryColumns:
         file = pq.ParquetFile(pa.BufferReader(data))
         _check_shape(file, rows)
         table = file.read(use_threads=False)
-        if table.num_rows != rows:  # its pages may hold others than its footer says
+        if table.num_rows != rows:  # the pages may contradict the footer
             raise ValueError(f"expected {rows} entries in the pages of a row group, found {table.num_rows}")
         columns = [table.column(name).to_numpy() for name in COLUMN_NAMES]
     except (pa.ArrowException, OSError, TypeError, OverflowError) as error:
@@ -68,7 +68,7 @@ def _arrow() -> tuple[Any, Any]:
         import pyarrow as pa  # noqa: PLC0415 - an extra, and slow to load: only for snapshots of older releases
         import pyarrow.parquet as pq  # noqa: PLC0415 - likewise
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError("snapshots of older releases are Parquet, which pyarrow reads") from error
+        raise ModuleNotFoundError("expected pyarrow to read Parquet of older releases, found none installed") from error
     return pa, pq
 
 
@@ -80,7 +80,7 @@ def _schema() -> Any:
 
 
 def _check_shape(file: Any, rows: int) -> None:
-    # The columns before any of them is unpacked: what a checksum does not tell is how large they become.
+    # Checks the columns before any is unpacked: the checksum does not cover their unpacked sizes.
     if not file.schema_arrow.equals(_schema()):
         raise ValueError(f"expected columns {', '.join(COLUMN_NAMES)}, found {file.schema_arrow}")
     metadata = file.metadata

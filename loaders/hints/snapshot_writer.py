@@ -1,18 +1,19 @@
 """Writes index snapshots: files of sorted entries, then the root that names them.
 
     with SnapshotFileWriter(store, node_id=7, generation=g, name="00000-a1") as writer:     in each task
-        writer.write(columns)                                   # sorted; as often as wanted
+        writer.write(columns)                                   # sorted; any number of times
     finish_snapshot(store, namespace=..., node_id=7, generation=g, files=[writer.file, ...], covered=...)
 
-A file goes out as it grows: a row group is encoded as soon as enough entries are there, and its bytes join a multipart
-upload. Memory holds the entries of one group (about 20,000), what one call of ``write`` adds, and one part of 16 MiB.
+A file is uploaded while it grows: a group is encoded as soon as there are enough entries, and its bytes are added to a
+multipart upload. Memory holds the entries of one group (about 20,000), those of one call of ``write``, and one part of
+16 MiB.
 
-How many entries make a group is not known before they are compressed. The writer takes as many as would fill nine
-tenths of the limit at the rate of the group before, and halves them if they turn out too large: so the limit holds for
-every group, except for one of a single entry.
+The number of entries in a group is unknown before they are compressed. The writer takes the number that would fill nine
+tenths of the limit at the rate of the group before, and halves it if the group is too large: so the limit holds for
+every group except a group of a single entry.
 
-Until the root is swapped nobody reads a file, so tasks may fail, and run twice under other names; what no root names is
-deleted with the old generations.
+No process reads a file before the root is swapped, so tasks may fail, and run twice under other names; files that no
+root names are deleted with the old generations.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from loaders.object_writer import PART_SIZE_BYTES, StreamedObject
 from loaders.store.base import ObjectStore
 
 GROUP_SIZE_BYTES_MAX = 128_000
-"""A smaller group is read and unpacked sooner; a larger one makes a smaller root. Most streams need 1 to 50 kB."""
+"""Smaller groups are read and unpacked faster; larger ones make the root smaller. Most streams need 1 to 50 kB."""
 
 GROUP_ROWS_MAX = 1 << 16
 _GROUP_ROWS_FIRST = 1 << 13
@@ -44,11 +45,11 @@ _FILL_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SnapshotFile:
-    """A file that is written, as the root will name it; small enough to be sent from a task to the driver.
+    """The root's fields of a written file; small enough to be sent from a task to the driver.
 
     Args:
         file: its name and length.
-        groups: of dtype `GROUP`; the number of the file is filled in with the root.
+        groups: of dtype `GROUP`; `finish_snapshot` sets the number of the file.
     """
 
     file: SnapshotFileName
@@ -59,18 +60,18 @@ class SnapshotFileWriter:
     """Writes one file of a snapshot; a context manager that is used once.
 
     Args:
-        store: where to.
-        node_id: whose snapshot.
+        store: the store of the snapshot.
+        node_id: the node of the snapshot.
         generation: of the snapshot (`next_generation`).
-        name: last segment of the file's key; no two tasks, nor two attempts of one, may use the same.
+        name: last segment of the file's key; different for each task and for each attempt of a task.
         group_size_bytes_max: bytes of a group, 128,000 by default.
-        group_rows_max: entries of a group, 65,536 by default: what a reader unpacks in about 2 ms.
+        group_rows_max: entries of a group, 65,536 by default, which a reader unpacks in about 2 ms.
         part_size_bytes: of the upload.
 
     Threads: one at a time.
 
     Raises:
-        ValueError: an id or a name that makes no key.
+        ValueError: an id or a name that is invalid in a key.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class SnapshotFileWriter:
 
     @property
     def file(self) -> SnapshotFile | None:
-        """What is written, once it is; None if there was no entry, and so no file."""
+        """The written file, set at the end of the context; None if there were no entries, and so no file."""
         return self._file
 
     def write(self, columns: EntryColumns) -> None:
@@ -127,11 +128,11 @@ class SnapshotFileWriter:
         Complexity: O(entries), about 0.4 us each, and a request for each part that they fill.
 
         Args:
-            columns: sorted by (stream, start), and none before those of the last call.
+            columns: sorted by (stream, start), after the entries of the last call.
 
         Raises:
-            ValueError: entries out of order, or that make no sense.
-            StoreError: a part could not be sent; leave the block.
+            ValueError: entries out of order, or with invalid values.
+            StoreError: a part could not be sent; leave the context.
         """
         if not len(columns):
             return
@@ -157,7 +158,7 @@ class SnapshotFileWriter:
             self._rows_pending = len(columns) - start
 
     def _write_group(self, columns: EntryColumns) -> int:
-        """Write as many of the first entries as fit a group, and return how many."""
+        """Write the first entries that fit a group, and return their number."""
         body = encode_group(columns)
         while len(body) > self._group_size_bytes_max and len(columns) > 1:
             columns = columns.take(slice(0, len(columns) // 2))
@@ -190,19 +191,19 @@ def finish_snapshot(
     files: Iterable[SnapshotFile | None],
     covered: CoveredObjects,
 ) -> SnapshotRoot:
-    """Make these files the node's snapshot. Two requests.
+    """Write and swap the root of a snapshot of these files. Two requests.
 
     Args:
-        store: where they lie.
+        store: the store of the files.
         namespace: of the cluster's objects.
-        node_id: whose snapshot it is.
-        generation: that the files were written for.
+        node_id: the node of the snapshot.
+        generation: of the files.
         files: in any order; None for a task that had no entries.
-        covered: the objects all of whose entries are in the files.
+        covered: the objects whose entries are all in the files.
 
     Raises:
-        ValueError: files that hold a stream together, or whose groups make no sense.
-        FormatLimit: more than fits a root.
+        ValueError: two files have the same stream, or groups are invalid.
+        FormatLimit: the root is too large.
         StoreError: the root may or may not have been swapped.
     """
     present = [file for file in files if file is not None]

@@ -3,22 +3,22 @@
     reader = SnapshotReader(store, namespace="_kafka_...", timer=...)
     reader.read_entries(node_id=7, stream_id=420000)           StreamEntries, or a HintProblem
 
-The steps one by one, for a reader that does its I/O elsewhere:
+The single steps, for a reader with its own I/O:
 
     known = roots.known(7)                                None: GET the root, known = roots.take(7, fetched)
     span = plan_entries(known.root, 420000)               None: no covered object holds the stream
-    body = checked_body(span, fetched)                    of a GET of span.key, bytes [span.start, span.end)
+    body = checked_body(span, fetched)                    fetched by a GET of span.key, bytes [span.start, span.end)
     decode_entries(known.root, span, body, 420000)
 
-The root is all that a reader keeps. It is a record (form ``snapshot-root``, version 2) in the envelope of every root:
+A reader keeps only the root. It is a record (form ``snapshot-root``, version 2) in the envelope of every root:
 
     | field                | meaning                                                                           |
     |----------------------|-----------------------------------------------------------------------------------|
     | namespace            | of the cluster's objects                                                          |
-    | node_id              | whose list it is                                                                  |
+    | node_id              | the node of the list                                                              |
     | generation           | of the files; part of their keys                                                  |
-    | covered              | packed columns object_id, size_bytes: objects all of whose entries are included   |
-    | files                | name and size_bytes of each, in the order of their streams                        |
+    | covered              | packed columns object_id, size_bytes: objects whose entries are all included      |
+    | files                | name and size_bytes of each file, in the order of their streams                   |
     | groups               | packed columns, below: the groups of all files, in order                          |
     | footers              | only in version 1, whose groups are Parquet: the groups' footers, one zstd frame  |
 
@@ -28,17 +28,17 @@ The root is all that a reader keeps. It is a record (form ``snapshot-root``, ver
     | first_stream, first_start | its least entry                                                              |
     | last_stream, last_start   | its greatest entry                                                           |
     | byte_start, size_bytes    | its bytes in the file                                                        |
-    | crc32                | of them                                                                           |
+    | crc32                | of these bytes                                                                    |
     | rows                 | entries                                                                           |
     | footer_size_bytes    | only in version 1: length of its footer                                           |
 
-A stream lies in one file, and in neighbouring groups of it. So all of a stream's entries are one stretch of bytes,
-found by two binary searches; and a stream that no group may hold is in none of the covered objects, without any read.
-Only a stretch longer than 4 MiB is read in part: the groups from the one on that may hold the offset. Then
-`StreamEntries.low` and ``high`` say of which starts all entries are included.
+A stream is in one file, and in adjacent groups of it. So all entries of a stream are in one range of bytes, found by
+two binary searches; if no group may hold a stream, no covered object holds it, and nothing is read. Only a range longer
+than 4 MiB is read in part, from the first group that may hold the offset. Then `StreamEntries.low` and ``high`` are the
+bounds of the starts whose entries are all included.
 
-Everything that is read is checked before it is believed: length, checksum, shape, order, keys as the root gives them,
-and that each entry is of a covered object and within its bytes.
+All data is checked before use: length, checksum, shape, order, agreement with the keys in the root, and that each entry
+is of a covered object and within its bytes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from loaders.tables.records import RecordForm
 
 FILES_MAX = 10_000
 GROUP_SIZE_BYTES_LIMIT = 4 << 20
-"""A group longer than this is not read; writers keep to 128,000 bytes (those of Parquet: 256,000)."""
+"""A longer group is not read; writers keep to 128,000 bytes (writers of Parquet: 256,000)."""
 
 GROUP_ROWS_LIMIT = 1 << 20
 FOOTER_SIZE_BYTES_LIMIT = 1 << 16
@@ -98,7 +98,7 @@ GROUP = np.dtype(
         )
     ]
 )
-"""A group in the root; ``file`` is its number there, and ``footer_size_bytes`` 0 unless it is Parquet."""
+"""A group in the root; ``file`` is the number of its file in the root; ``footer_size_bytes`` is 0 except in Parquet."""
 
 _STORED_GROUP = np.dtype(GROUP.descr[:-1])
 _NO_FOOTER = {"footer_size_bytes": 0}
@@ -122,7 +122,7 @@ class _StoredRoot(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 SNAPSHOT_ROOT_FORM = RecordForm("snapshot-root", 2, _StoredRoot, upgrades={1: dict})
-"""The stored form. Version 1 has the same fields, and footers, as its groups are Parquet."""
+"""The stored form. Version 1 also has footers, since its groups are Parquet."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,13 +131,13 @@ class SnapshotRoot:
 
     Args:
         namespace: of the cluster's objects.
-        node_id: whose list it is.
+        node_id: the node of the list.
         generation: of its files.
         covered: all entries of these objects are included.
         files: in the order of their streams.
         groups: of dtype `GROUP`, in the order of their entries.
-        footers: those of groups in Parquet, end to end; empty otherwise.
-        footer_ends: where each group's footer ends in them.
+        footers: the footers of groups in Parquet, end to end; empty otherwise.
+        footer_ends: the end of each group's footer in `footers`.
     """
 
     namespace: str
@@ -155,12 +155,12 @@ class SnapshotRoot:
 
     @property
     def key(self) -> str:
-        """Where the root lies."""
+        """The key of the root."""
         return hint_root_key(HintKind.SNAPSHOTS, self.node_id)
 
     @property
     def nbytes(self) -> int:
-        """Memory it takes."""
+        """Bytes in memory."""
         return self.covered.nbytes + self.groups.nbytes + self.footer_ends.nbytes + len(self.footers)
 
     @property
@@ -175,11 +175,11 @@ class SnapshotRoot:
 
     @property
     def is_parquet(self) -> bool:
-        """Whether an older release wrote it, so that pyarrow is needed to read its groups."""
+        """Whether an older release wrote the snapshot, so that pyarrow is needed to read its groups."""
         return bool(self.footers)
 
     def check_readable(self) -> None:
-        """Refuse a root whose groups cannot be read here.
+        """Refuse a root whose groups are Parquet if pyarrow is not installed.
 
         Raises:
             HintProblem: unreadable.
@@ -193,12 +193,12 @@ class SnapshotRoot:
         return self.covered.covers(object_ids, sizes)
 
     def file_key(self, group: int) -> str:
-        """Where the file lies that a group is in."""
+        """The key of a group's file."""
         file = self.files[int(self.groups["file"][group])]
         return hint_file_key(HintKind.SNAPSHOTS, self.node_id, self.generation, file.name)
 
     def file_size_bytes(self, group: int) -> int:
-        """Length of the file that a group is in."""
+        """The length of a group's file."""
         return self.files[int(self.groups["file"][group])].size_bytes
 
     def groups_of(self, stream_id: int) -> tuple[int, int]:
@@ -213,7 +213,7 @@ class SnapshotRoot:
         return EncodedGroup(body, self.footers[end - int(self.groups["footer_size_bytes"][group]) : end])
 
     def encode(self) -> bytes:
-        """The bytes to put.
+        """The encoded root.
 
         Raises:
             FormatLimit: more than 1,048,576 objects or groups, or 64 MiB.
@@ -244,7 +244,7 @@ def make_snapshot_root(
     groups: NDArray[np.void],
     footers: bytes = b"",
 ) -> SnapshotRoot:
-    """A checked root; ``footers`` are those of groups in Parquet.
+    """A checked root; ``footers`` are the footers of groups in Parquet.
 
     Raises:
         ValueError: parts that contradict each other.
@@ -254,12 +254,12 @@ def make_snapshot_root(
 
 
 def decode_snapshot_root(data: bytes, *, namespace: str, node_id: int) -> SnapshotRoot:
-    """Read a root: what `SnapshotRoot.encode` made, in this release or another one. O(size).
+    """Decode a root that `SnapshotRoot.encode` of this or of another release encoded. O(size).
 
     Args:
         data: all bytes of the object at the node's root key.
-        namespace: of the cluster that the reader serves.
-        node_id: whose root was asked for.
+        namespace: of the reader's cluster.
+        node_id: the node of the requested root.
 
     Raises:
         HintProblem: corrupt; or foreign: of another cluster, node, or a newer release.
@@ -294,7 +294,8 @@ def _unpacked(frame: bytes, size: int) -> bytes:
 def _find_flaw(root: SnapshotRoot) -> str | None:
     if len(root.files) > FILES_MAX:
         return f"expected at most {FILES_MAX} files, found {len(root.files)}"
-    hint_file_key(HintKind.SNAPSHOTS, root.node_id, root.generation, HINT_ROOT_NAME)  # raises for what makes no key
+    # This call and those below raise for numbers and names that are invalid in keys.
+    hint_file_key(HintKind.SNAPSHOTS, root.node_id, root.generation, HINT_ROOT_NAME)
     for file in root.files:
         hint_file_key(HintKind.SNAPSHOTS, root.node_id, root.generation, file.name)
     groups = root.groups
@@ -303,7 +304,7 @@ def _find_flaw(root: SnapshotRoot) -> str | None:
             found = f"{int(groups[name].min())} to {int(groups[name].max())}"
             return f"expected a {name} of {least} to {most} in each group, found {found}"
     if len(root.footers) != (int(root.footer_ends[-1]) if len(groups) else 0):
-        return f"expected as many bytes of footers as the groups name, found {len(root.footers)}"
+        return f"expected footers of the groups' total length, found {len(root.footers)} bytes"
     return _find_disorder(root) if len(groups) else None
 
 
@@ -351,17 +352,17 @@ def _falls(
 SPAN_SIZE_BYTES_MAX = 4 << 20
 SCAN_SIZE_BYTES_MAX = 16 << 20
 START_END = 2**63 - 1
-"""An end of starts that no start reaches."""
+"""An upper bound above all starts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamEntries:
-    """Entries of one stream in one node, by ascending start; each true of the object that it names.
+    """Entries of one stream in one node, by ascending start; each entry is valid for the object that it names.
 
     Args:
         stream_id: the stream.
         columns: its entries.
-        low: all entries that start in ``[low, high)`` are included, of all covered objects; of the others some may be.
+        low: all entries of covered objects with a start in ``[low, high)`` are included; other entries may be missing.
         high: see ``low``.
 
     Threads: immutable.
@@ -378,25 +379,25 @@ class StreamEntries:
         return self.low == 0 and self.high == START_END
 
     def __len__(self) -> int:
-        """How many entries."""
+        """The number of entries."""
         return len(self.columns)
 
 
 def no_entries(stream_id: int) -> StreamEntries:
-    """What is known of a stream for which `plan_entries` has nothing to read: it is in no covered object."""
+    """The entries of a stream for which `plan_entries` returned None: there are none in the covered objects."""
     return StreamEntries(stream_id, EntryColumns.none())
 
 
 def plan_entries(
     root: SnapshotRoot, stream_id: int, offset: int = 0, *, span_size_bytes_max: int = SPAN_SIZE_BYTES_MAX
 ) -> ByteSpan | None:
-    """Which bytes to read for a stream; None if none of the covered objects holds it. O(log groups).
+    """The bytes to read for a stream; None if no covered object holds it. O(log groups).
 
     Args:
         root: the node's root.
         stream_id: the stream.
-        offset: where the reader wants to begin; counts only if the stream is too large to be read whole.
-        span_size_bytes_max: bound of the span; one group is read whatever its size.
+        offset: the reader's start; used only if the stream is too large to be read whole.
+        span_size_bytes_max: bound of the span; a single group of any size is read.
     """
     first, stop = root.groups_of(stream_id)
     if first == stop:
@@ -412,7 +413,7 @@ def plan_entries(
 
 
 def decode_entries(root: SnapshotRoot, span: ByteSpan, body: bytes, stream_id: int) -> StreamEntries:
-    """The entries of a stream in the bytes that `plan_entries` asked for.
+    """The entries of a stream in the bytes of a span of `plan_entries`.
 
     Complexity: O(entries of the groups read), about 0.5 ms a group of 15,000.
 
@@ -436,17 +437,17 @@ def decode_entries(root: SnapshotRoot, span: ByteSpan, body: bytes, stream_id: i
 
 
 def read_snapshot(store: ObjectStore, root: SnapshotRoot) -> Iterator[EntryColumns]:
-    """All entries of a snapshot, in order, a group at a time: for who copies them elsewhere. A request for 16 MiB.
+    """All entries of a snapshot, in order, a group at a time, to be copied. A request for 16 MiB.
 
     Complexity: O(entries), about 35 ns each; memory holds 16 MiB and a group.
 
     Args:
-        store: where its files lie.
+        store: the store of its files.
         root: the node's root.
 
     Raises:
-        HintProblem: a file is gone or another one, or a group is corrupt, foreign or unreadable.
-        StoreError: the store could not say.
+        HintProblem: a file is gone or was replaced, or a group is corrupt, foreign or unreadable.
+        StoreError: a request failed.
     """
     root.check_readable()
     for span in _scan_spans(root):
@@ -459,7 +460,7 @@ def read_snapshot(store: ObjectStore, root: SnapshotRoot) -> Iterator[EntryColum
 
 
 def _scan_spans(root: SnapshotRoot) -> Iterator[ByteSpan]:
-    """Neighbouring groups of a file, as many at a time as 16 MiB hold."""
+    """Spans of adjacent groups of a file, each of up to 16 MiB."""
     starts = root.groups["byte_start"]
     ends = starts + root.groups["size_bytes"]
     first = 0
@@ -473,7 +474,7 @@ def _scan_spans(root: SnapshotRoot) -> Iterator[ByteSpan]:
 
 
 def _floor_group(root: SnapshotRoot, first: int, stop: int, stream_id: int, offset: int) -> int:
-    """The group of the last entry that starts at or before the offset; a stretch of equal starts is not cut."""
+    """The group of the last entry that starts at or before the offset, or an earlier one if that holds equal starts."""
     group = stop - 1
     while group > first and _starts_at(root, group, stream_id) > offset:
         group -= 1
@@ -552,11 +553,11 @@ class SnapshotReader:
     """Reads the snapshots of any number of nodes.
 
     Args:
-        store: where they lie.
-        namespace: of the cluster; roots of another one are foreign.
+        store: the store of the snapshots.
+        namespace: of the cluster; roots of another namespace are foreign.
         timer: seconds, from any start.
         size_bytes_max: bound of the roots in memory, 64 MiB by default.
-        ttl_seconds: after which a root is asked for again, 60 by default.
+        ttl_seconds: the time after which a root is requested again, 60 by default.
 
     Threads: any.
     """
@@ -579,15 +580,15 @@ class SnapshotReader:
 
     @staticmethod
     def root_key(node_id: int) -> str:
-        """Where a node's root lies."""
+        """The key of a node's root."""
         return hint_root_key(HintKind.SNAPSHOTS, node_id)
 
     def read_root(self, node_id: int) -> SnapshotRoot:
         """A node's root, from memory or by one request.
 
         Raises:
-            HintProblem: there is none that can be used.
-            StoreError: the store could not say.
+            HintProblem: there is no usable root.
+            StoreError: the request failed.
         """
         known = self.roots.read(self._store, node_id)
         if known.root is None:
@@ -598,8 +599,8 @@ class SnapshotReader:
         """The entries of a stream in a node: two requests cold, one with the root in memory, none for an absent stream.
 
         Raises:
-            HintProblem: there is no snapshot that can be used. A stale or mixed one is read again after a few seconds.
-            StoreError: the store could not say.
+            HintProblem: there is no usable snapshot. A stale or mixed one's root is read again after a few seconds.
+            StoreError: a request failed.
         """
         root = self.read_root(node_id)
         span = plan_entries(root, stream_id, offset)
@@ -614,7 +615,7 @@ class SnapshotReader:
 
 
 def decode_readable_root(namespace: str, data: bytes, node_id: int) -> SnapshotRoot:
-    """A root whose groups can be read here, for a `RootCache`.
+    """Decode a root and check that its groups can be read, for a `RootCache`.
 
     Raises:
         HintProblem: as `decode_snapshot_root`; or unreadable.

@@ -1,24 +1,24 @@
-"""Entries in the order of a snapshot, however many there are: sorted with little memory, and merged.
+"""Sorts and merges any number of entries in the order of a snapshot, with bounded memory.
 
     with EntrySorter() as sorter:
         sorter.add(object_entries(...))                                  for each object, in any order
         for columns in merge_sorted([kept_entries, *sorter.runs()]):     by ascending (stream, start)
             writer.write(columns)
 
-A node may have more entries than fit memory: 5,000 objects of 9,000 streams are 45 million, 2.9 GB as columns. So what
-comes is collected up to a bound, sorted, and put aside as a *run* in a temporary file, in the same packed groups that a
-snapshot is made of (6 to 9 bytes an entry). In the end all runs are read side by side, and so are the entries that are
-taken over from the snapshot before, which is a run already.
+A node may have more entries than fit memory: 5,000 objects of 9,000 streams are 45 million, 2.9 GB as columns. So added
+entries are collected up to a bound, sorted, and written as a *run* to a temporary file, in the packed groups of a
+snapshot (6 to 9 bytes an entry). At the end all runs are read in parallel, together with the entries that are kept from
+the previous snapshot, which are already sorted.
 
-**Groups** of a snapshot's entries as bytes are packed columns, which need nothing but numpy and zstd to be read.
+**Groups** of a snapshot's entries are stored as packed columns; numpy and zstd suffice to read them.
 
-A file of a snapshot is groups end to end, and nothing else. Each is the packed columns (loaders/tables/columns.py) of
-some neighbouring entries, all nine columns by their names, ``holed`` as 0 or 1. So a group speaks for itself, and any
-tool that unpacks a table's columns unpacks it.
+A file of a snapshot consists of groups end to end. Each group is the packed columns (loaders/tables/columns.py) of some
+consecutive entries, all nine columns by their names, ``holed`` as 0 or 1. So a group is self-contained, and any tool
+that unpacks a table's columns unpacks it.
 
 Releases before the second version of the root wrote Parquet instead, each group with a footer in the root. Such groups
-are still read, where pyarrow is installed (`loaders.hints.snapshot_parquet`). What either costs, and why packed columns
-are written: docs/decisions/0034-snapshots-as-packed-columns.md.
+are still read if pyarrow is installed (`loaders.hints.snapshot_parquet`). The cost of both formats, and the reasons for
+packed columns: docs/decisions/0034-snapshots-as-packed-columns.md.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from loaders.hints.snapshot_parquet import decode_parquet_group
 from loaders.tables.columns import pack_columns, unpack_arrays
 
 ENTRIES_SIZE_BYTES_MAX = 128 << 20
-"""Columns that are collected before they are put aside; sorting takes three times as much for a moment."""
+"""Bytes of columns that are collected for a run; sorting briefly needs three times as much memory."""
 
 RUN_GROUP_ROWS = 1 << 14
-_WHERE = "a run of entries that were put aside"
+_WHERE = "a run of entries in a temporary file"
 
 
 def merge_sorted(sources: Iterable[Iterator[EntryColumns]]) -> Iterator[EntryColumns]:
-    """The entries of all sources in the order of a snapshot; those that are equal in it in the order of the sources.
+    """The entries of all sources in the order of a snapshot.
 
-    Complexity: O(n log n) for n entries, without a loop over them; memory holds one chunk of each source.
+    Complexity: O(n log n) for n entries, without a loop over entries in Python; memory holds one chunk of each source.
 
     Args:
-        sources: each gives entries in the order of a snapshot, some at a time.
+        sources: each yields entries in the order of a snapshot, some at a time.
     """
     heads = [_Head(EntryColumns.none(), source) for source in sources]
     while heads := [head for head in map(_filled, heads) if len(head.columns)]:
@@ -67,7 +67,7 @@ def merge_sorted(sources: Iterable[Iterator[EntryColumns]]) -> Iterator[EntryCol
 
 
 class _Head(NamedTuple):
-    """What was taken of a source and not given yet, and the rest of it."""
+    """The entries that were taken from a source and not merged yet, and the rest of the source."""
 
     columns: EntryColumns
     rest: Iterator[EntryColumns]
@@ -94,11 +94,12 @@ def _count_up_to(columns: EntryColumns, stream_id: int, start: int) -> int:
 
 
 class EntrySorter:
-    """Sorts entries that come in any order, with bounded memory; a context manager that is used once.
+    """Sorts entries that are added in any order, with bounded memory; a context manager that is used once.
 
     Args:
-        size_bytes_max: of what is collected before it is put aside: 128 MiB by default.
-        folder: for the temporary files; the system's own by default. They have no names and go with the process.
+        size_bytes_max: of the entries that are collected for a run: 128 MiB by default.
+        folder: of the temporary files; by default the folder of the system. The files have no names, and the system
+            deletes them when the process ends.
 
     Threads: one at a time.
     """
@@ -113,7 +114,7 @@ class EntrySorter:
         self._files = ExitStack()
         self._runs: list[_Run] = []
         self.entries = 0
-        """How many were added."""
+        """The number of added entries."""
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +125,7 @@ class EntrySorter:
         self._files.close()
 
     def add(self, columns: EntryColumns) -> None:
-        """Take entries.
+        """Add entries.
 
         Raises:
             OSError: the disk is full.
@@ -138,7 +139,7 @@ class EntrySorter:
             self._put_aside()
 
     def runs(self) -> list[Iterator[EntryColumns]]:
-        """All entries so far, as sources of one `merge_sorted` at a time; may be asked for again."""
+        """All entries so far, as sources of one `merge_sorted` at a time; may be called again."""
         rest = EntryColumns.join(self._pending).sorted()
         self._pending = [rest]
         return [*(run.read() for run in self._runs), iter([rest])]
@@ -158,7 +159,7 @@ class _Run:
         self._groups = groups
 
     def read(self) -> Iterator[EntryColumns]:
-        """Its entries, a group at a time."""
+        """The entries of the run, a group at a time."""
         self._file.seek(0)
         for size, rows in self._groups:
             yield decode_group(EncodedGroup(self._file.read(size)), rows, _WHERE)
@@ -175,12 +176,12 @@ def _write_run(file: IO[bytes], columns: EntryColumns) -> _Run:
 
 
 _BOOL_COLUMN = COLUMN_NAMES[-1]
-_LEVEL = 3  # millions of entries: 1 % more bytes than at level 6, in half the time and less
+_LEVEL = 3  # for millions of entries: 1 % more bytes than at level 6, in less than half the time
 _ENTRY = np.dtype([(name, "<i8") for name in COLUMN_NAMES])
 
 
 class EncodedGroup(NamedTuple):
-    """The bytes of a group; and of one in Parquet the footer that makes them a file, else nothing."""
+    """The bytes of a group; for Parquet also the footer that completes them to a file, else nothing."""
 
     body: bytes
     footer: bytes = b""
@@ -199,19 +200,19 @@ def encode_group(columns: EntryColumns) -> bytes:
 
 
 def decode_group(group: EncodedGroup, rows: int, where: str) -> EntryColumns:
-    """The entries of a group whose checksum is known to be right; about 0.5 ms for 15,000 entries.
+    """The entries of a group whose checksum was verified; about 0.5 ms for 15,000 entries.
 
-    Nothing is allocated for more than ``rows`` entries, nor for more than the bytes allow
+    Memory is allocated for at most ``rows`` entries, and for at most the number that the bytes allow
     (docs/reference/catalog-records.md, "Packed columns").
 
     Args:
         group: its bytes.
-        rows: how many entries it must have.
-        where: names the place in errors.
+        rows: the number of entries that it must have.
+        where: the place, for errors.
 
     Raises:
-        ValueError: not what `encode_group` made.
-        FormatTooNew: a newer release made it.
+        ValueError: the bytes are no group of `encode_group`.
+        FormatTooNew: a newer release encoded the group.
         ModuleNotFoundError: a group in Parquet, and pyarrow is not installed.
     """
     if group.footer:

@@ -1,7 +1,7 @@
-"""Merges many objects into one: what compaction does with bytes.
+"""Merges many objects into few: the part of compaction that moves bytes.
 
-    refs --reading--> indexes --plan--> which bytes go where --merger--> outputs, written and read back
+    refs --reading--> indexes --plan--> destination of each byte --merger--> outputs, written and read back
 
-`plan` decides from the indexes alone and `checks` proves from bytes and indexes alone; neither knows a store. `reading`
-opens what is merged and reads it in bands, `sending` writes what comes out, and `merger` does a whole merge.
+`plan` needs only the indexes and `checks` only bytes and indexes; neither uses a store. `reading` opens the sources and
+reads them in bands, `sending` writes the outputs, and `merger` does a whole merge.
 """

@@ -1,8 +1,8 @@
-"""Proves that a merge spread no damage and lost nothing, from bytes and indexes alone.
+"""Checks that a merge copied no damaged block and lost no data, from bytes and indexes alone.
 
-**Blocks.** A merge moves blocks without reading the records in them. A reader that finds a broken block in a merged
-object could not know whether the source had it already. So the header of every block is checked, and the header of the
-first batch in it, which contains the block's stream:
+**Blocks.** A merge moves blocks without reading the records in them. A reader that finds a damaged block in a merged
+object could not determine whether it was damaged in the source. So the header of every block is checked, and the header
+of the first batch in it, which contains the block's stream:
 
     row    | header | batch ... | header | batch ... | header | batch ... |
              magic    magic       +length              +length              = size of the row
@@ -11,11 +11,11 @@ first batch in it, which contains the block's stream:
 
 Most rows are one block, and the index determines every relevant byte of its headers, so all rows are compared at once.
 Rows that differ may hold several blocks, and each block's start follows only from the block before it. These rows are
-walked in step: the first block of each row at once, then the second block of each row that has one, and so on.
+checked in step: the first block of each row at once, then the second block of each row that has one, and so on.
 
-**Totals.** The plan says where each row goes; `check_conserved` compares sums: for each stream, the bytes, record
-batches and offsets in all outputs and in the omitted rows must equal the sums of the sources. It does not depend on the
-way the plan was made, and takes the outputs' indexes as they were read back.
+**Totals.** The plan assigns each row to an output; `check_conserved` compares sums: for each stream, the bytes, record
+batches and offsets in all outputs and in the omitted rows must equal the sums of the sources. The check is independent
+of the plan's algorithm, and uses the outputs' indexes as they were read back.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _HEADERS = np.dtype(
         ("payload_length", ">i4"),
     ]
 )
-"""A block's header and that of its first batch: the 43 bytes that the smallest block has."""
+"""A block's header and the header of its first batch: 43 bytes, the size of the smallest block."""
 
 
 class BadBlock(NamedTuple):
-    """The first row whose blocks are not what the index says.
+    """The first row whose blocks contradict the index.
 
     Attributes:
         copy: the number of the row.
-        at: where in its bytes the block begins.
-        expected: what should stand there.
-        found: what does.
+        at: the position of the block in the row's bytes.
+        expected: the expected value, as text.
+        found: the value found, as text.
     """
 
     copy: int
@@ -71,11 +71,11 @@ class BadBlock(NamedTuple):
 
 
 def find_bad_block(data: bytes | memoryview, copies: Copies) -> BadBlock | None:
-    """Check the headers of all blocks; None if they are as they should be.
+    """Check the headers of all blocks; None if all are correct.
 
-    Complexity: O(blocks); no loop over rows in Python, a step for each block of the row that has most.
+    Complexity: O(blocks); no loop over rows in Python, a step for each block of the row with the most blocks.
 
-    A block is taken as good if its header and the first batch's say what the row says; batches behind are not read.
+    A block is accepted if its header and the header of its first batch agree with the row; later batches are not read.
 
     Args:
         data: begins with the bytes of the copies, end to end.
@@ -92,11 +92,11 @@ def find_bad_block(data: bytes | memoryview, copies: Copies) -> BadBlock | None:
 
 
 class _RowWalk:
-    """All rows of one stretch of bytes, each at the block that comes next. One thread at a time."""
+    """All rows of a run of bytes, each with the position of its next block. One thread at a time."""
 
     def __init__(self, data: bytes | memoryview, copies: Copies, starts: Numbers, sizes: Numbers) -> None:
         windows = max(0, len(data) - BLOCK_SIZE_BYTES_MIN + 1)
-        # Headers lie at any byte: a view of records that overlap, of which only those asked for are copied.
+        # Headers begin at any byte: a view of overlapping records, of which only the selected ones are copied.
         self._headers: NDArray[np.void] = np.ndarray((windows,), dtype=_HEADERS, buffer=data, strides=(1,))
         self._copies = copies
         self._starts = starts
@@ -106,7 +106,7 @@ class _RowWalk:
         self._at = starts.copy()
 
     def skip_single_blocks(self) -> None:
-        """Pass the rows that are exactly one block."""
+        """Accept the rows that are exactly one correct block."""
         copies, last = self._copies, len(self._headers) - 1
         if last < 0:
             return
@@ -120,7 +120,7 @@ class _RowWalk:
         self._at = self._starts[self.open]
 
     def step(self) -> BadBlock | None:
-        """Check the next block of every open row, and go to the one behind it."""
+        """Check the next block of every open row, and advance to the block after it."""
         room = self._ends[self.open] - self._at
         if (bad := self._first(room < BLOCK_SIZE_BYTES_MIN)) is not None:
             return self._bad(bad, f"a block of at least {BLOCK_SIZE_BYTES_MIN} bytes", f"{room[bad]} bytes left")
@@ -133,7 +133,7 @@ class _RowWalk:
         is_done = self._at == self._ends[self.open]
         if (bad := self._first(is_done & (self._left[self.open] != 0))) is not None:
             missing = self._left[self.open[bad]]
-            return self._bad(bad, "as many records as the row says", f"{missing} fewer, and the end of the row")
+            return self._bad(bad, "the row's number of records", f"{missing} fewer at the end of the row")
         self.open, self._at = self.open[~is_done], self._at[~is_done]
         return None
 
@@ -146,10 +146,10 @@ class _RowWalk:
         yield is_wrong, expected, lambda at: f"{headers['magic'][at]:#x}, {headers['flags'][at]:#x}"
         lengths = headers["data_length"].astype(np.int64)
         is_wrong = (lengths < BATCH_HEADER_SIZE_BYTES) | (lengths > room - BLOCK_HEADER_SIZE_BYTES)
-        yield is_wrong, "a data length that the row has room for", lambda at: f"{lengths[at]}"
+        yield is_wrong, "a data length that fits the row", lambda at: f"{lengths[at]}"
         counts = headers["record_count"].astype(np.int64)
         most = np.minimum(lengths // BATCH_HEADER_SIZE_BYTES, self._left[self.open])
-        yield (counts < 1) | (counts > most), "a record count of 1 to what fits", lambda at: f"{counts[at]}"
+        yield (counts < 1) | (counts > most), "a record count that fits the row", lambda at: f"{counts[at]}"
         is_wrong = (headers["batch_magic"] != BATCH_MAGIC) | (headers["stream_id"] != copies["stream_id"])
         found = "{:#x}, {}".format
         expected = f"batch magic {BATCH_MAGIC:#x} and the row's stream"
@@ -169,7 +169,7 @@ class _RowWalk:
 
 
 class _Totals(NamedTuple):
-    """Per stream, ascending by id: how much of it there is, and from where to where."""
+    """Per stream, ascending by id: sums of its rows, its first start and its last end."""
 
     stream_ids: Numbers
     sizes: Numbers
@@ -180,17 +180,17 @@ class _Totals(NamedTuple):
 
 
 def check_conserved(sources: Sequence[BlockIndex], outputs: Sequence[BlockIndex], left_out: Copies) -> None:
-    """Compare what went in with what came out, stream by stream.
+    """Compare the outputs with the sources, stream by stream.
 
     Complexity: O(n log n) in all rows, no loop over rows in Python.
 
     Args:
-        sources: the indexes of the objects that were merged.
-        outputs: the indexes of what was made of them, as they stand in the store.
+        sources: the indexes of the merged objects.
+        outputs: the indexes of the outputs, as read from the store.
         left_out: records of ``COPY_DTYPE`` that were left out on purpose.
 
     Raises:
-        FormatError: they differ; the first stream is named.
+        FormatError: they differ; the message contains the first such stream.
     """
     before = _totals([*map(_columns, sources)])
     after = _totals([*map(_columns, outputs), _columns_of_copies(left_out)])

@@ -1,34 +1,34 @@
-"""Merges objects: reads their blocks, and writes them into fewer objects in a better order.
+"""Merges objects: reads their blocks, and writes them to fewer objects in a better order.
 
     sources = open_sources(store, layout, refs, executor=executor)
     plan = plan_merge([source.index for source in sources], trimmed_ids, trimmed_starts)
     result = merge_objects(store, layout, sources, plan, object_ids, executor=executor)
 
-Nothing is committed here. If anything fails, all that was written is taken back. What is in memory is bounded by the
-settings, whatever the size of the group: see `loaders.merge.reading`. A group that fits one band takes a request a
-source and one a part, and for an output in parts four more: to begin, to see that nothing lies there, to complete, to
-read back.
+Nothing is committed here. After a failure, all written outputs are deleted. The settings bound the memory, for groups
+of any size: see `loaders.merge.reading`. A group that fits one band takes a request a source and one a part, and for an
+output in parts four more: to begin, to check that no object has the key, to complete, to read back.
 
 **Through this process.** Blocks are moved as bytes and never encoded again, so epochs, link records and payloads are
-those of the sources. Copies that lie end to end in their source and in the part are cut out as one piece; pieces are
-slices, and are put into the part's buffer in one go. Every block's header is checked, and a hash over what was read
-must equal that over what is sent. The hash is XXH3 (64 bits): on blocks of a kilobyte it costs 0.2 us a block, zlib's
-CRC-32 0.5 us.
+those of the sources. Copies that are adjacent in their source and in the part are cut out as one piece; pieces are
+slices, and are written to the part's buffer by one call. Every block's header is checked, and a hash of the bytes read
+must equal the hash of the bytes sent. The hash is XXH3 (64 bits): on blocks of a kilobyte it costs 0.2 us a block,
+zlib's CRC-32 0.5 us.
 
-**By the store.** Where the store copies, it puts the data sections of the sources end to end. Only indexes, and what is
-too small to be copied, pass through here. A part that the store copies has at least 5 MiB, as every part but the last
-must; smaller sections are read and joined, and where they do not fill a part of 5 MiB before a large section they
-borrow its first bytes:
+**By the store.** If the store copies, it puts the data sections of the sources end to end. Only indexes, and sections
+that are too small to be copied, pass through this process. A part that the store copies has at least 5 MiB, as every
+part but the last must; smaller sections are read and joined, and if they do not fill a part of 5 MiB before a large
+section, the part also gets the first bytes of the large section:
 
     sections   | 2 | 3 |      20      | 1 |
     parts      | read: 6   | copied: 19 | read: 1, index, footer |
 
-The bytes that the store copies are not seen, so neither their blocks nor a checksum are checked: the format's readers
-check what they read. It saves the data's way through this process, 100 % of it for large sources.
+This process does not receive the bytes that the store copies, so it checks neither their blocks nor a checksum; readers
+of the format check the bytes that they read. The copied bytes are neither downloaded nor uploaded: of large sources,
+100 %.
 
-**Reading back.** Either way the end of each output is read: index and footer must be, byte for byte, those that were
-planned, and its rows must hold, stream by stream, the bytes, records and offsets of the sources. Only then are the
-outputs reported.
+**Reading back.** In both cases the end of each output is read: index and footer must equal the planned ones byte for
+byte, and the rows must hold, stream by stream, the bytes, records and offsets of the sources. Only then are the outputs
+reported.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class WrittenObject:
     Args:
         object_id: its id.
         ref: the object with its sizes.
-        ranges: what it holds.
-        stream_id: whose stream object it is; None = the stream set object.
+        ranges: the ranges that it holds.
+        stream_id: the stream of a stream object; None = the stream set object.
         start: of a stream object its first offset; -1 of the stream set object.
         end: of a stream object one past its last offset; -1 of the stream set object.
-        records: record batches in it.
-        checksum: sum modulo 2**64 of the XXH3 hashes of its parts, each of them the same over what was read and over
-            what was sent; None where the store copied the data.
+        records: the number of record batches in it.
+        checksum: sum modulo 2**64 of the XXH3 hashes of its parts; the hash of the bytes read equals the hash of the
+            bytes sent. None if the store copied the data.
     """
 
     object_id: int
@@ -97,16 +97,16 @@ class WrittenObject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeResult:
-    """What a merge did.
+    """The result of a merge.
 
     Args:
         outputs: in the order of the plan.
-        source_ranges: per source what of it is in the outputs.
-        requests: to the store, those that opened the sources included.
-        bytes_read: that came from it.
-        bytes_written: that went to it.
-        server_side_bytes: that it copied by itself; 0 if the data went the ordinary way.
-        seconds: that `merge_objects` took.
+        source_ranges: per source, its ranges that are in the outputs.
+        requests: the number of requests to the store, including those that opened the sources.
+        bytes_read: bytes received from the store.
+        bytes_written: bytes sent to the store.
+        server_side_bytes: bytes that the store copied; 0 if the data passed through this process.
+        seconds: the duration of `merge_objects`.
     """
 
     outputs: tuple[WrittenObject, ...]
@@ -118,7 +118,7 @@ class MergeResult:
     seconds: float
 
 
-def merge_objects(  # noqa: PLR0913 - each of them is a thing of its own
+def merge_objects(  # noqa: PLR0913 - the arguments are independent
     store: ObjectStore,
     layout: ObjectLayout,
     sources: Sequence[Source],
@@ -131,27 +131,27 @@ def merge_objects(  # noqa: PLR0913 - each of them is a thing of its own
     progress: Callable[[int], None] | None = None,
     timer: Callable[[], float] = perf_counter,
 ) -> MergeResult:
-    """Write the outputs of a plan, and check what stands there.
+    """Write the outputs of a plan, and check them in the store.
 
     Args:
-        store: where the sources lie, and the outputs will.
-        layout: where in it.
+        store: the store of the sources and the outputs.
+        layout: the keys of objects in the store.
         sources: opened by `open_sources`, in list order.
         plan: made of their indexes.
-        object_ids: one for each output, never used before; another object that lies there is left alone.
-        settings: memory, parts, and whether the store is to copy the data itself where it can.
+        object_ids: one for each output, never used before; an existing object with such an id is not overwritten.
+        settings: memory, parts, and whether the store copies the data if it can.
         executor: of threads, at least one of them free; runs the requests.
-        limits: those of the plan; only the size of rows matters, and only where the store copies the data.
-        progress: called with the bytes of each part that is on its way; in the calling thread.
-        timer: gives seconds.
+        limits: the limits of the plan; only the size of rows is used, and only if the store copies the data.
+        progress: called with the bytes of each part when it is being sent; in the calling thread.
+        timer: returns seconds.
 
     Raises:
-        CorruptObject: a block of a source is broken (the error names the source), or what was read back is not what
-            was written.
-        FormatError, FormatLimit: the outputs are not what the sources were, or a row is too large to be moved.
-        ObjectExists: another object lies where an output was to be written.
+        CorruptObject: a block of a source is damaged (the error names the source), or an output that was read back
+            differs from the written one.
+        FormatError, FormatLimit: the outputs differ from the sources, or a row is too large to be moved.
+        ObjectExists: another object has the key of an output.
         StoreError: a request failed.
-        ValueError: the sources are not the plan's, or ids that do not fit it.
+        ValueError: the sources are not those of the plan, or the ids do not fit it.
     """
     _check_arguments(sources, plan, object_ids)
     started = timer()
@@ -178,7 +178,7 @@ def merge_objects(  # noqa: PLR0913 - each of them is a thing of its own
 
 
 def _ignore(size_bytes: int) -> None:
-    """Nobody asked for progress."""
+    """The progress callback by default."""
 
 
 def _check_arguments(sources: Sequence[Source], plan: MergePlan, object_ids: Sequence[int]) -> None:
@@ -213,7 +213,7 @@ class _Merge:
     progress: Callable[[int], None]
 
     def by_bytes(self, plan: MergePlan) -> list[WrittenObject]:
-        """Through this process: band by band, part by part."""
+        """Copy the data through this process, band by band and part by part."""
         sender = self._sender()
         checksums: list[int | None] = [0] * len(plan.outputs)
         try:
@@ -227,7 +227,7 @@ class _Merge:
             raise
 
     def by_the_store(self, plan: MergePlan, index: BlockIndex, parts: Sequence[SectionPart]) -> list[WrittenObject]:
-        """The store copies the sections; only the index goes through this process."""
+        """Let the store copy the sections; only the index passes through this process."""
         planned = plan.outputs[0]
         output = MergedOutput(None, planned.copies, index, planned.data_size_bytes)
         sender = self._sender()
@@ -301,12 +301,12 @@ class _Merge:
         fetched = self.store.get_range(key, output.data_size_bytes, output.size_bytes)
         size_bytes = fetched.object_size_bytes
         if fetched.body != output.tail or size_bytes != output.size_bytes:
-            found = f"other ones, of {len(fetched.body)} bytes, in an object of {size_bytes}"
+            found = f"{len(fetched.body)} other bytes, in an object of {size_bytes}"
             expected = f"index and footer as they were written, at {output.data_size_bytes} to {output.size_bytes}"
             raise CorruptObject(key, size_bytes, expected=expected, found=found)
         index = open_tail(fetched.body, object_size_bytes=size_bytes, key=key)
         if isinstance(index, MissingBytes):
-            raise CorruptObject(key, size_bytes, expected="a whole index", found=f"that {index} are missing")
+            raise CorruptObject(key, size_bytes, expected="a whole index", found=f"an index without {index}")
         return index
 
 
@@ -322,7 +322,7 @@ CHECKSUM_MASK = 2**64 - 1
 
 
 class Joined(NamedTuple):
-    """The bytes of a part, and the hash of the blocks in it."""
+    """The bytes of a part, and the hash of its blocks."""
 
     data: memoryview
     checksum: int
@@ -336,21 +336,21 @@ def join_copies(
     chunks: Sequence[memoryview],
     tail: bytes = b"",
 ) -> Joined:
-    """Join the copies of one part, and check what comes out.
+    """Join the copies of one part, and check the result.
 
     Complexity: O(bytes), and one Python step a piece.
 
     Args:
         buffer: holds the part, until it is cleared.
-        sources: all sources, for the error's sake.
-        copies: those of the part.
-        located: where their bytes are.
-        chunks: what was read.
-        tail: what stands behind them: index and footer, in the last part.
+        sources: all sources, for the error.
+        copies: of the part.
+        located: the places of their bytes.
+        chunks: the bytes that were read.
+        tail: the bytes after the copies: index and footer, in the last part.
 
     Raises:
-        CorruptObject: a block is not what the index of its source says.
-        FormatError: the bytes that were joined are not those that were read.
+        CorruptObject: a block contradicts the index of its source.
+        FormatError: the joined bytes differ from the bytes read.
     """
     pieces = cut_pieces(copies, located, chunks)
     data = buffer.fill([*pieces, tail])
@@ -360,7 +360,7 @@ def join_copies(
 
 
 def cut_pieces(copies: Copies, located: LocatedCopies, chunks: Sequence[memoryview]) -> list[memoryview]:
-    """The bytes of these copies, in their order, as slices; copies that lie end to end are one."""
+    """The bytes of these copies, in their order, as slices; adjacent copies are one slice."""
     ends = located.offsets + copies["size_bytes"]
     places = [located.chunks, located.offsets, ends]
     begins = (located.chunks[1:] != located.chunks[:-1]) | (located.offsets[1:] != ends[:-1])
@@ -385,13 +385,13 @@ def _checksum(pieces: Sequence[memoryview], sent: memoryview) -> int:
         read.update(piece)
     sent_digest = xxh3_64_intdigest(sent)
     if read.intdigest() != sent_digest:
-        expected = f"a hash of {read.intdigest():#x} over what was read"
-        raise FormatError(f"{expected}, found {sent_digest:#x} over what was to be sent")
+        expected = f"a hash of {read.intdigest():#x}, of the bytes read"
+        raise FormatError(f"expected {expected}, found {sent_digest:#x} of the bytes to be sent")
     return sent_digest
 
 
 COPY_SIZE_BYTES_MAX = 1 << 30
-"""S3 copies at most 5 GiB into one part; smaller ones copy side by side."""
+"""S3 copies at most 5 GiB into one part; smaller parts are copied in parallel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,8 +399,8 @@ class SectionPart:
     """One part of an output made of whole sections.
 
     Args:
-        spans: the bytes of it; several are read and joined.
-        is_copied: whether the store copies it; then there is one span.
+        spans: the bytes of the part; several spans are read and joined.
+        is_copied: whether the store copies the part; then there is one span.
     """
 
     spans: tuple[SourceSpan, ...]
@@ -408,19 +408,19 @@ class SectionPart:
 
     @property
     def size_bytes(self) -> int:
-        """Of all spans."""
+        """Bytes of all spans."""
         return sum(span.end - span.start for span in self.spans)
 
 
 def divide_sections(
     data_sizes: Sequence[int], *, part_size_bytes: int, part_size_bytes_min: int = PART_SIZE_BYTES_MIN
 ) -> list[SectionPart]:
-    """How the sections become parts; the last one is never copied, for index and footer join it (it may be empty).
+    """Divide the sections into parts; the last part, which may be empty, is not copied, since index and footer join it.
 
     Args:
         data_sizes: bytes of each source's data section, in order.
-        part_size_bytes: what is read is sent once it has this many bytes.
-        part_size_bytes_min: the least size of a part that is not the last.
+        part_size_bytes: the least size of a part that is read and sent, if no copied part follows it.
+        part_size_bytes_min: the least size of any part that is not the last.
     """
     least = max(part_size_bytes, part_size_bytes_min)
     divider = _Divider(least, part_size_bytes_min)
@@ -432,10 +432,10 @@ def divide_sections(
 def send_sections(
     store: ObjectStore, sources: Sequence[Source], parts: Sequence[SectionPart], tail: bytes, sender: OutputSender
 ) -> int:
-    """Send these parts as output 0, and give the bytes that the store copied.
+    """Send these parts as output 0, and return the number of bytes that the store copied.
 
     Raises:
-        StoreError: a request failed; the sender has to take back what was sent.
+        StoreError: a request failed; the sender has to delete the parts that were sent.
     """
     copied_bytes = 0
     for number, part in enumerate(parts, start=1):
@@ -454,7 +454,7 @@ def send_sections(
 
 
 class _Divider:
-    """Goes through the sections and keeps what has to be read until it is a part. One thread at a time."""
+    """Divides the sections; spans to be read are pending until they fill a part. One thread at a time."""
 
     def __init__(self, least: int, part_size_bytes_min: int) -> None:
         self.parts: list[SectionPart] = []
@@ -496,7 +496,7 @@ def _read(store: ObjectStore, source: Source, span: SourceSpan) -> memoryview | 
 
 
 def release_free_memory() -> None:
-    """Ask the C library to give back what it has free; does nothing where it has no such function."""
+    """Make the C library return free memory to the system; does nothing if the library has no such function."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,35 +1,34 @@
-"""Decides what becomes of several objects when they are merged, from their indexes alone.
+"""Plans the outputs of a merge of several objects, from their indexes alone.
 
     sources, in list order         A: stream 3 [0, 10)  5 [7, 9)   B: stream 3 [10, 25)  4 [0, 8)   C: stream 4 [20, 30)
     one stream set object          3 [0, 25)   5 [7, 9)              streams whose rows join up, sorted
     a stream object for each run   4 [0, 8)    and    4 [20, 30)     stream 4 has a hole
 
-The one promise: **an output never claims an offset that it does not hold.** An object has one range a stream, from the
-first row to the end of the last, so a hole inside would be claimed with the rest. Therefore:
+The invariant: **an output never claims an offset that it does not hold.** An object has one range a stream, from the
+first row to the end of the last, so the range would include a hole. Therefore:
 
-* What lies below the first kept offset of its stream is left out, row by row. A row that straddles it is kept whole.
+* Rows below the first kept offset of their stream are left out. A row that contains that offset is kept whole.
 * A stream with a hole, between two sources or within one, goes to stream objects, one for each run.
-* A stream that grew large goes to stream objects too: there it costs other streams nothing any more.
+* A stream that grew large goes to stream objects too: there it no longer adds to the cost of other streams.
 * All others go to one stream set object, sorted by (stream, offset).
-* A run without a single offset (only link records that stand for none) beside other runs of its stream is left out: no
-  object could claim it, and no read would ever ask for it.
+* A run without any offset (only link records of 0 offsets) beside other runs of its stream is left out: no object could
+  claim it, and no read would ever request it.
 
 **Copies and rows.** A *copy* is one row of a source's index together with its source: these bytes, which hold these
-offsets. Blocks are never opened, so a copy is the smallest thing that moves. Copies become rows of the new index by
-*coalescing*: a row may cover several blocks of one stream that lie end to end. The rule is greedy, from the first copy
-of a run to the last: a copy joins the open row while the row stays below 1 MiB and its count and offsets fit their
-fields.
+offsets. Blocks are never decoded, so a copy is the smallest unit that is moved. Copies become rows of the new index by
+*coalescing*: a row may cover several adjacent blocks of one stream. The rule is greedy, from the first copy of a run to
+the last: a copy joins the open row while the row stays below 1 MiB and its count and offsets fit their fields.
 
     sizes, KiB   400   400   400   700   100           of copies of one run
     rows         |--- 800 --|  400   |--- 800 --|      800 + 400 and 400 + 700 are not below 1,024
 
-A loop over copies is not needed: how far a row would reach is computed for every copy at once, by binary searches in
-running sums; then all runs walk in step from row to row. That takes as many steps as the longest run has rows, so one
-for half a mebibyte or more.
+A loop over copies is not needed: binary searches in running sums compute for all copies at once where a row that begins
+there would end; then all runs advance in step from row to row. The number of steps is the number of rows of the longest
+run: one for half a mebibyte or more.
 
 **Sections.** A store that can copy bytes by itself puts the data sections of the sources end to end, and only the new
-index passes through here: rows are sorted by (stream, offset), but their positions need not ascend. A stream's blocks
-stay as far apart as they were, so reading one takes as many requests as before.
+index passes through this process: rows are sorted by (stream, offset), but their positions need not ascend. The
+distances between a stream's blocks stay the same, so a read of it takes as many requests as before.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ Numbers: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """Where a merge divides, and what it refuses. Threads: immutable.
+    """Limits by which a merge divides streams and refuses outputs. Threads: immutable.
 
     Args:
         split_size_bytes: a stream of at least this many bytes gets stream objects; 8 MiB.
         row_size_bytes_max: rows are coalesced as long as they stay below it; 1 MiB.
-        streams_max: of one stream set object; other readers are sized for 20,000.
-        index_size_bytes_max: of one output; its field has 31 bits.
+        streams_max: of one stream set object; other readers are built for 20,000.
+        index_size_bytes_max: of one output; the size field has 31 bits.
 
     Raises:
         ValueError: a limit below 1.
@@ -86,9 +85,9 @@ class MergedOutput:
     """One object to be written. Threads: immutable.
 
     Args:
-        stream_id: whose stream object it is; None = the stream set object.
+        stream_id: the stream of a stream object; None = the stream set object.
         copies: records of ``COPY_DTYPE``; their bytes end to end, in this order, are the data section.
-        index: its rows, coalesced.
+        index: the coalesced rows.
         data_size_bytes: of all copies.
     """
 
@@ -99,33 +98,33 @@ class MergedOutput:
 
     @property
     def tail(self) -> bytes:
-        """What stands behind the data: index and footer."""
+        """The bytes after the data: index and footer."""
         return self.index.data + Footer(self.data_size_bytes, self.index.nbytes).encode()
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole object."""
+        """Bytes of the whole object."""
         return self.data_size_bytes + self.index.nbytes + FOOTER_SIZE_BYTES
 
     @property
     def records(self) -> int:
-        """How many record batches it holds."""
+        """The number of its record batches."""
         return int(self.copies["record_count"].sum(dtype=np.int64))
 
     @property
     def ranges(self) -> ObjectRanges:
-        """What it will claim to hold; computed anew on each call, in O(rows)."""
+        """The ranges of the object; computed on each call, in O(rows)."""
         return self.index.object_ranges()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergePlan:
-    """What a group of objects is merged into. Threads: immutable.
+    """The outputs of a merge of several objects. Threads: immutable.
 
     Args:
         outputs: the stream set object first, if there is one; then the stream objects by (stream, offset).
-        left_out: records of ``COPY_DTYPE`` that go nowhere: below the first kept offset, or without any offset.
-        source_count: how many sources there are.
+        left_out: records of ``COPY_DTYPE`` in no output: below the first kept offset, or without any offset.
+        source_count: the number of sources.
     """
 
     outputs: tuple[MergedOutput, ...]
@@ -149,13 +148,13 @@ class MergePlan:
 
     @property
     def stream_object_count(self) -> int:
-        """How many outputs are stream objects."""
+        """The number of outputs that are stream objects."""
         return sum(output.stream_id is not None for output in self.outputs)
 
     def kept_ranges(self) -> tuple[ObjectRanges, ...]:
-        """What of each source goes into the outputs, as ranges: a hole that only what is left out made is none here.
+        """For each source, the ranges that go to the outputs, marked as holed only if these rows have holes.
 
-        Rows without an offset do not count, so that no range begins or ends with an offset that is not there.
+        Rows without an offset do not count, so that no range begins or ends with an offset that does not exist.
 
         Complexity: O(n log n) in the rows of all sources.
         """
@@ -172,16 +171,16 @@ def plan_merge(
     trimmed_starts: NDArray[np.int64],
     limits: MergeLimits = DEFAULT_LIMITS,
 ) -> MergePlan:
-    """Decide what becomes of a group of objects.
+    """Plan the merge of a group of objects.
 
     Complexity: O(n log n) in the rows of all sources, without a loop over rows or streams in Python; a step for each
-    stream object. About 140 bytes of memory a row while it runs, 50 of the plan.
+    stream object. Memory: about 140 bytes a row during the call, 50 bytes a row for the plan.
 
     Args:
         sources: the indexes of normal objects, in the order of the node's list.
         trimmed_ids: streams, each once, in any order.
-        trimmed_starts: the first kept offset of each of them; that of all other streams is 0.
-        limits: where to divide, and what to refuse.
+        trimmed_starts: the first kept offset of each of these streams; that of all other streams is 0.
+        limits: by which streams are divided and outputs refused.
 
     Raises:
         FormatError: the offsets of a stream do not ascend through the sources.
@@ -204,7 +203,7 @@ def plan_merge(
 
 
 def _divided(copies: Copies, chosen: NDArray[np.bool_]) -> tuple[Copies, Copies]:
-    """Those that are chosen, and the others; nothing is moved if all are, as nearly always."""
+    """The chosen copies, and the others; without a copy if all are chosen, as nearly always."""
     return (copies, copies[:0]) if chosen.all() else (copies[chosen], copies[~chosen])
 
 
@@ -226,13 +225,13 @@ def _is_kept(copies: Copies, ids: NDArray[np.int64], starts: NDArray[np.int64]) 
     order = np.argsort(ids)
     at = np.minimum(np.searchsorted(ids, copies["stream_id"], sorter=order), len(ids) - 1)
     first_kept = np.where(ids[order][at] == copies["stream_id"], starts[order][at], 0)
-    # A row without an offset lies where it starts.
+    # A row without an offset is kept by its start.
     kept: NDArray[np.bool_] = (copies["end"] > first_kept) | (copies["start"] >= first_kept)
     return kept
 
 
 def _is_nowhere(copies: Copies) -> NDArray[np.bool_]:
-    """Which copies are of runs without an offset, beside other runs of their stream."""
+    """Select the copies of runs without an offset that are beside other runs of their stream."""
     firsts = run_firsts(copies)
     lasts = lasts_of(firsts, len(copies))
     is_empty = copies["start"][firsts] == copies["end"][lasts]
@@ -248,7 +247,7 @@ def _outputs(copies: Copies, limits: MergeLimits) -> Iterator[MergedOutput]:
     alone = _go_alone(copies, firsts, limits)
     if alone.any():
         copies = np.concatenate(_divided(copies, ~np.repeat(alone, lengths)))
-    # The runs of the stream set object, then those that get an object each.
+    # The runs of the stream set object, then the runs with an object each.
     shared, own = lengths[~alone], lengths[alone]
     firsts = np.cumsum(np.concatenate(([0], shared, own)))[:-1]
     bounds = np.append(firsts[len(shared) :], len(copies))
@@ -262,7 +261,7 @@ def _outputs(copies: Copies, limits: MergeLimits) -> Iterator[MergedOutput]:
 
 
 def _go_alone(copies: Copies, firsts: Numbers, limits: MergeLimits) -> NDArray[np.bool_]:
-    """Which runs get stream objects: those of streams of several runs, and of large streams."""
+    """Select the runs that get stream objects: those of streams of several runs, and of large streams."""
     _, streams, of_run, counts = np.unique(
         copies["stream_id"][firsts], return_index=True, return_inverse=True, return_counts=True
     )
@@ -276,7 +275,7 @@ def _indexes(copies: Copies, firsts: Numbers, bounds: Numbers, limits: MergeLimi
     rows = row_firsts(copies, firsts, limits.row_size_bytes_max)
     totals = np.concatenate(([0], np.cumsum(copies["size_bytes"], dtype=np.int64)))
     output_of_row = np.searchsorted(bounds, rows, side="right") - 1
-    # All rows at once, as bytes: cutting bytes keeps their order, array arithmetic would not.
+    # All rows at once, as bytes: slices of bytes stay big endian, the results of array arithmetic would not.
     data = index_rows(copies, rows, totals[rows] - totals[bounds[output_of_row]]).tobytes()
     cuts = (np.searchsorted(rows, bounds) * ROW_SIZE_BYTES).tolist()
     return (BlockIndex(data[start:end]) for start, end in pairwise(cuts))
@@ -312,7 +311,7 @@ COPY_DTYPE = np.dtype(
         ("record_count", np.int32),
     ]
 )
-"""One row of a source: the number of the source, where the bytes lie in it, and what they hold."""
+"""One row of a source: the number of the source, the place of the bytes in it, their stream, offsets and records."""
 
 _INT32_MAX = 2**31 - 1
 
@@ -320,7 +319,7 @@ _INT32_MAX = 2**31 - 1
 def copies_of(sources: Sequence[BlockIndex]) -> Copies:
     """The rows of all sources, by stream; those of one stream in the order of the sources, then of their offsets.
 
-    Complexity: O(n log sources): sorted stretches are merged. No loop over rows in Python.
+    Complexity: O(n log sources): sorted sequences are merged. No loop over rows in Python.
     """
     rows = np.frombuffer(b"".join(source.data for source in sources), dtype=ROW_DTYPE)
     stream_ids = rows["stream_id"].astype(np.int64)
@@ -328,7 +327,7 @@ def copies_of(sources: Sequence[BlockIndex]) -> Copies:
     copies = np.empty(len(rows), dtype=COPY_DTYPE)
     copies["source"] = np.repeat(np.arange(len(sources)), [len(source) for source in sources])[order]
     copies["stream_id"] = stream_ids[order]
-    rows = rows[order]  # big endian still: rows are moved, not computed with
+    rows = rows[order]  # still big endian: indexing does not convert
     for name in ("position", "size_bytes", "start", "record_count"):
         copies[name] = rows[name]
     copies["end"] = copies["start"] + rows["end_delta"]
@@ -336,39 +335,39 @@ def copies_of(sources: Sequence[BlockIndex]) -> Copies:
 
 
 def run_firsts(copies: Copies) -> Numbers:
-    """Where the runs begin: stretches of copies of one stream, each of which starts where the one before it ended."""
+    """The first copies of runs: sequences of copies of one stream in which each copy starts at the end of the last."""
     begins = np.ones(len(copies), dtype=np.bool_)
     begins[1:] = (copies["stream_id"][1:] != copies["stream_id"][:-1]) | (copies["start"][1:] != copies["end"][:-1])
     return np.flatnonzero(begins)
 
 
 def sums(copies: Copies, column: str, firsts: Numbers) -> Numbers:
-    """The sum of a column over each stretch of copies; the stretches begin at ``firsts`` and fill the table."""
+    """The sum of a column over each sequence of copies; the sequences begin at ``firsts`` and fill the table."""
     values = copies[column].astype(np.int64)
     sums: Numbers = np.add.reduceat(values, firsts) if len(firsts) else np.empty(0, dtype=np.int64)
     return sums
 
 
 def lasts_of(firsts: Numbers, length: int) -> Numbers:
-    """The last copy of each stretch of a table of this length."""
+    """The last copy of each sequence in a table of this length."""
     return np.append(firsts[1:], length) - 1 if len(firsts) else firsts
 
 
 def row_firsts(copies: Copies, firsts: Numbers, row_size_bytes_max: int) -> Numbers:
-    """Where the rows of the new index begin, by the greedy rule above.
+    """The first copies of the rows of the new index, by the greedy rule above.
 
     Args:
         copies: in the order of the new index.
-        firsts: where the stretches begin that no row may go beyond, such as runs.
+        firsts: the first copies of sequences, such as runs; no row extends beyond its sequence.
         row_size_bytes_max: a row of several copies stays below it.
 
-    Complexity: O(n log n), and a step for each row of the longest stretch.
+    Complexity: O(n log n), and a step for each row of the longest sequence.
     """
     ends = np.repeat(np.append(firsts[1:], len(copies)), np.diff(np.append(firsts, len(copies))))
     reach = np.minimum(ends, _reach(copies["size_bytes"].astype(np.int64), row_size_bytes_max - 1))
     reach = np.minimum(reach, _reach(copies["record_count"].astype(np.int64), _INT32_MAX))
     reach = np.minimum(reach, _reach(copies["end"] - copies["start"], _INT32_MAX))
-    reach = np.maximum(reach, np.arange(1, len(copies) + 1))  # a row has one copy at least, however large
+    reach = np.maximum(reach, np.arange(1, len(copies) + 1))  # a row has at least one copy, of any size
     begins = np.zeros(len(copies), dtype=np.bool_)
     front = firsts
     while len(front):
@@ -379,7 +378,7 @@ def row_firsts(copies: Copies, firsts: Numbers, row_size_bytes_max: int) -> Numb
 
 
 def index_rows(copies: Copies, firsts: Numbers, positions: Numbers) -> Copies:
-    """Rows of ``ROW_DTYPE``, one for each stretch of copies that begins at ``firsts``, at these positions."""
+    """Rows of ``ROW_DTYPE``, one for each sequence of copies that begins at ``firsts``, at these positions."""
     rows = np.empty(len(firsts), dtype=ROW_DTYPE)
     rows["stream_id"] = copies["stream_id"][firsts]
     rows["start"] = copies["start"][firsts]
@@ -391,7 +390,7 @@ def index_rows(copies: Copies, firsts: Numbers, positions: Numbers) -> Copies:
 
 
 def _reach(values: Numbers, most: int) -> Numbers:
-    """For each value the end of the longest stretch from it on whose sum is at most this."""
+    """For each value, the end of the longest sequence that begins with it and whose sum is at most `most`."""
     totals = np.concatenate(([0], np.cumsum(values)))
     if totals[-1] <= most:  # nearly always so for counts and offsets
         return np.full(len(values), len(values))
@@ -401,18 +400,18 @@ def _reach(values: Numbers, most: int) -> Numbers:
 def index_of_sections(
     sources: Sequence[BlockIndex], data_sizes: Sequence[int], plan: MergePlan, limits: MergeLimits
 ) -> BlockIndex | None:
-    """The index of an output whose data is that of the sources end to end, or None where that is not possible.
+    """The index of an output whose data is that of the sources end to end, or None if that is not possible.
 
-    It needs all of each source to be kept, no stream objects, and no byte of a section that belongs to no row: what is
-    copied unseen must be what the index says.
+    It is possible if all rows of all sources are kept, there are no stream objects, and every byte of a section belongs
+    to a row: the index must describe all bytes, since the store copies them unchecked.
 
     Complexity: O(n log n) in the rows of all sources, no loop over rows in Python.
 
     Args:
         sources: the indexes of the sources, in list order.
-        data_sizes: bytes of each one's data section.
+        data_sizes: bytes of each source's data section.
         plan: made of these sources.
-        limits: those of the plan.
+        limits: of the plan.
     """
     if len(plan.left_out) or len(plan.outputs) != 1 or plan.outputs[0].stream_id is not None:
         return None
@@ -430,7 +429,7 @@ def index_of_sections(
 
 
 def _fills(index: BlockIndex, data_size_bytes: int) -> bool:
-    """Whether the rows lie end to end, in whatever order, and fill the section."""
+    """Whether the rows are end to end, in any order, and fill the section."""
     rows = index.rows
     starts = rows["position"].astype(np.int64)
     order = np.argsort(starts, kind="stable")

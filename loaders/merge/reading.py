@@ -1,24 +1,24 @@
 """Reads the sources of a merge within a bound of memory: opens them, and divides the work into bands.
 
-    a small group      one request an object brings all of it, its index included
-    a large group      one request brings the index (two where its size is not known and the guess falls short);
+    a small group      one request an object reads all of it, including its index
+    a large group      one request reads the index (two if its size is unknown and the guess is too small);
                        the blocks are read later, band by band
 
-Objects that link others (composite ones) are refused: their blocks are not in them. A node's list never has any.
+Objects that link others (composite ones) are refused: they do not contain their blocks. A node's list never has any.
 
-All outputs, one after another, are one long list of copies. It is cut twice, always between two copies:
+All outputs, one after another, are one long list of copies. The list is cut twice, always between two copies:
 
     copies   ||||||||||||||||||||||||||||||||||||||||||||||||||||||||||
-    parts    |-----|-----|-----|--|------|-----|---|-----|-----|------     what is sent with one request
-    bands    |-----------------|-------------|-------------|----------     what is read before it is sent
+    parts    |-----|-----|-----|--|------|-----|---|-----|-----|------     each is sent with one request
+    bands    |-----------------|-------------|-------------|----------     each is read before it is sent
 
-A part ends with the copy that brings it to the part size, or with its output. A band is as many parts as memory is
-allowed for. Within a source the copies of a band nearly always lie in one stretch, because the order of a source is
-that of the outputs; then one request a source brings its share of the band. Sources that were made by joining sections
-end to end have their share in one stretch a section.
+A part ends with the copy that brings it to the part size, or with its output. A band has as many parts as the memory
+limit allows. Within a source the copies of a band are nearly always one range of bytes, because a source has the order
+of the outputs; then one request a source reads its share of the band. In sources that were made by joining sections end
+to end, the share is one range a section.
 
-Bytes in between that are not wanted (left out, or of another band) are read along if they are few: a request costs more
-than some kilobytes do. The largest allowance with which the band still fits is taken.
+Unneeded bytes in between (left out, or of another band) are read as well if they are few: a request costs more than
+some kilobytes do. The largest allowed gap with which the band still fits is used.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ from loaders.settings import check_settings
 from loaders.store import ObjectStore
 
 ROW_SIZE_BYTES_MAX = 64 << 20
-"""A row of an index with more bytes than this is not merged: rows are moved whole, and memory is bounded.
-A writer closes a block at half a mebibyte, so only a huge single record makes such a row."""
+"""A row of an index with more bytes is refused: rows are moved whole, and memory is bounded.
+A writer closes a block at half a mebibyte, so only a single huge record makes such a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
     """Settings of a merge. Threads: immutable.
 
-    At most `band_size_bytes` of sources and `sending_size_bytes` of parts on their way are in memory at once, and 240
-    bytes a row of all sources. The defaults stay below 256 MiB, the interpreter included, up to about 100,000 rows: a
-    merge of 110 MiB has 165 MiB allocated and 190 MiB resident, one of 600 MiB 105 and 185. The difference is what
-    glibc keeps for each thread that reads; with `MALLOC_MMAP_THRESHOLD_=1048576` the latter is 130 MiB.
+    Memory: at most `band_size_bytes` of sources, `sending_size_bytes` of parts that are being sent, and 240 bytes a row
+    of all sources. With the defaults this is below 256 MiB, including the interpreter, up to about 100,000 rows: a
+    merge of 110 MiB has 165 MiB allocated and 190 MiB resident, a merge of 600 MiB 105 and 185. The difference is
+    memory that glibc keeps for each reading thread; with `MALLOC_MMAP_THRESHOLD_=1048576` the last number is 130 MiB.
 
     Args:
         band_size_bytes: bytes of sources in memory; a group of at most this many takes one request a source, a larger
             one is read in bands of about half as much. 112 MiB.
-        part_size_bytes: size of the parts of a large output, at least; S3 refuses parts below 5 MiB. 16 MiB.
+        part_size_bytes: the least size of the parts of a large output; S3 refuses parts below 5 MiB. 16 MiB.
         sending_size_bytes: bytes of parts that are being sent; 32 MiB.
-        parallel_requests: reads, or parts that are being sent, at once; 4.
-        server_side: let the store copy the data where it can; see `loaders.merge.merger`.
+        parallel_requests: the number of reads, or of parts that are being sent, at once; 4.
+        server_side: whether the store copies the data if it can; see `loaders.merge.merger`.
 
     Raises:
         ValueError: a number below 1.
@@ -90,15 +90,15 @@ GAP_ALLOWANCES_BYTES = (1 << 20, 1 << 16, 1 << 12, 0)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """An object that is to be merged. Threads: immutable.
+    """An object to be merged. Threads: immutable.
 
     Args:
         ref: the object, with its true sizes and the checksum of its tail.
-        key: where it lies.
+        key: its key in the store.
         index: its rows.
         body: all its bytes, or None if they are to be read band by band.
-        requests: what opening it took.
-        bytes_read: what opening it fetched.
+        requests: the number of requests to open it.
+        bytes_read: bytes read to open it.
     """
 
     ref: ObjectRef
@@ -110,7 +110,7 @@ class Source:
 
     @property
     def data_size_bytes(self) -> int:
-        """Bytes in front of the index."""
+        """Bytes before the index."""
         return self.ref.size_bytes - self.index.nbytes - FOOTER_SIZE_BYTES
 
     def corrupt(self, *, expected: str, found: str) -> CorruptObject:
@@ -128,19 +128,19 @@ def open_sources(
 ) -> list[Source]:
     """Open a group of objects, in their order.
 
-    Requests: one an object; one more where neither the metadata nor the guess told the size of a large index.
+    Requests: one an object; one more if the metadata do not contain the size of its index, and the guess is too small.
 
     Args:
-        store: where the objects lie.
-        layout: where in it.
+        store: the store of the objects.
+        layout: the keys of objects in the store.
         refs: the objects; whole objects are read if the sizes of all are known and fit one band, and the store is not
             to copy the data itself.
-        settings: `band_size_bytes`, `parallel_requests` and `server_side` matter here.
+        settings: `band_size_bytes`, `parallel_requests` and `server_side` are used.
         executor: of threads; runs the requests.
 
     Raises:
         FormatError: a composite object.
-        CorruptObject: an object is not what the format or its metadata says.
+        CorruptObject: an object contradicts the format or its metadata.
         KeyMissing, StoreUnavailable and the like: from the store.
     """
     sizes = [ref.size_bytes for ref in refs]
@@ -179,7 +179,7 @@ def _composite(key: str) -> FormatError:
 
 
 def check_whole(source: Source, span: SourceSpan, body: bytes) -> None:
-    """Refuse a stretch of which the store gave less than was asked for."""
+    """Refuse a body that is not the whole span."""
     if len(body) != span.end - span.start:
         expected = f"bytes [{span.start}, {span.end})"
         raise source.corrupt(expected=expected, found=f"{len(body)} bytes from {span.start} on")
@@ -190,10 +190,10 @@ class Part(NamedTuple):
 
     Attributes:
         output: the number of the output.
-        number: of the part within it, from 1 on.
+        number: of the part within the output, from 1 on.
         first: its first copy, counted within the output.
         end: one past its last copy.
-        size_bytes: of these copies; the last part has index and footer besides.
+        size_bytes: of these copies; the last part also contains index and footer.
         is_last: whether the output ends with it.
     """
 
@@ -214,24 +214,24 @@ class SourceSpan(NamedTuple):
 
 
 class LocatedCopies(NamedTuple):
-    """Where the bytes of some copies are: for each the number of a chunk, and the place in it."""
+    """The places of the bytes of copies: for each copy the number of a chunk, and the offset in the chunk."""
 
     chunks: NDArray[np.int64]
     offsets: NDArray[np.int64]
 
 
 def divide(outputs: Sequence[MergedOutput], settings: MergeSettings) -> list[list[Part]]:
-    """Bands of parts, in the order of the outputs.
+    """Divide the outputs into parts, and the parts into bands, in the order of the outputs.
 
     Raises:
-        FormatLimit: a row that is too large to be moved in memory.
+        FormatLimit: a row is too large to be moved in memory.
     """
     bands: list[list[Part]] = []
     room = 0
     for part in _parts(outputs, settings.part_size_bytes):
         if not bands or part.size_bytes > room:
             bands.append([])
-            room = settings.band_size_bytes // 2  # bytes that are read along come on top, and the allocator's own
+            room = settings.band_size_bytes // 2  # unneeded bytes that are read come on top, and the allocator's own
         bands[-1].append(part)
         room -= part.size_bytes
     return bands
@@ -252,13 +252,13 @@ def _parts(outputs: Sequence[MergedOutput], part_size_bytes: int) -> Iterator[Pa
 
 
 def spans_of(copies: Copies, most: int) -> list[SourceSpan]:
-    """The stretches of the sources to read for some copies, at least one, ascending by (source, start).
+    """The spans of the sources to read for these copies, ascending by (source, start).
 
-    Complexity: O(n log n), no loop over copies in Python; a step for each stretch.
+    Complexity: O(n log n), no loop over copies in Python; a step for each span.
 
     Args:
-        copies: in any order.
-        most: bytes to read at most, unless what is wanted is more by itself.
+        copies: at least one, in any order.
+        most: bytes to read at most, unless the copies themselves have more.
     """
     copies = copies[np.lexsort((copies["position"], copies["source"]))]
     sources, starts = copies["source"], copies["position"]
@@ -273,7 +273,7 @@ def spans_of(copies: Copies, most: int) -> list[SourceSpan]:
 
 
 def locate(spans: Sequence[SourceSpan], sources: NDArray[np.int32], positions: NDArray[np.int64]) -> LocatedCopies:
-    """In which of these stretches, ascending by (source, start), each copy lies, and where in it."""
+    """Find for each copy its span among these spans, ascending by (source, start), and its offset in the span."""
     table = np.array(spans, dtype=np.int64).reshape(len(spans), 3)
     # One number for (source, position), so that one binary search finds both.
     width = int(max(table[:, 2].max(), positions.max())) + 1

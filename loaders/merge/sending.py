@@ -1,4 +1,4 @@
-"""Sends parts to the store while the next ones are being put together, within a bound on memory.
+"""Sends parts to the store while the next parts are being joined, within a bound on memory.
 
 An output of one part is one PUT; a larger output is a multipart upload and appears whole or not at all. After an error
 all uploads are aborted, and outputs that are written, or may be written (a reply was lost), are deleted. Their ids were
@@ -6,8 +6,8 @@ prepared for this merge alone. An object that exists at such a key belongs to an
 nor deleted (see `loaders.object_writer`).
 
 **Buffers.** A part is some 16 MiB. The system provides memory of that size page by page at each allocation, and
-clearing and mapping these pages takes longer than copying into them. So the few parts that are in memory at once share
-a few buffers: one is filled while others are being sent, and is free again when its request is done.
+clearing and mapping these pages takes longer than copying into them. So the parts in memory share a few buffers: one
+buffer is filled while others are being sent, and is free again when its request is done.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class PartBuffer:
         self.capacity_bytes = 0
 
     def fill(self, pieces: Iterable[Body]) -> memoryview:
-        """Put pieces one behind another; the bytes stay until `clear`.
+        """Write pieces one after another; the bytes stay until `clear`.
 
         Complexity: O(bytes), no step in Python a piece.
 
         Raises:
-            BufferError: it is full, and was not cleared.
+            BufferError: the buffer was filled before and not cleared.
         """
         self._stream.seek(0)
         self._stream.writelines(pieces)
@@ -49,7 +49,7 @@ class PartBuffer:
         return self._view
 
     def clear(self) -> None:
-        """Let go what is in it; nobody may look at those bytes any more."""
+        """Release the bytes; their views must not be used any more."""
         if self._view is not None:
             self._view.release()
             self._view = None
@@ -59,7 +59,7 @@ class PartBuffers:
     """The buffers of one merge. One thread at a time.
 
     Args:
-        size_bytes_max: of all that are kept for later; a buffer that comes back beyond that is given up.
+        size_bytes_max: of all free buffers; a returned buffer beyond that is discarded.
     """
 
     def __init__(self, size_bytes_max: int) -> None:
@@ -67,18 +67,18 @@ class PartBuffers:
         self._free: list[PartBuffer] = []
 
     def take(self) -> PartBuffer:
-        """An empty buffer: one that was used before, if there is one."""
+        """An empty buffer: a used one, if there is any."""
         return self._free.pop() if self._free else PartBuffer()
 
     def give_back(self, buffer: PartBuffer) -> None:
-        """What was in it is sent."""
+        """Return a buffer whose bytes were sent."""
         buffer.clear()
         if sum(free.capacity_bytes for free in self._free) + buffer.capacity_bytes <= self._size_bytes_max:
             self._free.append(buffer)
 
 
 class _Sending(NamedTuple):
-    """Bytes on their way, and the buffer that they lie in."""
+    """Bytes that are being sent, and the buffer that holds them."""
 
     size_bytes: int
     buffer: PartBuffer | None = None
@@ -87,12 +87,12 @@ class _Sending(NamedTuple):
 class OutputSender:
     """Sends the parts of all outputs of one merge.
 
-    Threads: one at a time calls it; the requests run on the executor.
+    Threads: called by one thread at a time; the requests run on the executor.
 
     Args:
-        store: where to.
+        store: the store of the outputs.
         keys: of the outputs.
-        settings: `sending_size_bytes` and `parallel_requests` matter here.
+        settings: `sending_size_bytes` and `parallel_requests` are used.
         executor: of threads.
     """
 
@@ -109,7 +109,7 @@ class OutputSender:
         self._may_exist: set[str] = set()
 
     def make_room(self, size_bytes: int) -> None:
-        """Wait until a part of this size may be put together.
+        """Wait until the memory bound allows a part of this size.
 
         Raises:
             StoreError: a part could not be sent.
@@ -121,16 +121,16 @@ class OutputSender:
             self._collect()
 
     def take_buffer(self) -> PartBuffer:
-        """Memory for the next part, which is then to be sent."""
+        """Memory for the next part, to be passed to `send`."""
         return self._buffers.take()
 
     def send(self, part: Part, body: Body, buffer: PartBuffer | None = None) -> None:
-        """Send a part; the first and only one of an output becomes the object.
+        """Send a part; the only part of an output becomes the object.
 
         Args:
-            part: which.
+            part: the part.
             body: its bytes.
-            buffer: what they lie in, if it is to be used again when they are sent.
+            buffer: the buffer that holds the bytes, if it is to be used again when they are sent.
         """
         sending = _Sending(len(body), buffer)
         if part.is_last and part.number == 1:
@@ -140,11 +140,11 @@ class OutputSender:
             self._submit_part(part, lambda upload: upload.upload_part(part.number, body), sending)
 
     def copy(self, part: Part, source_key: str, start: int, end: int) -> None:
-        """Let the store make a part from bytes of another object; never the only part of an output."""
+        """Let the store copy a part from another object; never the only part of an output."""
         self._submit_part(part, lambda upload: upload.copy_part(part.number, source_key, start, end), _Sending(0))
 
     def finish(self) -> None:
-        """Wait for all parts, and make the objects out of them."""
+        """Wait for all parts, and complete the objects."""
         while self._running:
             self._collect()
         for output, upload in list(self._uploads.items()):
@@ -155,15 +155,15 @@ class OutputSender:
             del self._uploads[output]
 
     def take_back(self, failure: BaseException) -> None:
-        """Leave nothing behind; what could not be taken back is noted at the failure."""
+        """Abort all uploads and delete all outputs; an error of that is added to the failure as a note."""
         end_all(self._running)
         undo: list[Callable[[], None]] = [upload.abort for upload in self._uploads.values()]
         undo += [self._deleter(key) for key in sorted(self._may_exist)]
         for step in undo:
             try:
                 step()
-            except Exception as error:  # noqa: BLE001 - what went wrong first is what has to be told
-                failure.add_note(f"and what was written could not be taken back, so some may remain: {error}")
+            except Exception as error:  # noqa: BLE001 - the first error is the one to be raised
+                failure.add_note(f"and the written outputs could not be deleted, so some may remain: {error}")
 
     def _putter(self, output: int) -> Callable[[Body], None]:
         key = self._keys[output]

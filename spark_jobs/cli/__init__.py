@@ -2,9 +2,9 @@
 
     accel job compact s3://bucket/prefix --dry-run            on this machine, with all its cores
     accel job compact s3://bucket/prefix --master yarn        on a cluster
-    spark-submit ... $(accel job script) compact s3://...     on any cluster, the way its administrator wants it
+    spark-submit ... $(accel job script) compact s3://...     on any cluster, with the administrator's settings
 
-Without the extra `spark` the commands are there, and say what to install.
+Without the extra `spark` the commands exist, and their error says what to install.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import click
 
 from accel.cli.groups import CommandGroup, LazyCommand
 
-_EXTRA = "pip install 'accel-streams[spark]' (and jvm beside spark where there is no Java)"
+_EXTRA = "pip install 'accel-streams[spark]' (or 'accel-streams[spark,jvm]' if there is no Java)"
 
 
 _FILTERS = "Write filter packs, so that readers start warm."
@@ -29,8 +29,8 @@ COMMANDS = {
     "build-snapshot": LazyCommand(
         "spark_jobs.cli.jobs:build_snapshot", "Write index snapshots, so that a cold read is one request."
     ),
-    "compact": LazyCommand("spark_jobs.cli.jobs:compact", "Make few large objects of many small ones."),
-    "gc": LazyCommand("spark_jobs.cli.jobs:gc", "Delete what nobody needs any more; a dry run without --yes."),
+    "compact": LazyCommand("spark_jobs.cli.jobs:compact", "Merge many small objects into few large ones."),
+    "gc": LazyCommand("spark_jobs.cli.jobs:gc", "Delete objects that are no longer needed; a dry run without --yes."),
     "rebuild-filters": LazyCommand("spark_jobs.cli.jobs:rebuild_filters", _FILTERS, is_hidden=True),
     "retention": LazyCommand(
         "spark_jobs.cli.jobs:retention", "Truncate streams by their policies; a dry run without --yes."
@@ -38,18 +38,18 @@ COMMANDS = {
     "run-all": LazyCommand("spark_jobs.cli.jobs:run_all", "Compact, build hints and collect garbage, with one report."),
     "verify": LazyCommand("spark_jobs.cli.jobs:verify", "Check a catalog against itself and its bucket."),
 }
-"""The jobs; what they say of themselves is the same."""
+"""The jobs; the short help is that of the command."""
 
 
 @click.group("job", cls=CommandGroup, lazy=COMMANDS)
 @click.pass_context
 def job_group(ctx: click.Context) -> None:
-    """Jobs on Spark: compact, build filters and snapshots, verify, collect garbage, retain streams."""
+    """Run jobs on Spark: compact, build filters and snapshots, verify, collect garbage, truncate streams."""
     if find_spec("pyspark") is None and ctx.invoked_subcommand != "script":
-        raise click.UsageError(f"The jobs run on Spark, which is not installed: {_EXTRA}.")
+        raise click.UsageError(f"The jobs need Spark, which is not installed: {_EXTRA}.")
 
 
 @job_group.command(short_help="Print the path of the script for spark-submit.")
 def script() -> None:
-    """Print the path of the script that spark-submit takes; its arguments are those of `accel job`."""
+    """Print the path of the script for spark-submit; its arguments are those of `accel job`."""
     click.echo(Path(__file__).parents[1] / "submit.py")

@@ -1,7 +1,7 @@
-"""The commands `accel job ...`: each takes the options and prints the report of the command that works without Spark.
+"""The commands `accel job ...`: each has the options and the report of the command of that name without Spark.
 
-`compact` merges groups in tasks. `build-filters`, `build-snapshot` and `build-hints` build a node in each. `verify`,
-`gc` and `retention` do their bulk work in tasks. `run-all` is `compact`, `build-hints` and `gc`.
+`compact` merges each group in a task. `build-filters`, `build-snapshot` and `build-hints` build each node in a task.
+`verify`, `gc` and `retention` do their bulk work in tasks. `run-all` is `compact`, `build-hints` and `gc`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from spark_jobs.survey import SparkBulkScan
 
 
 @command(
-    "Make few large objects of many small ones.",
+    "Merge many small objects into few large ones.",
     "accel job compact s3://bucket/prefix --dry-run",
     "accel job compact s3://bucket/prefix --max-objects-per-node 500 --max-bytes 50GiB",
     "accel job compact s3://bucket/prefix --node 4 --rewrite-all --target-objects 1",
@@ -45,16 +45,16 @@ from spark_jobs.survey import SparkBulkScan
 @image_option
 @job_options
 def compact(*, job: JobChoice, work: CompactionWork, image: MetadataImage | None) -> None:
-    """Make few large objects of many small ones: `accel catalog compact`, its groups merged in tasks.
+    """Merge many small objects into few large ones: `accel catalog compact`, each group merged in a task.
 
-    Ends with 4 if some groups could not be compacted; running it again takes up what is left.
-    With --image only --dry-run is possible, as of `accel catalog compact`.
+    Exits with 4 if some groups could not be compacted; run it again to retry them.
+    With --image only --dry-run is possible, as with `accel catalog compact`.
     """
     if image is not None:
         show_foreign_plan(work, image, job.store.open(), job.output)
         return
     with ObjectCatalog.open(job.store.open()):
-        pass  # a bucket without a catalog is told before Spark is started
+        pass  # raises the error of a bucket without a catalog before Spark is started
     with job.spark() as spark:
         code = work.carry_out(
             lambda settings, tell: plan_on_spark(spark, job.store, settings, at_once=job.tasks, progress=tell),
@@ -73,9 +73,9 @@ def compact(*, job: JobChoice, work: CompactionWork, image: MetadataImage | None
 @image_option
 @job_options
 def build_filters(*, job: JobChoice, work: HintWork, image: MetadataImage | None) -> None:
-    """Bring each node's filter pack up to date: `accel catalog build-filters`, a task a node.
+    """Bring each node's filter pack up to date: `accel catalog build-filters`, each node in a task.
 
-    Ends with 4 if some filters could not be built.
+    Exits with 4 if some filters could not be built.
     """
     _on_spark(job, work, image)
 
@@ -89,9 +89,9 @@ def build_filters(*, job: JobChoice, work: HintWork, image: MetadataImage | None
 @image_option
 @job_options
 def build_snapshot(*, job: JobChoice, work: HintWork, image: MetadataImage | None) -> None:
-    """Sort what the objects of each node hold by stream: `accel catalog build-snapshot`, a task a node.
+    """Write an index snapshot of each node: `accel catalog build-snapshot`, each node in a task.
 
-    Ends with 4 if an object cannot be opened, which is left out, or a node's snapshot could not be built.
+    Exits with 4 if an object could not be opened (it is left out), or a node's snapshot could not be built.
     """
     _on_spark(job, work, image)
 
@@ -106,9 +106,9 @@ def build_snapshot(*, job: JobChoice, work: HintWork, image: MetadataImage | Non
 @image_option
 @job_options
 def build_both(*, job: JobChoice, work: HintWork, image: MetadataImage | None) -> None:
-    """Do what build-filters and build-snapshot do, in one pass: `accel catalog build-hints`, a task a node.
+    """Do what build-filters and build-snapshot do, in one pass: `accel catalog build-hints`, each node in a task.
 
-    Ends with 4 if some of it could not be built.
+    Exits with 4 if some hints could not be built.
     """
     _on_spark(job, work, image)
 
@@ -139,7 +139,7 @@ def _prefix_option(command: Command) -> Command:
         type=click.IntRange(1, 2),
         default=1,
         show_default=True,
-        help="First digits of keys that divide the listing: 1 for 16 tasks, 2 for 256.",
+        help="The number of first digits of keys by which the listing is divided: 1 for 16 tasks, 2 for 256.",
     )(command)
 
 
@@ -153,8 +153,8 @@ def _prefix_option(command: Command) -> Command:
 def verify(*, job: JobChoice, prefix_digits: int) -> None:
     """Check a whole catalog: its lists, its streams, and every object that is live. Nothing is written.
 
-    The same as `accel catalog verify`; tasks go through the bucket and open the objects. Ends with 3 if there are
-    problems, else with 1 if something could not be checked.
+    The same as `accel catalog verify`; tasks list the bucket and open the objects. Exits with 3 if there are problems,
+    else with 1 if a check failed to run.
     """
     store = job.store.open()
     with ObjectCatalog.open(store) as catalog, job.spark() as spark, job.output.progress("verifying") as tell:
@@ -166,7 +166,7 @@ def verify(*, job: JobChoice, prefix_digits: int) -> None:
 
 
 @command(
-    "Delete what nobody needs any more; a dry run without --yes.",
+    "Delete objects that are no longer needed; a dry run without --yes.",
     "accel job gc s3://bucket/prefix",
     "accel job gc s3://bucket/prefix --yes --quiet",
 )
@@ -174,10 +174,10 @@ def verify(*, job: JobChoice, prefix_digits: int) -> None:
 @_prefix_option
 @job_options
 def gc(*, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
-    """Delete retired objects past their time, prepared ones past their deadline, and old orphans.
+    """Delete retired objects after their retention, prepared ones after their deadline, and old orphans.
 
-    The same as `accel catalog gc`; tasks go through the bucket, and the driver deletes, 1,000 objects a request. Ends
-    with 1 if something could not be deleted.
+    The same as `accel catalog gc`; tasks list the bucket, and the driver deletes, 1,000 objects a request. Exits with 1
+    if an object could not be deleted.
     """
     with ObjectCatalog.open(job.store.open()) as catalog, job.spark() as spark:
         scan = SparkBulkScan(spark, job.store, at_once=job.tasks, prefix_digits=prefix_digits)
@@ -196,10 +196,10 @@ def gc(*, job: JobChoice, wanted: Collection, prefix_digits: int) -> None:
 @_prefix_option
 @job_options
 def run_all(*, job: JobChoice, work: CompactionWork, wanted: Collection, prefix_digits: int) -> None:
-    """Do what compact, build-hints and gc do, in this order, and print one report: `accel catalog run-all`, in tasks.
+    """Run compact, build-hints and gc, in this order, and print one report: `accel catalog run-all`, in tasks.
 
-    gc deletes only with --yes; --dry-run shows all three and changes nothing. Where compact fails, the other two are
-    left out; where build-hints fails, gc goes on. Ends with 1 if a step failed, else with 4 if one was done in part.
+    gc deletes only with --yes; --dry-run shows all three plans and changes nothing. If compact fails, the other two are
+    skipped; if build-hints fails, gc still runs. Exits with 1 if a step failed, else with 4 if a step was partly done.
     """
     job.check_nodes(work.settings.nodes)
     with job.spark() as spark:
@@ -244,14 +244,14 @@ def run_all(*, job: JobChoice, work: CompactionWork, wanted: Collection, prefix_
     callback=read_by(parse_name),
     help="All streams of this scope; may be repeated.",
 )
-@moment_option("--time", "When; by default when it is a stream's turn.")
+@moment_option("--time", "Time of the cuts; by default the time when a stream is processed.")
 @data_elsewhere_option
 @click.option(
     "--streams-per-task",
     type=click.IntRange(min=1),
     default=STREAMS_A_TASK,
     show_default=True,
-    help="How many streams a task takes at most.",
+    help="The maximum number of streams of a task.",
 )
 @job_options
 def retention(
@@ -263,15 +263,15 @@ def retention(
     data_elsewhere: bool,
     streams_per_task: int,
 ) -> None:
-    """Record a cut at the end of each stream of some scopes, and truncate each as its policy asks for.
+    """Record a cut at the end of each stream of some scopes, and truncate each by its policy.
 
     Without --yes it writes nothing, and shows what would be recorded and truncated, in the same form.
-    Streams without a policy, and sealed ones, are left alone. Those that another workflow has are busy, and left to the
-    next run. One that fails does not hold up the others; the job then ends with 1.
+    Streams without a policy, and sealed ones, are skipped; so are streams in another workflow, until the next run. A
+    stream that fails does not stop the others; the job then exits with 1.
 
-    How far segments reach is for those to say who hold them: without --data-elsewhere the job is refused, and a broker
-    runs retention in the streams that it holds. With it segments count as empty until they are sealed, so that streams
-    are truncated by whole segments.
+    Only the process that holds the segments can determine their sizes: without --data-elsewhere the job is refused, and
+    a broker runs retention in the streams that it holds. With --data-elsewhere, an unsealed segment counts as empty, so
+    that streams are truncated by whole segments.
     """
     streams = list_streams(job.store, scopes)
     if streams and not data_elsewhere:

@@ -1,4 +1,4 @@
-"""Options that all jobs share: which bucket, which Spark, how to print."""
+"""Options that all jobs share: the bucket, Spark's master, and the output."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ Command = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class JobChoice:
-    """Where a job runs, and on what.
+    """The options of a job.
 
     Args:
         store: the bucket.
-        master: of Spark; None = what spark-submit says, else all cores of this machine.
-        tasks: how many run at the same time.
-        ui: whether Spark serves its pages meanwhile.
-        output: how to print.
+        master: of Spark; None = the master of spark-submit, else all cores of this machine.
+        tasks: the number of tasks that run at the same time.
+        ui: whether Spark serves its pages during the job.
+        output: prints the result.
     """
 
     store: StoreSpec
@@ -45,10 +45,10 @@ class JobChoice:
 
     @contextmanager
     def spark(self) -> Iterator[SparkSession]:
-        """The session that the job runs in.
+        """The session of the job.
 
         Raises:
-            click.UsageError: there is no Java that will do.
+            click.UsageError: there is no suitable Java.
         """
         self.output.note("starting Spark")
         with ExitStack() as stack:
@@ -61,10 +61,10 @@ class JobChoice:
             yield started
 
     def check_nodes(self, nodes: frozenset[int] | None, image: MetadataImage | None = None) -> None:
-        """Tell of a bucket without a catalog, and of nodes that it or an image does not have, before Spark is started.
+        """Refuse a bucket without a catalog and nodes that do not exist, before Spark is started.
 
         Raises:
-            click.UsageError: a node that the catalog does not have.
+            click.UsageError: the catalog or image does not have a node.
             CatalogMissing, StoreError: the catalog cannot be read now.
         """
         with opened_catalog(self.store.open(), image) as catalog:
@@ -77,11 +77,11 @@ class JobChoice:
 
 
 def job_options(command: Command) -> Command:
-    """The store and how to reach it, Spark, and how to print -> ``job``."""
+    """The options of the store, of Spark and of the output -> ``job``."""
 
-    @option("--master", help="Where Spark runs: local[*] (the default), local[4], yarn, k8s://..., spark://...")
-    @option("--tasks", type=click.IntRange(min=1), default=8, show_default=True, help="Tasks at the same time.")
-    @click.option("--ui", is_flag=True, help="Let Spark serve its pages meanwhile.")
+    @option("--master", help="The master of Spark: local[*] (the default), local[4], yarn, k8s://..., spark://...")
+    @option("--tasks", type=click.IntRange(min=1), default=8, show_default=True, help="Tasks that run at once.")
+    @click.option("--ui", is_flag=True, help="Serve Spark's pages during the job.")
     @s3_options
     @output_options
     @log_option

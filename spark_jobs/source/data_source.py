@@ -1,4 +1,4 @@
-"""The metadata as tables of Spark: `spark.read.format("streamset")`.
+"""Metadata and records as tables of Spark: `spark.read.format("streamset")`.
 
     from spark_jobs.source import register
     register(spark)
@@ -6,31 +6,30 @@
 
     | option           | meaning                                                            | default         |
     |------------------|--------------------------------------------------------------------|-----------------|
-    | path             | s3://bucket/prefix, where the catalog lies; the argument of `load` |                 |
+    | path             | s3://bucket/prefix of the catalog; the argument of `load`          |                 |
     | table            | one of `accel.tables.TABLES`                                       | objects         |
     | node-id          | only rows of these nodes: numbers with commas between              | all             |
     | object-id        | only rows of these objects                                         | all             |
     | stream-id        | only rows of these streams of the object layer                     | all             |
     | scope, stream    | epochs, segments, cuts: only rows of this scope, of this stream    | all             |
-    | push-filters     | true: let Spark hand over the conditions of a query, see below     | false           |
-    | objects-per-task | how many objects one task opens                                    | 64 (records: 4) |
-    | streams-per-task | epochs, segments, cuts: of how many streams one task reads         | 64              |
+    | push-filters     | true: let Spark pass the conditions of a query, see below          | false           |
+    | objects-per-task | the number of objects that one task opens                          | 64 (records: 4) |
+    | streams-per-task | epochs, segments, cuts: the number of streams that one task reads  | 64              |
     | endpoint         | an S3 endpoint other than AWS                                      |                 |
-    | region, profile  | as AWS's configuration has them                                    |                 |
+    | region, profile  | as in AWS's configuration                                          |                 |
     | client           | boto3 or obstore                                                   | boto3           |
 
-Names of options are read without regard to case. The catalog is read once, when a query is planned; tasks open objects
-of that one image. An object that compaction replaces meanwhile is still there for the time that the bucket keeps it for
-such readers (an hour by default), so long queries are safe up to that; one that runs longer fails, and says of which
-object.
+Names of options are case-insensitive. The catalog is read once, when a query is planned; tasks open objects of that
+image. The bucket keeps an object that compaction replaces during the query for such readers (an hour by default); a
+query that runs longer fails, with an error that names the object.
 
-Conditions of a query (`WHERE stream_id = 7`) spare requests, too, where Spark hands them over: that takes the option
-`push-filters` and `spark.sql.python.filterPushdown.enabled`. Both are off by default, and for a reason: up to Spark 4.3
-a DataFrame that was read once with a condition keeps it, and gives too few rows when it is used again without one. So
-who turns them on loads a DataFrame anew for each query. The options `node-id`, `object-id` and `stream-id` are always
-safe.
+Conditions of a query (`WHERE stream_id = 7`) also save requests if Spark passes them to the data source, which needs
+the option `push-filters` and `spark.sql.python.filterPushdown.enabled`. Both are off by default: up to Spark 4.3 a
+DataFrame that was read once with a condition keeps the condition, and returns too few rows when it is used again
+without it. With both options on, load a new DataFrame for each query. The options `node-id`, `object-id` and
+`stream-id` are always safe.
 
-What is read, and how, is `accel.tables`: this module divides it among tasks.
+`accel.tables` reads the tables; this module divides the work among tasks.
 """
 
 from __future__ import annotations
@@ -102,21 +101,21 @@ _REMEMBERED = "streamset"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format "streamset" known to a session."""
+    """Register the format "streamset" in a session."""
     spark.dataSource.register(StreamSetSource)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the options of a query say.
+    """The options of a query.
 
     Args:
-        store: where the catalog lies.
-        table: which table.
-        objects_a_task: how many objects one task opens.
-        streams_a_task: the histories of how many streams one task reads.
-        chosen: the rows that are wanted, as the options have it.
-        pushes_filters: whether Spark hands over the conditions of a query.
+        store: the store of the catalog.
+        table: the table to read.
+        objects_a_task: the number of objects that one task opens.
+        streams_a_task: the number of streams whose histories one task reads.
+        chosen: the rows that the options select.
+        pushes_filters: whether Spark passes the conditions of a query.
     """
 
     store: StoreSpec
@@ -131,7 +130,7 @@ class SourceOptions:
         """Read and check options.
 
         Raises:
-            ValueError: an unknown option or table, no path, or a number that is none.
+            ValueError: an unknown option or table, no path, or an invalid number.
         """
         given = _without_properties({name.lower(): value for name, value in options.items()})
         unknown = sorted(given.keys() - _OPTIONS)
@@ -177,9 +176,9 @@ def _chosen_rows(table: TableSchema, given: Mapping[str, str]) -> Bounds:
 
 
 def _without_properties(given: dict[str, str]) -> dict[str, str]:
-    """The options without what Spark adds for a table of its catalog, made by CREATE TABLE: its properties.
+    """The options without the properties that Spark adds for a table of its catalog, created by CREATE TABLE.
 
-    The path of such a table is its location, and each option comes a second time as ``option.<name>``.
+    The path of such a table is its location, and each option is repeated as ``option.<name>``.
     """
     if "location" in given and "is_managed_location" not in given:
         given.setdefault("path", given["location"])
@@ -201,15 +200,15 @@ _SPARK_TYPES: dict[str, DataType] = {
 
 
 class StreamSetSource(DataSource):
-    """The data source; Spark makes it."""
+    """The data source; created by Spark."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name for `format`."""
         return "streamset"
 
     def schema(self) -> StructType:
-        """The columns of the table that the options name; the first one remembers the options, see `reader`."""
+        """The columns of the table in the options; the metadata of the first column has the options, see `reader`."""
         given = _without_properties({name.lower(): value for name, value in self.options.items()})
         columns = SourceOptions.of(given).table.columns
         fields = [StructField(column.name, _SPARK_TYPES[str(column.type)]) for column in columns]
@@ -217,10 +216,10 @@ class StreamSetSource(DataSource):
         return StructType(fields)
 
     def reader(self, schema: StructType) -> StreamSetReader:
-        """What plans a query, and reads its partitions.
+        """The reader, which plans a query and reads its partitions.
 
-        Spark gives the options of a table that was made by CREATE TABLE to `schema` alone, when it is made, and none
-        here. What Spark keeps is the schema, so that is where they are remembered.
+        Spark passes the options of a table to `schema` only, during CREATE TABLE, and passes none to this method. Spark
+        stores the schema, so the options are stored in it.
         """
         given = self.options or dict(schema.fields[0].metadata.get(_REMEMBERED, {}))
         options = SourceOptions.of(given)
@@ -245,13 +244,13 @@ class HistoryPartition(InputPartition):
 
 @dataclass
 class StreamSetReader(DataSourceReader):
-    """Plans one query in the driver, and reads its partitions in tasks; it travels from one to the others."""
+    """Plans one query in the driver, and reads its partitions in tasks; it is sent from the driver to the tasks."""
 
     options: SourceOptions
     bounds: Bounds
 
     def partitions(self) -> Sequence[InputPartition]:
-        """List objects or streams, leave out those that no row is asked of, and divide the others among tasks."""
+        """List objects or streams, leave out those without requested rows, and divide the others among tasks."""
         table, store = self.options.table, self.options.store.open()
         if table.source is RowSource.HISTORIES:
             names, size = list(chosen_streams(StreamStore.open(store), self.bounds)), self.options.streams_a_task
@@ -271,7 +270,7 @@ class StreamSetReader(DataSourceReader):
         raise TypeError(f"expected a partition of objects or of streams, found {type(partition).__name__}")
 
     def _kept(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows that options choose by a column which is not known before a history is read."""
+        """Rows that the options select by a column whose values are unknown before a history is read."""
         chosen = self.options.chosen
         for batch in batches:
             columns = {name: batch[name].fill_null(-1).to_numpy(zero_copy_only=False) for name in chosen.spans}
@@ -280,10 +279,10 @@ class StreamSetReader(DataSourceReader):
 
 @dataclass
 class FilteredReader(StreamSetReader):
-    """One that is told the conditions of the query; Spark refuses it where handing them over is not turned on."""
+    """A reader that receives the conditions of the query; Spark refuses it if filter pushdown is off."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
-        """Take what the query asks of its columns; Spark applies all of it again, so nothing rests on it here."""
+        """Use the query's conditions to save requests; Spark applies all again, so they need not be exact here."""
         self.bounds = self.options.chosen & Bounds.of(_conditions(filters))
         return iter(filters)
 
@@ -300,7 +299,7 @@ _OPERATORS: dict[type[Filter], str] = {
 
 
 def _conditions(filters: Iterable[Filter]) -> Iterator[Condition]:
-    """Those of Spark's conditions that have one column and a value, in the words of `accel.tables.bounds`."""
+    """Spark's conditions of one column and a value, in the form of `accel.tables.bounds`; others are omitted."""
     for condition in filters:
         path: tuple[str, ...] = getattr(condition, "attribute", ())
         operator = _OPERATORS.get(type(condition))
@@ -314,7 +313,7 @@ def _chosen(name: str, text: str) -> AllowedIntegers:
 
 def _flag(name: str, text: str) -> bool:
     if text.lower() not in {"true", "false"}:
-        raise ValueError(f"expected the option {name} to be true or false, found {text!r}")
+        raise ValueError(f"expected true or false in the option {name}, found {text!r}")
     return text.lower() == "true"
 
 
@@ -324,5 +323,5 @@ def _number(name: str, text: str) -> int:
     except ValueError:
         number = -1
     if number < 0:
-        raise ValueError(f"expected the option {name} to have numbers of at least 0, found {text!r}")
+        raise ValueError(f"expected numbers of at least 0 in the option {name}, found {text!r}")
     return number

@@ -21,7 +21,7 @@ def test_sides_run_alternately_and_the_first_round_is_not_measured() -> None:
 
 
 def test_different_answers_are_refused_and_shown() -> None:
-    with pytest.raises(AnswersDiffer, match="ours gave 1, the peer 2"):
+    with pytest.raises(AnswersDiffer, match="ours returned 1, the peer 2"):
         interleave(lambda: 1, lambda: 2, rounds=1)
 
 

@@ -47,7 +47,7 @@ class CompactionWork:
     """The options of a compaction.
 
     Args:
-        settings: when and how much.
+        settings: limits and targets.
         is_dry_run: show the plan only.
     """
 
@@ -107,7 +107,7 @@ def compaction_options(command: Command) -> Command:
         metavar="TIME",
         default=f"{_DEFAULTS.min_age_seconds:g}s",
         show_default=True,
-        help="Leave younger objects alone.",
+        help="Do not compact younger objects.",
     )
     @click.option(
         "--target-object-size",
@@ -123,7 +123,7 @@ def compaction_options(command: Command) -> Command:
         metavar="SIZE",
         default=f"{_DEFAULTS.split_size_bytes // MIB}MiB",
         show_default=True,
-        help="A stream with this much data in a group gets an object of its own.",
+        help="A stream with at least this much data in a group gets its own object.",
     )
     @click.option(
         "--max-stream-objects",
@@ -134,7 +134,7 @@ def compaction_options(command: Command) -> Command:
     )
     @node_option
     @click.option("--rewrite-all", is_flag=True, help="Also compact nodes that list fewer objects.")
-    @click.option("--server-side", is_flag=True, help="Let the store copy data itself where it can.")
+    @click.option("--server-side", is_flag=True, help="Let the store copy data, if it can.")
     @click.option("--dry-run", is_flag=True, help="Show the plan; change nothing.")
     @functools.wraps(command)
     def wrapped(*args: Any, dry_run: bool, **options: Any) -> Any:
@@ -195,10 +195,9 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, store:
     """Merge many small objects into few large ones, node by node.
 
     A group consists of neighbours in a node's list; groups with the fewest bytes per object saved are merged first. All
-    records are kept, except those that a stream was truncated by. Readers with an older image find the old objects
-    until gc deletes them. Groups that another run is compacting are left to that run. Exits with 4 if some groups could
-    not be compacted; run it again to retry them. With --image, only --dry-run is possible: use `accel controller
-    compact`.
+    records are kept, except truncated ones. Readers with an older image find the old objects until gc deletes them.
+    Groups that another run is compacting are left to that run. Exits with 4 if some groups could not be compacted; run
+    it again to retry them. With --image, only --dry-run is possible: use `accel controller compact`.
     """
     if image is not None:
         show_foreign_plan(work, image, store.open(), output)
@@ -215,7 +214,7 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, store:
 
 
 def show_foreign_plan(work: CompactionWork, image: MetadataImage, store: ObjectStore, output: Output) -> None:
-    """Show what would be merged of a controller's objects.
+    """Show the plan of a compaction of a controller's objects.
 
     Raises:
         click.UsageError: it is not a dry run.
@@ -229,7 +228,7 @@ def show_foreign_plan(work: CompactionWork, image: MetadataImage, store: ObjectS
 
 
 def shown_compaction(plan: CompactionPlan, report: CompactionReport | None) -> Shown:
-    """What a compaction did or, without a report, would do."""
+    """The result of a compaction or, without a report, its plan."""
     report_data = None if report is None else report.to_dict()
     data = {"dry_run": report is None, "plan": plan.to_dict(), "report": report_data}
     return Shown(data, _lines(plan, report))

@@ -69,8 +69,8 @@ def gc(*, wanted: Collection, store: StoreChoice, output: Output) -> None:
     """Delete retired objects after their retention, prepared ones after their deadline, and old orphans.
 
     Without --yes it shows what would be deleted, in the same form. It stops before the first deletion if a list is
-    empty that should not be, or a key cannot be read. It reads the whole catalog again before each 1,000 objects, and
-    first writes a journal of what it deletes and why. Exits with 1 if an object could not be deleted.
+    unexpectedly empty, or a key cannot be read. It reads the whole catalog again before each 1,000 objects, and first
+    writes a journal of the deletions and their reasons. Exits with 1 if an object could not be deleted.
     """
     with ObjectCatalog.open(store.open()) as catalog:
         code = wanted.carry_out(catalog, output)
@@ -95,7 +95,7 @@ class Collection:
         """Plan, collect if ``yes`` is set, and print; returns the exit code.
 
         Args:
-            catalog: whose objects to collect.
+            catalog: the catalog of the bucket.
             output: prints the result.
             scan: lists the bucket; this process does by default.
         """

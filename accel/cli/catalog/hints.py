@@ -95,7 +95,7 @@ def hint_options(*, filters: bool, snapshots: bool) -> Callable[[Command], Comma
     def decorate(command: Command) -> Command:
         @node_option
         @_only_bad_option(is_wanted=filters)
-        @click.option("--all", "everything", is_flag=True, help="Build all hints anew, whatever is stored.")
+        @click.option("--all", "everything", is_flag=True, help="Build all hints again, without using stored ones.")
         @click.option("--dry-run", is_flag=True, help="Show what would be built; change nothing.")
         @functools.wraps(command)
         def wrapped(
@@ -206,7 +206,7 @@ def _lines(plan: HintPlan, report: HintReport | None) -> Iterator[Rendered]:
         yield ""
     for node in plan.nodes:
         problems = [needs.problem for needs in (node.filters, node.snapshot) if needs is not None and needs.problem]
-        yield from (f"unusable: node {node.node_id}: {problem}; built anew" for problem in problems)
+        yield from (f"unusable: node {node.node_id}: {problem}; built again" for problem in problems)
     if report is None:
         yield f"dry run: {_planned(plan)}"
         return
@@ -253,7 +253,7 @@ def _troubles(plan: HintPlan, report: HintReport) -> Iterator[str]:
     for node in report.nodes:
         found = node.snapshot.problem if node.snapshot is not None else ""
         if found and found != planned.get(node.node_id):
-            yield f"unusable: node {node.node_id}: {found}; built anew"
+            yield f"unusable: node {node.node_id}: {found}; built again"
         for kind in node.overtaken:
             yield f"node {node.node_id}: another run wrote a newer {kind} meanwhile; that one is used"
         yield from (f"failed: node {node.node_id}: {error}" for error in node.errors)

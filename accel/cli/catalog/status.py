@@ -53,7 +53,7 @@ def format_options(command: Any) -> Any:
 @option("--namespace", required=True, help="The cluster's name in the keys of its objects.")
 @format_options
 @click.option(
-    "--stream-buckets", type=int, default=_DEFAULTS.stream_buckets, show_default=True, help="Never changes afterwards."
+    "--stream-buckets", type=int, default=_DEFAULTS.stream_buckets, show_default=True, help="It never changes."
 )
 @store_options
 def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Output, **times: float) -> None:
@@ -72,7 +72,7 @@ def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Out
 @command(None, "accel catalog status --store s3://bucket", "accel catalog status --store s3://bucket --output json")
 @store_options
 def status(*, store: StoreChoice, output: Output) -> None:
-    """Show what a catalog holds: its format record, nodes, objects and streams."""
+    """Show the contents of a catalog: its format record, nodes, objects and streams."""
     with ObjectCatalog.open(store.open()) as catalog:
         started = SYSTEM.timer()
         state = catalog.refresh_state()

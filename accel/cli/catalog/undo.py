@@ -1,7 +1,7 @@
 """`accel catalog undo`, `restored` and `put-back`: return to an earlier state, or recover after a restored backup.
 
-`undo` takes bad compactions of one node back. `restored` records that keys of the bucket were restored from a copy, so
-that readers discard what they know from the lost time. `put-back` copies single objects from a copy.
+`undo` reverts bad compactions of one node. `restored` records that keys of the bucket were restored from a copy, so
+that readers discard data that they cached in the lost time. `put-back` copies single objects from a copy.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ EXIT_FAILED = 1
     "accel catalog undo --node 4 --to 1713 --store s3://bucket",
     "accel catalog undo --node 4 --to 1713 --yes --store s3://bucket",
 )
-@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="Whose list.")
+@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="The node of the list.")
 @click.option("--to", "sequence", type=click.IntRange(min=1), help="The version, by its sequence number.")
 @yes_option()
 @store_options
 def undo(*, node_id: int, sequence: int | None, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Take bad compactions of a node's objects back, while the objects that they replaced still exist.
+    """Revert bad compactions of a node's objects, while the objects that they replaced still exist.
 
     Without --to it lists the kept versions of the node's list, and which of them can be restored: those with no object
     deleted or being deleted. With --to it shows the objects that would return and those that would be withdrawn; with
-    --yes it also does so. Objects uploaded since are kept. --yes without --to finishes an undo that stopped half-way.
+    --yes it restores that version. Objects uploaded since are kept. --yes without --to finishes an undo that stopped
+    half-way.
     """
     with ObjectCatalog.open(store.open()) as catalog:
         if sequence is not None:
@@ -124,7 +125,7 @@ def _undo_lines(report: UndoReport, *, is_dry_run: bool) -> Iterator[str]:
         verb = "would be taken back" if is_dry_run else "taken back"
         yield f"{where}: {_commits(report.commits)} {verb}, which leads to version {report.sequence}{ending}"
     elif report.sequence is not None:
-        yield f"{where}: the list has exactly the objects of version {report.sequence} and what was uploaded since"
+        yield f"{where}: the list has exactly the objects of version {report.sequence} and those uploaded since"
 
 
 def _commits(numbers: tuple[int, ...]) -> str:
@@ -147,7 +148,7 @@ def _objects(ids: tuple[int, ...]) -> str:
 def restored_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
     """Record that the bucket, or keys of its catalog, were restored from a copy. Stop all writers before.
 
-    The catalog gets a new generation: readers discard what they know and read the present state. Counters of ids are
+    The catalog gets a new generation: readers discard their caches and read the present state. Counters of ids are
     raised far above the highest id found, and writer sessions from before the restore are fenced. Nothing is deleted.
     Without --yes it shows what would change.
     """
@@ -164,11 +165,11 @@ def restored_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
 
 
 def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple[int | None, int]]) -> Shown:
-    """What changed or would change.
+    """The changes, or for a dry run the planned changes.
 
     Args:
-        plan: what was found.
-        generation: the new one; empty for a dry run.
+        plan: of the changes.
+        generation: the new generation; empty for a dry run.
         counters: of histories: name -> (before, after).
     """
     data = {
@@ -192,7 +193,7 @@ def _shown_restore(plan: RestorePlan, generation: str, counters: dict[str, tuple
         lines.append(f"directory of nodes      nodes {', '.join(map(str, plan.unnamed_nodes))} {verb} named again")
     nodes = count_text(len(plan.epochs), "node")
     lines.append(f"sessions                of {nodes} {'are' if generation else verb} fenced")
-    done = f"generation {generation}: readers read the present state; open writers anew"
+    done = f"generation {generation}: readers read the present state; open writers again"
     return Shown(data, (*lines, done if generation else "dry run: nothing was changed (--yes does it)"))
 
 

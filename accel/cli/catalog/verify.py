@@ -1,6 +1,6 @@
 """`accel catalog verify`: check the catalog of a bucket.
 
-`accel catalog sketch`: give the objects of a node's list the sketches that they lack, or correct ones.
+`accel catalog sketch`: write missing sketches of the objects of a node's list, and correct wrong ones.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def verify(*, store: StoreChoice, output: Output) -> None:
     """Check a whole catalog: its lists, its streams, and every object that is live. Nothing is written.
 
     Checks that each live object exists with its size, its checksum and a readable index; that the offsets of each
-    stream ascend through a node's list and reach as far as other keys say; that no object is live in two places, or
-    both live and retired; that no key is behind what others say of it. Objects that the catalog does not name are
-    reported with their age; they are not a problem. What was not checked is named, too. Exits with 3 if there is damage
+    stream ascend through a node's list and reach the ends in other keys; that no object is live in two places, or both
+    live and retired; that no key is older than other keys require. Objects that the catalog does not name are reported
+    with their age; they are not a problem. The report also names what was not checked. Exits with 3 if there is damage
     (in capital letters), else with 1 if a check failed to run; advice (in small letters) exits with 0.
     """
     opened = store.open()
@@ -124,14 +124,14 @@ IDS_SHOWN_MAX = 20
     "accel catalog sketch --node 4 --store s3://bucket",
     "accel catalog sketch --node 4 --yes --store s3://bucket",
 )
-@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="Whose list.")
+@click.option("--node", "node_id", type=click.IntRange(0, NODE_ID_MAX), required=True, help="The node of the list.")
 @yes_option()
 @store_options
 def sketch(*, node_id: int, yes: bool, store: StoreChoice, output: Output) -> None:
-    """Give each object of a node's list a correct sketch: the streams that the object certainly does not hold.
+    """Write a correct sketch of each object in a node's list: the streams that the object certainly does not hold.
 
     An object has no sketch if its commit did not name its streams, or an older release wrote the list; lookups then
-    open it in vain. A sketch that hides a stream of its object is damage, which `accel catalog verify` finds. The
+    open it unnecessarily. A sketch that hides a stream of its object is damage, which `accel catalog verify` finds. The
     command opens all live objects of the node; with --yes it writes the list once, if a sketch is to be changed.
     """
     with ObjectCatalog.open(store.open()) as catalog:

@@ -100,12 +100,12 @@ def _end_lines(runs: list[NodeRun]) -> Iterator[Rendered]:
         question = f"stream {shown.request.stream_id} [{shown.request.start}, {shown.request.end})"
         yield f"DIFFERENT  {shown.policy}, {shown.state}, {question}: expected {shown.expected}, found {shown.found}"
     if differences:
-        text = f"{len(differences)} of {answers} answers differ from a plain walk over the objects."
+        text = f"{len(differences)} of {answers} answers differ from a scan of all objects."
         yield Folded(Text(text, style="bold red"))
         return
-    yield Folded(Text("Every policy gave the same answer, cold and warm.", style="bold green"))
-    also = f", {recorded} of them to those that the production system recorded" if recorded else ""
-    yield from wrap(f"{answers} answers were compared to a plain walk over all objects{also}.", WIDTH)
+    yield Folded(Text("Every policy returned the same answer, cold and warm.", style="bold green"))
+    also = f", {recorded} of them also with those of the production system" if recorded else ""
+    yield from wrap(f"{answers} answers were compared with a scan of all objects{also}.", WIDTH)
 
 
 def _image_text(cost: ImageCost) -> str:
@@ -198,7 +198,7 @@ def demo(*, url: str | None, objects: Path | None, nodes_objects: int, seed: int
 
     Needs no account and leaves no data: the S3 server runs inside this command. With --store the objects and their
     catalogs are kept below a new prefix each, to try other commands on. Exits with 1 if an answer of a policy differs
-    from a plain walk over all objects.
+    from a scan of all objects.
     """
     if click.get_current_context().get_parameter_source("url") is ParameterSource.DEFAULT_MAP:
         url = None  # the store set for all commands is a real one: the demo does not write to it

@@ -68,7 +68,7 @@ def question_options(command: Command) -> Command:
 
 
 def _shown_lookup(answer: Answer, layout: ObjectLayout, policy: str, total: OperationCount, seconds: float) -> Shown:
-    """An answer, where its objects lie, and what it cost."""
+    """An answer, the keys of its objects, and its cost."""
     data = {
         "request": structs.asdict(answer.request),
         "image_version": version_number(answer.image_version),

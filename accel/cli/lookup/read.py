@@ -60,7 +60,7 @@ class Offsets:
 
     Args:
         start: the first offset; None if not given.
-        end: one past the last; -1 for all there is.
+        end: one past the last; -1 for no end.
         max_bytes: the maximum payload to read.
     """
 

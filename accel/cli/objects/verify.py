@@ -158,7 +158,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One object to verify, and what the image says of it.
+    """One object to verify, and its data in the image.
 
     Args:
         target: the object.

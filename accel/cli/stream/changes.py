@@ -250,7 +250,7 @@ def truncate(
 
 
 @command(
-    "Finish workflows of processes that died.",
+    "Finish workflows of crashed processes.",
     "accel stream recover --store s3://bucket",
     "accel stream recover --store s3://bucket --scope shop --stream orders",
 )

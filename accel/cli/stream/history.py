@@ -1,4 +1,4 @@
-"""`accel stream epochs`, `history`, `segments` and `successors`: what a stream consisted of, and consists of now."""
+"""`accel stream epochs`, `history`, `segments` and `successors`: the past and present segments of a stream."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def epochs(*, first: int | None, last: int | None, stream: StreamChoice, output:
 @moment_option("--to", "The latest time; now by default.")
 @stream_options
 def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> None:
-    """Show the epochs from one time to another, one a line, with how many segments were split and merged.
+    """Show the epochs from one time to another, one a line, with the numbers of segments split and merged.
 
     The first is the epoch at --from, without its splits and merges.
     """

@@ -175,7 +175,7 @@ def cut_options(
             metavar="N@E=OFFSET",
             multiple=True,
             callback=read_by(parse_number),
-            help=f"{what}, segment by segment; -1 for a future one; repeated.",
+            help=f"{what}, segment by segment; -1 for a future one; may be repeated.",
         )
         @functools.wraps(command)
         def wrapped(*args: Any, **others: Any) -> Any:
@@ -212,7 +212,7 @@ def size_options(command: Command) -> Command:
         metavar="N@E=SIZE",
         multiple=True,
         callback=read_by(parse_number),
-        help="How far a segment reaches, in the stream's offset unit; repeated. 0 for those that are not named.",
+        help="The size of a segment, in the stream's offset unit; may be repeated. 0 for other segments.",
     )
     @data_elsewhere_option
     @functools.wraps(command)

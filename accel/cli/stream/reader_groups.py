@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 MILLISECONDS: Final = 1000
 
 
-@click.group("group", cls=CommandGroup, short_help="Make groups of readers, look at them, move them.")
+@click.group("group", cls=CommandGroup, short_help="Create, show, move and delete groups of readers.")
 def groups_group() -> None:
-    """Make groups of readers, look at them, move them elsewhere, and delete them."""
+    """Create groups of readers, show them, move them to another position, and delete them."""
 
 
 def group_option(command: Command) -> Command:
@@ -58,7 +58,7 @@ def list_groups(*, limit: int, stream: StreamChoice, output: Output) -> None:
 
 
 @command(
-    "Make a group.",
+    "Create a group.",
     "accel stream group create --store s3://bucket --scope shop --stream orders --group billing --from '1h ago'",
     group=groups_group,
 )
@@ -68,10 +68,10 @@ def list_groups(*, limit: int, stream: StreamChoice, output: Output) -> None:
 @group_option
 @stream_reader_options
 def create(*, group: str, start: Place | None, stream: StreamChoice, reader: ReaderChoice, output: Output) -> None:
-    """Make a group of readers; one that is there stays where it is.
+    """Create a group of readers; an existing group is not changed.
 
-    A PLACE is a cut, as a JSON file or as offsets such as '0@0=120 1@0=7'; a moment, such as '1h ago', from which on
-    events arrived; head, or tail.
+    A PLACE is a cut, as a JSON file or as offsets such as '0@0=120 1@0=7'; a time of arrival, such as '1h ago'; head,
+    or tail.
     """
     from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
 
@@ -150,7 +150,7 @@ def reset(
 @group_option
 @stream_options
 def offline(*, group: str, name: str, stream: StreamChoice, output: Output) -> None:
-    """Give the segments of a reader to the others at once, from its last reported position, before its lease expires.
+    """Assign the segments of a reader to the others now, before its lease expires, from its last reported position.
 
     A reader that is still running finds out with its next call, and joins again.
     """

@@ -107,7 +107,7 @@ def configuration_options(command: Command) -> Command:
 
 
 @command(
-    "Make a stream.",
+    "Create a stream.",
     "accel stream create --store s3://bucket --scope shop --stream orders --min-segments 2",
     "accel stream create --store s3://bucket --scope shop --stream clicks --keep 7d --tag web",
 )

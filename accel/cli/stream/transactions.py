@@ -58,7 +58,7 @@ def transaction_group() -> None:
     group=transaction_group,
 )
 @click.option("--lease", type=TIME, metavar="TIME", help="Lifetime of the transaction; a minute by default.")
-@click.option("--writer", metavar="NAME", help="Who writes it.")
+@click.option("--writer", metavar="NAME", help="The name of the writer.")
 @stream_options
 def create(*, lease: float | None, writer: str | None, stream: StreamChoice, output: Output) -> None:
     """Begin a transaction, and print its id."""

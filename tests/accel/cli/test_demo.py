@@ -71,8 +71,8 @@ def test_the_demo_as_text_tells_each_stage_and_the_verdict(tmp_path: Path, monke
     assert "writing and committing a node of 20 objects to memory" in result.stderr
     lines = result.stdout.splitlines()
     assert "21 objects on the embedded S3" in lines[1]
-    assert "Every policy gave the same answer, cold and warm." in lines
-    assert "176 answers were compared to a plain walk over all objects." in lines
+    assert "Every policy returned the same answer, cold and warm." in lines
+    assert "176 answers were compared with a scan of all objects." in lines
     assert any(line.startswith("GETs and bytes are counted; warm: GETs of the same read again.") for line in lines)
     assert lines[2].startswith("image from the catalog: 7 requests, ")
     assert lines[2].endswith("; again, unchanged: 6 requests, 0 B")
@@ -162,7 +162,7 @@ def test_a_different_answer_is_told_and_ends_with_1(monkeypatch: pytest.MonkeyPa
     result = run("demo", *SMALL)
     assert result.exit_code == 1
     assert "DIFFERENT  load-all, cold, stream 420000 [100, 200): expected [(2, 105, 128)" in result.stdout
-    assert "176 of 176 answers differ from a plain walk" in result.stdout
+    assert "176 of 176 answers differ from a scan" in result.stdout
 
 
 def test_an_answer_that_is_not_the_recorded_one_is_a_difference(tmp_path: Path) -> None:

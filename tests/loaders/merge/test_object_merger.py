@@ -218,7 +218,7 @@ def test_what_cannot_be_taken_back_is_told(executor: ThreadPoolExecutor) -> None
     store.schedule(Fault.TIMEOUT, Fault.TIMEOUT)
     with pytest.raises(StoreError) as caught:
         merge(store, group, refs, executor, MergeSettings(part_size_bytes=10, parallel_requests=1))
-    assert "could not be taken back" in caught.value.__notes__[0]
+    assert "written outputs could not be deleted" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("band_size_bytes", [100, 96 * MEBIBYTE])
