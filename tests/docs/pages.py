@@ -77,9 +77,9 @@ def table_rows(page: Path) -> list[list[str]]:
 
 
 def cost_text(*numbers: float) -> str:
-    """Means of counts as a person writes them, such as "116 / 8.4"."""
+    """Means of counts as a person writes them, such as "116/8.4"."""
     texts = [(f"{each:.0f}", f"{each:.1f}") for each in numbers]
-    return " / ".join(whole if len(whole) > 1 or tenths.endswith(".0") else tenths for whole, tenths in texts)
+    return "/".join(whole if len(whole) > 1 or tenths.endswith(".0") else tenths for whole, tenths in texts)
 
 
 def _slug(heading: str) -> str:
