@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
 MODULE_LINES_MAX = 800
