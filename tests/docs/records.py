@@ -119,7 +119,7 @@ HINTS: Final[dict[str, dict[str, str]]] = {
         "covered": "objects all of whose entries are included",
         "files": "`name` and `size_bytes`, in the order of their streams",
         "groups": "a row a group, in the order of their entries",
-        "footers": "of version 1, whose groups are Parquet and have a column `footer_size_bytes`: footers, one zstd frame",
+        "footers": "of version 1, whose groups are Parquet and have a `footer_size_bytes`: footers, one zstd frame",
     },
 }
 """What the fields of the roots of hints mean."""
