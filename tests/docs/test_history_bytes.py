@@ -48,17 +48,21 @@ def test_the_checksum_is_of_name_version_and_fields(name: str) -> None:
     assert checksum == zlib.crc32(data[1 : start + 2] + data[start + 6 :])
 
 
+def metadata_keys() -> list[tuple[str, str]]:
+    """The items of the page for keys of a stream's table: the keys, and what is said of them."""
+    return re.findall(r"^- (`.+?`): (`.*)$", section("Keys of a history"), re.MULTILINE)
+
+
 def test_every_form_lies_somewhere() -> None:
     rows = cells(section("Keys of a history"))
-    named = {each for row in rows for each in code(row[1] if len(row) == 2 else row[-1] + row[1])}
+    named = {each for row in rows for each in code(row[2])}
+    named |= {each for _, said in metadata_keys() for each in code(said)}
     assert set(FORMS) - named == set()
 
 
 def told_keys() -> set[str]:
     """Keys of a stream's table as the page has them, with a number where it explains one."""
-    rows = cells(section("Keys of a history"))
-    after = next(at for at, row in enumerate(rows) if row[0] == "`creationTime`")
-    return {re.sub(r"<[^>]+>", "7", each) for row in rows[after:] for each in code(row[0])}
+    return {re.sub(r"<[^>]+>", "7", each) for told, _ in metadata_keys() for each in code(told)}
 
 
 def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
