@@ -16,7 +16,7 @@ from accel.server.settings import SidecarSettings
 from benchmarks.cold_requests import KINDS, LONG_LIST_OBJECTS, OBJECTS_MAX, PLACES, mean_of, nodes_of
 from loaders.plan import Spread
 from tests.docs.drawing import WIDTH, drawn, path, text
-from tests.docs.pages import ROOT, page_named, table_rows
+from tests.docs.pages import ROOT, listing_rows, page_named, table_rows
 
 PICTURE = ROOT / "docs" / "img" / "cold-lookup-cost.svg"
 COST, MEASURED = page_named("cost"), page_named("benchmarks")
@@ -69,7 +69,7 @@ def cost_tables() -> list[dict[tuple[str, str], list[str]]]:
     if found is None:
         raise AssertionError("expected a sentence on what load-all costs")
     stream = ""
-    for cells in table_rows(MEASURED):
+    for cells in listing_rows(MEASURED):
         if cells[1:2] and cells[1] in PLACES:
             stream = cells[0] or stream
             row = stream, cells[1]

@@ -76,6 +76,11 @@ def table_rows(page: Path) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
+def listing_rows(page: Path) -> list[list[str]]:
+    """The cells of all lines of all listings, which are blocks of text; two spaces or more separate cells."""
+    return [re.split(r" {2,}", line.rstrip()) for block in blocks(page, "text") for line in block.text.splitlines()]
+
+
 def cost_text(*numbers: float) -> str:
     """Means of counts as a person writes them, such as "116/8.4"."""
     texts = [(f"{each:.0f}", f"{each:.1f}") for each in numbers]

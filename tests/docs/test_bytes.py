@@ -20,6 +20,7 @@ from tests.docs.pages import page_named
 PAGE = page_named("catalog-records").read_text()
 PAGES = "\n".join([PAGE, *(page_named(each).read_text() for each in ("events", "history-records", "tables"))])
 FORMS = {each.name: each for each in records.ALL_FORMS}
+_BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _DUMP_LINE = re.compile(r" *(?P<at>\d+)  (?P<bytes>[0-9a-f]+( [0-9a-f]+)*)(  .*)?")
 
 
@@ -38,6 +39,23 @@ def cells(text: str) -> list[list[str]]:
     return [row for at, row in enumerate(split) if at not in marks and at + 1 not in marks]
 
 
+def fields(text: str) -> list[list[str]]:
+    """The rows of the listings of fields in a text, without their heads; columns begin where those of the head do."""
+    found = []
+    for block in block_texts(text, "text"):
+        head, *lines = block.splitlines()
+        starts = [column.start() for column in re.finditer(r"\S+(?: \S+)*", head)]
+        if head.startswith(("at ", "bytes ")):
+            ends = [*starts[1:], None]
+            found += [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
+    return found
+
+
+def block_texts(text: str, language: str = "") -> list[str]:
+    """The blocks of code of a language, or of none."""
+    return [match["text"] for match in _BLOCK.finditer(text) if match["language"] == language]
+
+
 def code(text: str) -> list[str]:
     """What stands in backticks."""
     return re.findall(r"`([^`]+)`", text)
@@ -46,7 +64,7 @@ def code(text: str) -> list[str]:
 def dumps(heading: str) -> list[bytes]:
     """The bytes of a section's hexadecimal dumps; each line has to begin at the position that it names."""
     found = []
-    for block in re.findall(r"^```\n(.*?)^```$", section(heading), re.MULTILINE | re.DOTALL):
+    for block in block_texts(section(heading)):
         data = b""
         for line in block.splitlines():
             match = _DUMP_LINE.fullmatch(line)
@@ -83,10 +101,9 @@ def test_examples_of_the_hash_are_true() -> None:
 
 
 def test_the_hash_as_the_page_writes_it_gives_its_example() -> None:
-    formula = re.search(r"```\n(.*?)```", section("Stream shards"), re.DOTALL)
-    assert formula
+    [formula] = block_texts(section("Stream shards"))
     names = {"id": 420_000, "stream_buckets": 32}
-    for line in formula[1].splitlines():
+    for line in formula.splitlines():
         name, _, expression = line.strip().partition(" = ")
         # The page writes mod, and drops what overflows; the text is our own.
         names[name] = eval(expression.replace("mod", "%"), {}, dict(names)) & (2**64 - 1)  # noqa: S307
@@ -110,7 +127,7 @@ def test_bounds_stand_in_the_page() -> None:
 
 
 def test_the_example_of_an_envelope_is_what_is_written() -> None:
-    block = re.findall(r"^```text\n(.*?)^```$", section("Envelope"), re.MULTILINE | re.DOTALL)[-1]
+    block = block_texts(section("Envelope"), "text")[-1]
     places = [re.split(r" {2,}", line.strip())[:2] for line in block.splitlines()]
     ends = [*(int(at) for at, _ in places[1:]), 173]
     shown = [
@@ -122,7 +139,7 @@ def test_the_example_of_an_envelope_is_what_is_written() -> None:
 
 
 def test_fields_of_an_envelope_and_bounds_of_values_are_those_of_the_page() -> None:
-    rows = {row[2]: row for row in cells(section("Envelope")) if len(row) == 4}
+    rows = {row[2]: row for row in fields(section("Envelope"))}
     assert int(rows["value"][0]) == VALUE_START
     assert rows["version"][3] == str(ENVELOPE_VERSION)
     bounds = {row[0]: row[1] for row in cells(section("Bounds")) if len(row) == 2}
