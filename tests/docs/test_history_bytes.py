@@ -17,7 +17,7 @@ from loaders.layout import TABLES_PREFIX, table_folder, value_key
 from range_index.epoch_times import Block, BlockKind
 from tests.accel.history.records.golden import golden_bytes
 from tests.docs.pages import page_named
-from tests.docs.test_bytes import cells, code, dumps, section
+from tests.docs.test_bytes import cells, code, dumps, fields, section
 
 TEXT = page_named("history-records").read_text()
 FORMS = {form.name: form for form in ALL_FORMS}
@@ -103,8 +103,7 @@ def test_the_tables_are_those_of_the_page() -> None:
 
 def test_the_example_of_a_chunk_is_its_golden_file() -> None:
     chunk = HISTORY_CHUNK.decode(golden_bytes("history-chunk-1"), "golden")
-    rows = [row for row in cells(section("Rules of a history")) if row[0].isdigit()]
-    shown = {int(row[0]): row for row in rows}
+    shown = {int(row[0]): row for row in fields(section("Rules of a history"))}
     assert sorted(shown) == chunk.epochs.tolist()
     for delta in chunk:
         row = shown[delta.epoch]
