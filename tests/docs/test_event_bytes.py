@@ -14,7 +14,8 @@ from accel.streams.rules.events import HEADER, MAGIC, WriterRun, decode_events, 
 from loaders.errors import CorruptObject
 from loaders.format import RecordBatch
 from loaders.layout import merging_key, number_table_key, time_part_key, transaction_key
-from tests.docs.test_bytes import cells, code, dumps, fields, section
+from tests.docs.test_bytes import code, dumps, fields, section
+from tests.docs.test_history_bytes import tables
 
 HEADING = "Events"
 TEXT = section(HEADING)
@@ -131,5 +132,4 @@ def test_keys_of_readers_and_writers_stand_in_the_tables() -> None:
     }
     for key, (one, first, other, second) in shown.items():
         assert key in {each.replace(one, first).replace(other, second) for each in keys}
-    tables = {code(row[0])[0]: row for row in cells(section("Keys of a history")) if row[0].startswith("`")}
-    assert code(tables["<scope>/<stream>/readerGroups.#.<stream id>"][2]) == [READER_GROUP.name]
+    assert code(tables()["<scope>/<stream>/readerGroups.#.<stream id>"]) == [READER_GROUP.name]

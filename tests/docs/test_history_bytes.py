@@ -17,7 +17,7 @@ from loaders.layout import TABLES_PREFIX, table_folder, value_key
 from range_index.epoch_times import Block, BlockKind
 from tests.accel.history.records.golden import golden_bytes
 from tests.docs.pages import page_named
-from tests.docs.test_bytes import cells, code, dumps, fields, section
+from tests.docs.test_bytes import code, dumps, fields, section
 
 TEXT = page_named("history-records").read_text()
 FORMS = {form.name: form for form in ALL_FORMS}
@@ -48,21 +48,24 @@ def test_the_checksum_is_of_name_version_and_fields(name: str) -> None:
     assert checksum == zlib.crc32(data[1 : start + 2] + data[start + 6 :])
 
 
-def metadata_keys() -> list[tuple[str, str]]:
-    """The items of the page for keys of a stream's table: the keys, and what is said of them."""
-    return re.findall(r"^- (`.+?`): (`.*)$", section("Keys of a history"), re.MULTILINE)
+def items() -> list[tuple[str, str]]:
+    """What the page says is where: a table and its keys, or keys of a stream's table and their form."""
+    return re.findall(r"^- (`.+?`): (.+)$", section("Keys of a history"), re.MULTILINE)
+
+
+def tables() -> dict[str, str]:
+    """The tables of the page, and what it says of their keys."""
+    return {code(told)[0]: said for told, said in items() if told.startswith(("`_system/", "`<scope>/"))}
 
 
 def test_every_form_lies_somewhere() -> None:
-    rows = cells(section("Keys of a history"))
-    named = {each for row in rows for each in code(row[2])}
-    named |= {each for _, said in metadata_keys() for each in code(said)}
-    assert set(FORMS) - named == set()
+    assert set(FORMS) - {each for _, said in items() for each in code(said)} == set()
 
 
 def told_keys() -> set[str]:
     """Keys of a stream's table as the page has them, with a number where it explains one."""
-    return {re.sub(r"<[^>]+>", "7", each) for told, _ in metadata_keys() for each in code(told)}
+    keys_of_metadata = [told for told, _ in items() if code(told)[0] not in tables()]
+    return {re.sub(r"<[^>]+>", "7", each) for told in keys_of_metadata for each in code(told)}
 
 
 def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
@@ -80,14 +83,12 @@ def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
 
 
 def test_the_tables_are_those_of_the_page() -> None:
-    rows = cells(section("Keys of a history"))
-    named = [code(row[0])[0] for row in rows if row[0].startswith(("`_system/", "`<scope>/"))]
     filled = {"scope": "shop", "stream": "orders", "scope id": STREAM.unique_id, "stream id": STREAM.unique_id}
 
     def fill(found: re.Match[str]) -> str:
         return str(filled.get(found[1], 7))
 
-    assert {re.sub(r"<([^>]+)>", fill, each) for each in named} == {
+    assert {re.sub(r"<([^>]+)>", fill, each) for each in tables()} == {
         *keys.SYSTEM_TABLES,
         keys.completed_table(7),
         keys.streams_table("shop", STREAM.unique_id),
@@ -97,8 +98,7 @@ def test_the_tables_are_those_of_the_page() -> None:
         STREAM.metadata_table.replace("/metadata.", "/readerGroups."),
     }
     assert f"`{value_key(table_folder(TABLES_PREFIX, STREAM.metadata_table), keys.STATE)}`" in TEXT
-    counters = next(row for row in rows if row[0] == f"`{keys.COUNTERS}`")
-    assert code(counters[1]) == [keys.TRANSACTION_IDS, keys.SEGMENT_STREAMS]
+    assert code(tables()[keys.COUNTERS])[:2] == [keys.TRANSACTION_IDS, keys.SEGMENT_STREAMS]
 
 
 def test_the_example_of_a_chunk_is_its_golden_file() -> None:
