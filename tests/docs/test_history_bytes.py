@@ -7,7 +7,6 @@ import zlib
 from uuid import UUID
 
 import pytest
-import zstandard
 
 from accel.history.records import ALL_FORMS, HISTORY_CHUNK, RETENTION_SET
 from accel.history.rules.transactions import COMMITTED_AT_ONCE_MAX
@@ -24,12 +23,10 @@ FORMS = {form.name: form for form in ALL_FORMS}
 STREAM = keys.StreamIdentity("shop", "orders", UUID("12345678-1234-5678-8234-567812345678"))
 
 
-def test_the_record_in_full_is_a_golden_file_and_what_stands_in_its_frame() -> None:
-    record, unpacked = dumps("Example record of a history")
+def test_the_record_in_full_is_a_golden_file() -> None:
+    [record] = dumps("Example record of a history")
     assert record == golden_bytes("retention-set-1")
     assert f"{len(record)} bytes" in section("Example record of a history")
-    frame = record[record.index(b"ACol") + 9 :]
-    assert zstandard.ZstdDecompressor().decompress(frame, max_output_size=len(unpacked)) == unpacked
 
 
 def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
