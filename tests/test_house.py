@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import page_named, table_rows
-
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("accel", "bloom", "range_index", "loaders", "spark_jobs")
 MODULE_LINES_MAX = 800
@@ -125,12 +123,25 @@ def test_no_package_runs_code_that_it_reads() -> None:
     assert found == []
 
 
-def test_exceptions_from_rules_of_security_stand_in_the_page() -> None:
-    told = {(row[0].strip("`"), row[1]) for row in table_rows(page_named("security")) if re.fullmatch(r"S\d+", row[1])}
-    found = {
-        (str(path.relative_to(ROOT)), code)
-        for path in modules()
-        for codes in re.findall(r"# noqa: ([A-Z0-9, ]+)", path.read_text())
-        for code in re.findall(r"\bS\d{3}\b", codes)
-    }
-    assert found == told
+SECURITY_EXCEPTIONS = {
+    ("accel/image_source.py", "S310"),
+    ("accel/cli/doctor.py", "S603"),
+    ("spark_jobs/session.py", "S603"),
+    ("accel/cli/serving.py", "S105"),
+    ("accel/streams/connection.py", "S105"),
+    ("accel/streams/connection.py", "S104"),
+    ("accel/cli/demo/report.py", "S311"),
+    ("accel/cli/demo/runs.py", "S311"),
+    ("accel/cli/demo/example.py", "S311"),
+}
+"""Modules that do not keep a rule of security; the comment there has the reason."""
+
+
+def test_exceptions_from_rules_of_security_are_these_and_have_a_reason() -> None:
+    found = set()
+    for path in modules():
+        for codes, reason in re.findall(r"# noqa: ([A-Z0-9, ]*[0-9])(.*)", path.read_text()):
+            for code in re.findall(r"\bS\d{3}\b", codes):
+                assert re.fullmatch(r" - .+", reason), f"{path}: {code}"
+                found.add((str(path.relative_to(ROOT)), code))
+    assert found == SECURITY_EXCEPTIONS

@@ -76,10 +76,15 @@ def table_rows(page: Path) -> list[list[str]]:
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
+def listing_rows(page: Path) -> list[list[str]]:
+    """The cells of all lines of all listings, which are blocks of text; two spaces or more separate cells."""
+    return [re.split(r" {2,}", line.rstrip()) for block in blocks(page, "text") for line in block.text.splitlines()]
+
+
 def cost_text(*numbers: float) -> str:
-    """Means of counts as a person writes them, such as "116 / 8.4"."""
+    """Means of counts as a person writes them, such as "116/8.4"."""
     texts = [(f"{each:.0f}", f"{each:.1f}") for each in numbers]
-    return " / ".join(whole if len(whole) > 1 or tenths.endswith(".0") else tenths for whole, tenths in texts)
+    return "/".join(whole if len(whole) > 1 or tenths.endswith(".0") else tenths for whole, tenths in texts)
 
 
 def _slug(heading: str) -> str:

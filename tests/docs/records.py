@@ -19,11 +19,16 @@ import msgspec
 import numpy as np
 
 from accel.catalog import records as catalog
+from accel.compaction import controller
 from accel.history import columns
 from accel.history import records as history
 from accel.history.rules import configuration, epochs, retention, states, transactions
 from accel.streams import groups, owners, uploads, writer_numbers
 from accel.streams.rules import events, transaction_data
+from loaders.hints import COLUMN_NAMES
+from loaders.hints.packs import PACK_ENTRY, PACK_ROOT_FORM
+from loaders.hints.snapshots import GROUP as SNAPSHOT_GROUP
+from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.tables import FORMAT_FORM
 from loaders.tables.columns import VERSION
 from loaders.tables.envelope import ENVELOPE_VERSION
@@ -40,6 +45,8 @@ STREAM_FORMS: Final[tuple[RecordForm[Any], ...]] = (
     writer_numbers.NUMBER_TABLE,
 )
 HISTORY_FORMS: Final[tuple[RecordForm[Any], ...]] = tuple(history.ALL_FORMS)
+
+HINT_FORMS: Final[tuple[RecordForm[Any], ...]] = (PACK_ROOT_FORM, SNAPSHOT_ROOT_FORM)
 
 EXPLAINED_BY: Final[dict[str, type[Any]]] = {
     "format": FormatRecord,
@@ -96,6 +103,27 @@ GROUP: Final[dict[str, str]] = {
 }
 """What the fields of a reader group mean."""
 
+HINTS: Final[dict[str, dict[str, str]]] = {
+    "pack-root": {
+        "namespace": "of the cluster's objects",
+        "node_id": "the node",
+        "generation": "of this root",
+        "parts": "data objects: `generation`, `name`, `size_bytes`",
+        "entries": "a row a filter, ascending by object id",
+        "wide": "likewise, of capacities above 23,929; absent if there are none",
+    },
+    "snapshot-root": {
+        "namespace": "of the cluster's objects",
+        "node_id": "the node",
+        "generation": "of its files",
+        "covered": "objects all of whose entries are included",
+        "files": "`name` and `size_bytes`, in the order of their streams",
+        "groups": "a row a group, in the order of their entries",
+        "footers": "of version 1, whose groups are Parquet and have a `footer_size_bytes`: footers, one zstd frame",
+    },
+}
+"""What the fields of the roots of hints mean."""
+
 KINDS: Final[dict[str, Dtype]] = {
     "live object": catalog.LIVE,
     "prepared id": catalog.PREPARED,
@@ -133,7 +161,53 @@ HISTORY_KINDS: Final[dict[str, Dtype]] = {
 }
 """Rows of histories and of reader groups."""
 
+HINT_KINDS: Final[dict[str, Dtype]] = {
+    "filter": PACK_ENTRY,
+    "covered object": np.dtype([("object_id", "<i8"), ("size_bytes", "<i8")]),
+    "group": np.dtype(SNAPSHOT_GROUP.descr[:-1]),
+    "entry of a group": np.dtype([(name, "<i8") for name in COLUMN_NAMES]),
+}
+"""Rows of hints; those of the last kind are the bytes of a group, and in no field."""
+
+HINT_COLUMNS: Final[dict[tuple[str, str], str]] = {
+    ("filter", "object_id"): "the filter's object",
+    ("filter", "size_bytes"): "its size",
+    ("filter", "part"): "number of the data object",
+    ("filter", "offset"): "where the filter begins in it",
+    ("filter", "length"): "bytes of the filter",
+    ("filter", "crc32"): "of these bytes",
+    ("filter", "capacity"): "ids that the filter was made for",
+    ("covered object", "object_id"): "the object",
+    ("covered object", "size_bytes"): "its size",
+    ("group", "file"): "number of its file in `files`",
+    ("group", "first_stream"): "stream of its least entry",
+    ("group", "first_start"): "start of its least entry",
+    ("group", "last_stream"): "stream of its greatest entry",
+    ("group", "last_start"): "start of its greatest entry",
+    ("group", "byte_start"): "where its bytes begin in the file",
+    ("group", "size_bytes"): "how many they are",
+    ("group", "crc32"): "of these bytes",
+    ("group", "rows"): "entries in it",
+    ("entry of a group", "stream_id"): "the stream",
+    ("entry of a group", "start_offset"): "first offset of the stream in the object",
+    ("entry of a group", "end_offset"): "one past the last one",
+    ("entry of a group", "object_id"): "the object",
+    ("entry of a group", "order_id"): "its place in the list",
+    ("entry of a group", "position"): "where the stream's blocks begin in the object; -1: they are apart",
+    ("entry of a group", "size_bytes"): "bytes of these blocks; 0: they are apart",
+    ("entry of a group", "record_count"): "record batches in them",
+    ("entry of a group", "holed"): "1: offsets in between are missing",
+}
+"""Meaning of the columns of hints."""
+
+SWAPS: Final = (controller.Swap, controller.SwapSource, controller.SwapOutput, controller.SwapStreamObject)
+"""What a file of swaps contains, as JSON."""
+
 ROWS: Final[dict[tuple[str, str], str]] = {
+    ("pack-root", "entries"): "filter",
+    ("pack-root", "wide"): "filter",
+    ("snapshot-root", "covered"): "covered object",
+    ("snapshot-root", "groups"): "group",
     ("node-list", "live"): "live object",
     ("node-list", "prepared"): "prepared id",
     ("node-list", "retired"): "retired object",
@@ -247,7 +321,7 @@ def meanings(explained: type[Any]) -> dict[str, str]:
 def fields(form: RecordForm[Any]) -> Iterator[tuple[str, str, str]]:
     """Name, type and meaning of a form's fields, in the order in which they are stored."""
     explained = EXPLAINED_BY.get(form.name)
-    told = meanings(explained) if explained else GROUP if form is groups.READER_GROUP else {}
+    told = meanings(explained) if explained else GROUP if form is groups.READER_GROUP else HINTS.get(form.name, {})
     hints = get_type_hints(explained) if explained else {}
     for each in msgspec.structs.fields(form.struct):
         attribute = _ATTRIBUTES.get(each.name, each.name) if form.name in _RENAMED else each.name
@@ -255,6 +329,15 @@ def fields(form: RecordForm[Any]) -> Iterator[tuple[str, str, str]]:
         meant = told.get(attribute) or SINGLE.get(form.name, "")
         shown = f"rows: {kind}" if kind else _type(each.type, hints.get(attribute))
         yield each.name, shown, meant
+
+
+def swap_fields(swap: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
+    """Name and meaning of what a swap contains, in the order in which it is written."""
+    entries = re.findall(
+        r"^    ([a-z_, ]+): (.*?)(?=^    [a-z_, ]+: |\Z)", inspect.getdoc(swap) or "", re.MULTILINE | re.DOTALL
+    )
+    told = {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+    return ((name, told[name]) for name in swap.__struct_fields__)
 
 
 def versions() -> Iterator[tuple[str, str, str, str]]:
@@ -266,14 +349,20 @@ def versions() -> Iterator[tuple[str, str, str, str]]:
     numbered = events.NUMBERED_VERSION
     yield "list of events", "byte 4 of a payload", f"1 to {numbered}", f"{numbered}; 1 without numbers"
     yield "data of a transaction", "byte 4 of the object", *_version(transaction_data.VERSION)
-    for form in (*CATALOG_FORMS, *STREAM_FORMS, *HISTORY_FORMS):
+    for form in (*CATALOG_FORMS, *STREAM_FORMS, *HISTORY_FORMS, *HINT_FORMS):
         yield f"`{form.name}`", "the form's version", *_version(form.version)
 
 
 def page() -> str:
     """The page."""
     parts = ["# Records\n\nFields of every record, columns of every kind of rows, and versions.\n"]
-    for title, forms in (("Catalog", CATALOG_FORMS), ("Streams", STREAM_FORMS), ("History", HISTORY_FORMS)):
+    groups_of_forms = (
+        ("Catalog", CATALOG_FORMS),
+        ("Streams", STREAM_FORMS),
+        ("History", HISTORY_FORMS),
+        ("Hints", HINT_FORMS),
+    )
+    for title, forms in groups_of_forms:
         parts.append(f"## {title}: fields\n")
         for form in forms:
             parts.append(f"### {form.name}\n")
@@ -285,6 +374,14 @@ def page() -> str:
         parts.append(_table(("rows", "columns"), rows_of))
     parts.append("## Catalog: columns\n")
     parts.append(_table(("column", "unit", "meaning"), ((f"`{name}`", *told) for name, told in COLUMNS.items())))
+    parts.append("## Hints: rows and columns\n")
+    parts.append(
+        _table(("rows", "column", "meaning"), ((of, f"`{name}`", s) for (of, name), s in HINT_COLUMNS.items()))
+    )
+    parts.append("## Swaps for a controller: fields\n")
+    for swap in SWAPS:
+        parts.append(f"### {swap.__name__}\n")
+        parts.append(_table(("field", "meaning"), ((f"`{name}`", meant) for name, meant in swap_fields(swap))))
     parts.append("## Versions\n\nA higher version is refused with `FormatTooNew`, and nothing is changed.\n")
     parts.append(_table(("what", "where", "reads", "writes"), versions()))
     return "\n".join(parts)

@@ -20,6 +20,10 @@ from tests.docs.pages import page_named
 PAGE = page_named("catalog-records").read_text()
 PAGES = "\n".join([PAGE, *(page_named(each).read_text() for each in ("events", "history-records", "tables"))])
 FORMS = {each.name: each for each in records.ALL_FORMS}
+LISTED = ("at ", "bytes ", "epoch ", "stream id ")
+"""How listings begin that have one thing a row; other blocks of text are dumps and keys."""
+
+_BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 _DUMP_LINE = re.compile(r" *(?P<at>\d+)  (?P<bytes>[0-9a-f]+( [0-9a-f]+)*)(  .*)?")
 
 
@@ -38,6 +42,23 @@ def cells(text: str) -> list[list[str]]:
     return [row for at, row in enumerate(split) if at not in marks and at + 1 not in marks]
 
 
+def fields(text: str) -> list[list[str]]:
+    """The rows of the listings in a text, without their heads; columns begin where those of the head do."""
+    found = []
+    for block in block_texts(text, "text"):
+        head, *lines = block.splitlines()
+        starts = [column.start() for column in re.finditer(r"\S+(?: \S+)*", head)]
+        if head.startswith(LISTED):
+            ends = [*starts[1:], None]
+            found += [[line[start:end].strip() for start, end in zip(starts, ends, strict=True)] for line in lines]
+    return found
+
+
+def block_texts(text: str, language: str = "") -> list[str]:
+    """The blocks of code of a language, or of none."""
+    return [match["text"] for match in _BLOCK.finditer(text) if match["language"] == language]
+
+
 def code(text: str) -> list[str]:
     """What stands in backticks."""
     return re.findall(r"`([^`]+)`", text)
@@ -46,7 +67,7 @@ def code(text: str) -> list[str]:
 def dumps(heading: str) -> list[bytes]:
     """The bytes of a section's hexadecimal dumps; each line has to begin at the position that it names."""
     found = []
-    for block in re.findall(r"^```\n(.*?)^```$", section(heading), re.MULTILINE | re.DOTALL):
+    for block in block_texts(section(heading)):
         data = b""
         for line in block.splitlines():
             match = _DUMP_LINE.fullmatch(line)
@@ -72,10 +93,10 @@ def test_the_record_in_full_says_what_it_is_said_to_say() -> None:
 
 
 def test_examples_of_the_hash_are_true() -> None:
-    examples = [row for row in cells(section("Stream shards")) if row[0].isdigit()]
+    examples = fields(section("Stream shards"))
     assert len(examples) >= 5
     for stream_id, final, *buckets in examples:
-        mixed = int(final.strip("`"), 16)
+        mixed = int(final, 16)
         assert [int(each) for each in buckets] == [mixed % count for count in (8, 32, 1000)]
         assert [int(each) for each in buckets] == [shard_of(int(stream_id), count) for count in (8, 32, 1000)]
         for count in (8, 32, 1000):
@@ -83,10 +104,9 @@ def test_examples_of_the_hash_are_true() -> None:
 
 
 def test_the_hash_as_the_page_writes_it_gives_its_example() -> None:
-    formula = re.search(r"```\n(.*?)```", section("Stream shards"), re.DOTALL)
-    assert formula
+    [formula] = block_texts(section("Stream shards"))
     names = {"id": 420_000, "stream_buckets": 32}
-    for line in formula[1].splitlines():
+    for line in formula.splitlines():
         name, _, expression = line.strip().partition(" = ")
         # The page writes mod, and drops what overflows; the text is our own.
         names[name] = eval(expression.replace("mod", "%"), {}, dict(names)) & (2**64 - 1)  # noqa: S307
@@ -95,14 +115,14 @@ def test_the_hash_as_the_page_writes_it_gives_its_example() -> None:
 
 
 def test_each_table_and_form_stands_in_the_page() -> None:
-    rows_of_forms = [row for row in cells(section("Keys of the catalog")) if len(row) == 3 and code(row[0])]
-    named = {code(row[0])[0]: code(row[1])[0] for row in rows_of_forms if code(row[0])[0] in FORMS}
+    items = re.findall(r"^- `([a-z-]+)` in `([a-z-]+)`: \S", section("Keys of the catalog"), re.MULTILINE)
+    named = {form: table for form, table in items if form in FORMS}
     assert named.keys() == FORMS.keys()
     assert set(named.values()) == {*keys.TABLES, keys.IMPORT_PROGRESS}
 
 
 def test_bounds_stand_in_the_page() -> None:
-    packed = section("Packed columns")
+    packed = " ".join(section("Packed columns").split())
     assert f"At most {ROWS_MAX:,} rows" in packed
     assert f"at most {ROWS_FREE:,} rows and {ROWS_A_BYTE} more for each byte" in packed
     assert f"1 to {COLUMNS_MAX} columns" in packed
@@ -110,7 +130,7 @@ def test_bounds_stand_in_the_page() -> None:
 
 
 def test_the_example_of_an_envelope_is_what_is_written() -> None:
-    block = re.findall(r"^```text\n(.*?)^```$", section("Envelope"), re.MULTILINE | re.DOTALL)[-1]
+    block = block_texts(section("Envelope"), "text")[-1]
     places = [re.split(r" {2,}", line.strip())[:2] for line in block.splitlines()]
     ends = [*(int(at) for at, _ in places[1:]), 173]
     shown = [
@@ -122,7 +142,7 @@ def test_the_example_of_an_envelope_is_what_is_written() -> None:
 
 
 def test_fields_of_an_envelope_and_bounds_of_values_are_those_of_the_page() -> None:
-    rows = {row[2]: row for row in cells(section("Envelope")) if len(row) == 4}
+    rows = {row[2]: row for row in fields(section("Envelope"))}
     assert int(rows["value"][0]) == VALUE_START
     assert rows["version"][3] == str(ENVELOPE_VERSION)
     bounds = {row[0]: row[1] for row in cells(section("Bounds")) if len(row) == 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from uuid import UUID
 
@@ -13,7 +14,8 @@ from accel.streams.rules.events import HEADER, MAGIC, WriterRun, decode_events, 
 from loaders.errors import CorruptObject
 from loaders.format import RecordBatch
 from loaders.layout import merging_key, number_table_key, time_part_key, transaction_key
-from tests.docs.test_bytes import cells, code, dumps, section
+from tests.docs.test_bytes import code, dumps, fields, section
+from tests.docs.test_history_bytes import tables
 
 HEADING = "Events"
 TEXT = section(HEADING)
@@ -60,13 +62,13 @@ def test_the_example_takes_the_offsets_that_the_page_says(unit: OffsetUnit, ends
 
 
 def test_fields_stand_where_the_page_says() -> None:
-    rows = {row[3]: row for row in cells(TEXT) if len(row) == 5}
+    rows = {row[2]: row for row in fields(TEXT)}
     places = [(rows[name][0], rows[name][1]) for name in WriterRun._fields[1:]]
     assert [(rows["writer"][0], rows["writer"][1]), *places] == [("20", "16"), ("36", "8"), ("44", "8"), ("52", "8")]
     assert HEADER.size == int(rows["lengths"][0])
     assert struct.unpack_from(">I", dump(), int(rows["count"][0])) == (len(PAYLOADS),)
     assert struct.unpack_from(">Q", dump(), int(rows["value"][0])) == (ARRIVED,)
-    assert code(rows["magic"][4]) == [MAGIC.decode()]
+    assert rows["magic"][3] == MAGIC.decode()
 
 
 def test_data_of_other_producers_is_one_event_as_the_page_says() -> None:
@@ -115,7 +117,7 @@ def test_events_that_do_not_end_where_the_batch_ends_are_refused() -> None:
 
 
 def test_keys_of_readers_and_writers_stand_in_the_tables() -> None:
-    keys = {code(row[0])[0] for row in cells(section("Keys of the catalog")) if row[0].startswith("`")}
+    keys = set(re.findall(r"^- `([^`]+)`: ", section("Keys of the catalog"), re.MULTILINE))
     stream, transaction = UUID(int=7), UUID(int=9)
     shown = {
         number_table_key(7, 9): ("<stream id>", "7", "<end offset>", f"{9:020}"),
@@ -130,5 +132,4 @@ def test_keys_of_readers_and_writers_stand_in_the_tables() -> None:
     }
     for key, (one, first, other, second) in shown.items():
         assert key in {each.replace(one, first).replace(other, second) for each in keys}
-    tables = {code(row[0])[0]: row for row in cells(section("Keys of a history")) if row[0].startswith("`")}
-    assert code(tables["<scope>/<stream>/readerGroups.#.<stream id>"][2]) == [READER_GROUP.name]
+    assert code(tables()["<scope>/<stream>/readerGroups.#.<stream id>"]) == [READER_GROUP.name]

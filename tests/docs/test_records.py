@@ -16,14 +16,19 @@ from loaders.tables.records import RecordForm
 from tests.docs import records
 
 DATA = Path(__file__).parents[1] / "data"
-FORMS = {each.name: each for each in (*records.CATALOG_FORMS, *records.STREAM_FORMS, *records.HISTORY_FORMS)}
+FORMS = {
+    each.name: each
+    for each in (*records.CATALOG_FORMS, *records.STREAM_FORMS, *records.HISTORY_FORMS, *records.HINT_FORMS)
+}
+ROOT_HEADER_SIZE_BYTES = 16
+"""Of a root of hints, before its record."""
 
 
 def golden(form: RecordForm[Any]) -> Iterator[dict[str, Any]]:
     """The stored fields of the form's golden files."""
     names = (f"{form.name}-{form.version}.bin", f"{form.name}-{form.version}-leases.bin")
     for path in (each for name in names for each in DATA.rglob(name)):
-        data = path.read_bytes()
+        data = path.read_bytes()[ROOT_HEADER_SIZE_BYTES * (form in records.HINT_FORMS) :]
         start = 1 + data[0] + 2 + 4 * (form in records.HISTORY_FORMS or form is READER_GROUP)
         yield msgspec.msgpack.decode(data[start:])
 
@@ -42,7 +47,7 @@ def test_each_field_has_a_meaning(name: str) -> None:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_rows_are_of_the_kind_that_the_page_names(name: str) -> None:
-    kinds = {**records.KINDS, **records.HISTORY_KINDS}
+    kinds = {**records.KINDS, **records.HISTORY_KINDS, **records.HINT_KINDS}
     told = {field: kind for (form, field), kind in records.ROWS.items() if form == name}
     assert told.keys() <= set(FORMS[name].struct.__struct_fields__)
     for stored in golden(FORMS[name]):
@@ -53,6 +58,18 @@ def test_rows_are_of_the_kind_that_the_page_names(name: str) -> None:
 
 def test_each_column_of_the_catalog_is_explained() -> None:
     assert records.COLUMNS.keys() == {name for dtype in records.KINDS.values() for name in dtype.names or ()}
+
+
+def test_each_column_of_hints_is_explained() -> None:
+    assert [*records.HINT_COLUMNS] == [
+        (of, name) for of, rows in records.HINT_KINDS.items() for name in rows.names or ()
+    ]
+
+
+def test_each_field_of_a_swap_is_explained() -> None:
+    page = records.page()
+    for swap in records.SWAPS:
+        assert all(f"| `{name}` | {meant} |" in page and meant for name, meant in records.swap_fields(swap))
 
 
 def test_each_version_is_in_the_page() -> None:

@@ -55,27 +55,27 @@ def commands(heading: str, block: int = 0) -> list[str]:
     return found[block].text.splitlines()
 
 
-def first_cells(heading: str) -> set[str]:
-    """What stands between backticks in the first cells of the table below a heading."""
+def findings(heading: str) -> set[str]:
+    """What stands between backticks before the colon in each item of the list below a heading."""
     text = PAGE.read_text()
     below = text[text.index(f"## {heading}") :]
-    rows = re.findall(r"^\| (`[^|]*) \|", below[: below.find("\n## ", 3)], re.MULTILINE)
-    return {name for cell in rows for name in re.findall(r"`([^`]+)`", cell)}
+    items = re.findall(r"^- (`[^:]*`): \S", below[: below.find("\n## ", 3)], re.MULTILINE)
+    return {name for item in items for name in re.findall(r"`([^`]+)`", item)}
 
 
 def test_each_finding_of_a_catalog_has_a_next_step() -> None:
-    assert first_cells("What verify finds in a catalog") == {*ProblemKind, "UNCHECKED", "orphan"}
+    assert findings("What verify finds in a catalog") == {*ProblemKind, "UNCHECKED", "orphan"}
 
 
 def test_each_check_of_an_object_has_a_next_step() -> None:
     source = inspect.getsource(object_verification)
     checks = set(re.findall(r"(?:\.problem\(|_compare\(checked, )\"([a-z-]+)\"", source))
     assert len(checks) >= 6
-    assert first_cells("What verify finds in objects") == {*checks, "ORDER", "UNCHECKED"}
+    assert findings("What verify finds in objects") == {*checks, "ORDER", "UNCHECKED"}
 
 
 def test_each_outcome_of_a_repair_has_a_next_step() -> None:
-    assert first_cells("What repair finds in a stream") == {each.value for each in RepairOutcome}
+    assert findings("What repair finds in a stream") == {each.value for each in RepairOutcome}
 
 
 # What is broken
@@ -121,12 +121,12 @@ class Broken:
         self, heading: str, block: int = 0, codes: tuple[int, ...] = (), words: Mapping[str, str] | None = None
     ) -> list[str]:
         """Run a block of the page; gives what its commands print. Those without a code of their own end with 0."""
-        named = {"s3://bucket": self.url, "s3://copy": self.copy_url, **(words or {})}
+        named = {"s3://copy": self.copy_url, **(words or {})}
         outputs = []
         for line, code in zip(commands(heading, block), (*codes, *[0] * 9), strict=False):
             for name, stands_for in named.items():
                 line = line.replace(name, stands_for)  # noqa: PLW2901 - the page's line with our words
-            result = run(*line.split()[1:])
+            result = run(*line.split()[1:], environment={"ACCEL_STORE": self.url})
             assert result.exit_code == code, f"{line}: {result.output} {result.stderr}"
             outputs.append(result.stdout)
         return outputs
@@ -344,7 +344,7 @@ def followed(made: Histories, heading: str, block: int = 0) -> list[str]:
     """Run a block of the page on these histories."""
     results = []
     for line in commands(heading, block):
-        result = run(*line.replace("s3://bucket", made.url).split()[1:], environment=made.holding)
+        result = run(*line.split()[1:], environment={"ACCEL_STORE": made.url, **made.holding})
         assert result.exit_code == 0, f"{line}: {result.output} {result.stderr}"
         results.append(result.stdout)
     return results

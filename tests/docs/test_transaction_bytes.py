@@ -9,7 +9,7 @@ from accel.streams.rules.routing import key_position
 from accel.streams.rules.transaction_data import HEADER, decode_transaction, encode_transaction
 from accel.streams.uploads import MERGE_INTENT
 from loaders.layout import merging_key, transaction_key
-from tests.docs.test_bytes import cells, code, dumps, section
+from tests.docs.test_bytes import dumps, fields, section
 
 HEADING = "Data of a transaction"
 TEXT = section(HEADING)
@@ -29,10 +29,10 @@ def test_the_example_says_what_it_is_said_to_say() -> None:
 
 
 def test_fields_stand_where_the_page_says() -> None:
-    rows = {row[3]: row for row in cells(TEXT) if len(row) == 5}
+    rows = {row[2]: row for row in fields(TEXT)}
     assert HEADER.size == int(rows["positions"][0])
     assert struct.unpack_from(">I", dump(), int(rows["count"][0])) == (2,)
-    assert code(rows["magic"][4]) == ["ATxn"]
+    assert rows["magic"][3] == "ATxn"
 
 
 def test_the_form_of_an_intent_stands_in_the_page() -> None:

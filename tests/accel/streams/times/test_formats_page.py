@@ -10,7 +10,7 @@ from loaders.layout import time_part_key
 from loaders.store import MemoryStore
 from range_index.segment_times import NO_TOKEN, RECORD_SIZE_BYTES
 from tests.accel.streams.times.indexes import Source, open_index
-from tests.docs.test_bytes import cells, section
+from tests.docs.test_bytes import block_texts, fields, section
 
 HEADING = "The time index of a segment"
 TEXT = section(HEADING)
@@ -19,7 +19,7 @@ TEXT = section(HEADING)
 def shown() -> bytes:
     """The bytes of the part in full, each line of which has to begin at the position that it names."""
     data = b""
-    for line in re.findall(r"^```\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)[-1].splitlines():
+    for line in block_texts(TEXT)[-1].splitlines():
         at, shown, _ = re.split(r" {2,}", line.strip(), maxsplit=2)
         assert int(at) == len(data)
         data += bytes.fromhex(shown)
@@ -43,15 +43,16 @@ def test_the_part_in_full_is_what_comes_of_the_appends_that_the_page_names() -> 
 
 
 def test_the_fields_are_those_of_the_page() -> None:
-    rows = cells(TEXT)
-    assert [row[:4] for row in rows] == [["0", "8", "u8", "end offset"], ["8", "8", "u8", "value"]]
+    rows = fields(TEXT)
+    assert [row[:3] for row in rows] == [["0", "8", "end offset"], ["8", "8", "value"]]
     assert sum(int(row[1]) for row in rows) == RECORD_SIZE_BYTES
     assert f"Records are {RECORD_SIZE_BYTES} bytes" in TEXT
 
 
 def test_keys_and_bounds_are_those_of_the_page() -> None:
-    assert time_part_key(7, 65536) in TEXT
-    assert f"up to {MOVED_RECORDS_MAX:,} records" in TEXT
-    assert f"more than {PART_RECORDS_MAX:,}" in TEXT
-    assert f"{NO_TOKEN} says that there is none" in TEXT
-    assert "`CorruptObject`" in TEXT
+    text = " ".join(TEXT.split())
+    assert time_part_key(7, 65536) in text
+    assert f"up to {MOVED_RECORDS_MAX:,} records" in text
+    assert f"more than {PART_RECORDS_MAX:,}" in text
+    assert f"{NO_TOKEN} says that there is none" in text
+    assert "`CorruptObject`" in text
