@@ -14,7 +14,7 @@ from tests.docs.pages import PAGES, ROOT, blocks, name, page_named
 
 RUNNABLE = [
     ROOT / "README.md",
-    *(page_named(each) for each in ("brokers", "catalog", "querying", "streams")),
+    *(page_named(each) for each in ("brokers", "querying", "streams")),
 ]
 
 
