@@ -18,6 +18,18 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "accel/lookup/known_ranges.py::join_ranges: if seen: -> if True:": (
         "without anything seen it joins no rows, in a longer way and with the same result"
     ),
+    "accel/lookup/known_ranges.py::columns_of: "
+    "np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids)) if view.holed "
+    "else np.zeros(len(object_ids), dtype=np.bool_) -> "
+    "np.fromiter((object_id in view.holed for object_id in view.object_ids), np.bool_, len(object_ids)) if True "
+    "else np.zeros(len(object_ids), dtype=np.bool_)": "without holes both make flags that are not set",
+    "range_index/segment_times.py::_covering: "
+    "LocatedRecord(token, start, end, 2) -> LocatedRecord(token, start, end, 1)": (
+        "its caller uses the record and not the number of requests"
+    ),
+    "accel/catalog/node_list.py::is_led_back: if not len(rows): -> if False:": (
+        "without rows the rest finds nothing, in a longer way"
+    ),
     "accel/history/rules/scaling.py::_refuse_ranges: "
     "list(request.new_ranges)[:5] -> list(request.new_ranges)[:6]": _MESSAGE,
     "accel/catalog/stream_shards.py::_refuse_unless_closed: '; '.join((f\"[{row['start']}, {row['end']}) of node "

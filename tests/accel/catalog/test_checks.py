@@ -88,6 +88,7 @@ def test_the_arrays_of_a_record_cannot_be_written_to() -> None:
         ("last_order_id", [0, 1, 9], "expected order ids below 3, found 9"),
         ("object_id", [10, 11, 10], "expected each object once, found 10 live more than once"),
         ("size_bytes", [1, -1, 1], "expected size_bytes of at least 0, found lower values for objects 11"),
+        ("tail_checksum", [0, -2, 2**32], "expected checksums of -1 to 2^32 - 1, found others for objects 11, 12"),
         ("added_by", [0, 1, 3], "expected commits below 3, found later commits that added 12"),
     ],
 )
@@ -141,6 +142,14 @@ def test_each_broken_rule_of_a_bucket_is_named() -> None:
         "expected objects above the first kept offset, found object 20",
     ):
         assert any(message in str(problem) for problem in found), (message, found)
+
+
+def test_an_object_in_two_places_of_a_shard_is_named() -> None:
+    shard = bucket_of_streams(3, 5)
+    twice = replace(shard, stream_objects=stream_objects((20, 3, 0, 5), (20, 5, 0, 5)))
+    assert list(map(str, check_shard(twice))) == [
+        "stream shard 0: expected each object once, found 20 live more than once"
+    ]
 
 
 def test_ranges_that_overlap_are_named() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from accel.lookup.answer import Request
+from accel.lookup.known_ranges import RangeColumns, join_ranges
 from accel.lookup.search import NodeVisit
+from loaders.hints.roots import KnownRoot
+from range_index import StreamRange
 from tests.accel.lookup.cluster import NODE, STREAM, line_image
 
 
@@ -38,3 +42,33 @@ def test_a_run_is_worth_it_while_much_is_wanted_still(picked: int, *, runs: bool
     request = Request(STREAM, 0, limit=1000)
     assert visit_of().may_run(request, picked) is runs
     assert not visit_of(scan=True).may_run(request, picked)
+
+
+def columns(*rows: tuple[int, int, int]) -> RangeColumns:
+    """Ranges without holes: (start, end, position)."""
+    starts, ends, positions = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return RangeColumns(starts, ends, positions, np.zeros(len(rows), dtype=np.bool_))
+
+
+def test_a_range_from_several_sources_counts_once() -> None:
+    seen = {2: StreamRange(9, 12), 3: None}
+    hinted = columns((0, 5, 0), (9, 12, 2))
+    known = join_ranges(columns((0, 5, 0)), np.ones(6, dtype=np.bool_), seen, hinted=hinted)
+    assert (known.starts.tolist(), known.ends.tolist(), known.positions.tolist()) == ([0, 9], [5, 12], [0, 2])
+    assert known.ordered
+    assert known.unknown.tolist() == [False, True, False, False, True, True]
+
+
+def test_a_node_without_a_snapshot_is_asked_for_it_once() -> None:
+    visit = visit_of()
+    assert visit.may_ask(0)
+    assert visit.take_root(KnownRoot(None, None, "", due_seconds=60.0)) is None
+    assert not visit.may_ask(0)
+
+
+def test_objects_that_have_come_narrow_a_place_unless_they_hold_the_offset() -> None:
+    visit = visit_of()
+    visit.seen |= {5: StreamRange(0, 100), 20: StreamRange(300, 400), 9: None}
+    assert visit.narrowed(200, 0, 40, (5, 9, 20)) == (5, 20)
+    assert visit.narrowed(200, 6, 12, (5, 20)) == (6, 12)
+    assert visit.narrowed(350, 0, 40, (5, 20)) is None

@@ -298,6 +298,20 @@ def test_a_search_that_is_told_to_stop_gives_what_it_has() -> None:
     assert answer.resume_offset == 5
 
 
+@pytest.mark.parametrize(("rounds", "end"), [(0, 5), (1, 10), (2, 15), (None, 30)])
+def test_rounds_after_the_first_object_are_bounded(rounds: int | None, end: int) -> None:
+    contents = holding({each: (each, each + 1) for each in range(30)})
+    request = Request(STREAM, 3, -1, 27, max_fill_rounds=rounds)
+    answer = look_up(image_of(list(range(30))), Driver(contents), request, policy=Window(5))
+    assert [each.object_id for each in answer.objects] == list(range(3, end))
+    assert answer.partial is (rounds is not None)
+
+
+def test_of_stream_objects_that_begin_together_the_one_with_the_offset_is_taken() -> None:
+    image = image_of([], stream_objects=[(98, 0, 5), (99, 0, 10)])
+    assert ids(image, {}, 7) == [99]
+
+
 def test_a_window_goes_on_in_order_and_spread_in_few_rounds() -> None:
     contents = holding({each: (each * 10, each * 10 + 10) for each in range(1000)})
     image = image_of(list(range(1000)))

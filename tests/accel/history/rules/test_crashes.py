@@ -19,7 +19,7 @@ from accel.history.rules.transactions import (
     repeat_transaction_epoch,
     with_rolling,
 )
-from accel.history.rules.values import make_transaction_id
+from accel.history.rules.values import EPOCH_MAX, make_transaction_id
 from tests.accel.history.rules.interpreter import Interpreter, increases
 from tests.accel.history.rules.world import World
 
@@ -113,6 +113,13 @@ def test_a_commit_rolls_from_one_epoch_only() -> None:
         with_rolling(started, 5)
     with pytest.raises(IllegalState):
         with_rolling(CommittingTransactions(), 4)
+
+
+def test_a_commit_rolls_while_two_epoch_numbers_are_left() -> None:
+    committing = CommittingTransactions(0, (make_transaction_id(0, 1),))
+    assert with_rolling(committing, EPOCH_MAX - 2) is not None
+    with pytest.raises(IllegalState):
+        with_rolling(committing, EPOCH_MAX - 1)
 
 
 def test_a_roll_is_over_once_the_stream_has_moved_on() -> None:

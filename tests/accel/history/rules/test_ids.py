@@ -6,10 +6,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from accel.errors import InvalidArgument
 from accel.history.rules.values import (
     COUNTER_MAX,
     EPOCH_MAX,
     NUMBER_MAX,
+    checked_numbers,
+    checked_time,
     epoch_of,
     is_segment_id,
     make_id,
@@ -60,3 +63,16 @@ def test_numbers_beyond_31_bits_are_refused() -> None:
     assert not is_segment_id(2**63)
     assert not is_segment_id(2**31)
     assert not is_segment_id(-1)
+
+
+def test_the_last_time_is_the_last_millisecond_of_the_year_5138() -> None:
+    assert checked_time("a time", 99_999_999_999_999) == 99_999_999_999_999
+    for wrong in (100_000_000_000_000, -1):
+        with pytest.raises(InvalidArgument, match="expected a time"):
+            checked_time("a time", wrong)
+
+
+def test_a_segment_that_is_named_as_a_number_and_as_text_is_refused() -> None:
+    assert dict(checked_numbers("a cut", {"1@0": 5, 2: 6})) == {1: 5, 2: 6}
+    with pytest.raises(InvalidArgument, match="with each segment once, found one as a number and as text"):
+        checked_numbers("a cut", {"1@0": 5, 1: 6})

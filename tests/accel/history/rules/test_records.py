@@ -90,6 +90,8 @@ def span(*epochs: int) -> CutSpan:
         lambda: RetentionSet([1, 1], [0, 0]),
         lambda: RetentionSet([1], []),
         lambda: StreamCutRecord(0, -1, IdMap()),
+        lambda: ActiveTransaction(-1, 4, 9),
+        lambda: ActiveTransaction(5, 6, 9, commit_position=-1),
         lambda: ActiveTransaction(5, 4, 9),
         lambda: ActiveTransaction(5, 6, 9, TransactionStatus.COMMITTING),
         lambda: CompletedTransaction(5, TransactionStatus.OPEN),
