@@ -48,15 +48,16 @@ if TYPE_CHECKING:
     from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
     from accel.streams.async_writer import AsyncStreamWriter
-    from accel.streams.connection import AsyncConnection, Connection, ConnectionSettings, connect
+    from accel.streams.connection import AsyncConnection, Connection, connect
     from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
     from accel.streams.rules.events import Event
-    from accel.streams.rules.reader_core import ReaderSettings
+    from accel.streams.rules.settings import ReaderSettings
     from accel.streams.segment_source import ObjectSegmentSource
     from accel.streams.segments_host import ObjectSegments
+    from accel.streams.settings import ConnectionSettings
     from accel.streams.writer import StreamWriter
-    from loaders.store import S3Settings, open_store
+    from loaders.store import S3Settings, StoreSettings, open_store
     from loaders.tables import FormatRecord
 
 __all__ = [
@@ -104,6 +105,7 @@ __all__ = [
     "StaticImages",
     "StillPending",
     "StoreError",
+    "StoreSettings",
     "StoreUnavailable",
     "Stream",
     "StreamConfiguration",
@@ -128,7 +130,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "AsyncStreamWriter": "accel.streams.async_writer",
     "CatalogSettings": "accel.catalog",
     "Connection": "accel.streams.connection",
-    "ConnectionSettings": "accel.streams.connection",
+    "ConnectionSettings": "accel.streams.settings",
     "Ending": "accel.lookup.answer",
     "Event": "accel.streams.rules.events",
     "FormatRecord": "loaders.tables",
@@ -143,12 +145,13 @@ _LOADED_WHEN_ASKED_FOR = {
     "PolledImages": "accel.image_source",
     "ReadAccelerator": "accel.lookup.accelerator",
     "ReaderGroup": "accel.streams.groups",
-    "ReaderSettings": "accel.streams.rules.reader_core",
+    "ReaderSettings": "accel.streams.rules.settings",
     "Request": "accel.lookup.answer",
     "RetentionPolicy": "accel.history.rules.configuration",
     "S3Settings": "loaders.store",
     "Settings": "accel.settings",
     "StaticImages": "accel.image_source",
+    "StoreSettings": "loaders.store",
     "Stream": "accel.history.store",
     "StreamConfiguration": "accel.history.rules.configuration",
     "StreamReader": "accel.streams.reader",

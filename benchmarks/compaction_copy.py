@@ -28,9 +28,10 @@ from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch, ope
 from loaders.format.tail import Footer
 from loaders.merge.merger import cut_pieces, join_copies
 from loaders.merge.plan import Copies, MergedOutput, MergeLimits, plan_merge
-from loaders.merge.reading import MergeSettings, Source, SourceSpan, divide, locate
+from loaders.merge.reading import Source, SourceSpan, divide, locate
 from loaders.merge.sending import PartBuffer
 from loaders.object_ref import ObjectRef
+from loaders.settings import MergeSettings
 from loaders.store import Body
 
 OBJECTS: Final = 10

@@ -62,7 +62,7 @@ from accel.history.rules.segments import split_range
 from accel.history.store import Stream
 from accel.streams.reader import Order
 from accel.streams.rules.frontier import Frontier
-from accel.streams.rules.reader_core import ReaderSettings
+from accel.streams.rules.settings import ReaderSettings
 from accel.system import SYSTEM
 from accel.testing import LatencyStore
 from benchmarks.harness import AnswersDiffer, Comparison, Spread, Timings, interleave

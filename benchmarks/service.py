@@ -50,8 +50,8 @@ from accel import ConnectionSettings, FormatRecord, S3Settings, StreamConfigurat
 from accel.errors import ForwardInDoubt, IllegalState, OperationNotAllowed, OwnerUnreachable, SegmentsElsewhere
 from accel.history.store import Stream
 from accel.streams.acknowledgements import WriteFuture
-from accel.streams.owners import OwnersSettings
 from accel.streams.rules.events import EventBatch
+from accel.streams.settings import OwnersSettings
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM
 from benchmarks.stream_client import KEYS, server

@@ -65,7 +65,8 @@ from accel.history.store import Stream, StreamStore
 from accel.streams.reader import StreamReader
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.frontier import Frontier
-from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.settings import ReaderSettings
 from accel.system import SYSTEM
 from accel.testing import LatencyModel
 from benchmarks.harness import AnswersDiffer, Comparison, Spread

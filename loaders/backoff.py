@@ -17,31 +17,11 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from loaders.errors import AccelError, StoreUnavailable
-from loaders.settings import check_settings
+from loaders.settings import RetrySettings
 
 Answer = TypeVar("Answer")
 
 _DOUBLINGS_MAX = 32
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrySettings:
-    """Bounds on repetition.
-
-    Attributes:
-        attempts: how often a change is applied before its writer gives up.
-        settle_attempts: how often one write is sent, and how often its key is read to find the outcome.
-        backoff_seconds: longest pause before the first repetition; doubled with each further one.
-        backoff_seconds_max: bound on the doubled pause.
-    """
-
-    attempts: int = 32
-    settle_attempts: int = 8
-    backoff_seconds: float = 0.02
-    backoff_seconds_max: float = 2.0
-
-    def __post_init__(self) -> None:
-        check_settings(self, least={"backoff_seconds": 0, "backoff_seconds_max": self.backoff_seconds})
 
 
 DEFAULT_RETRY: Final = RetrySettings()

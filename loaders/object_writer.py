@@ -55,10 +55,9 @@ from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef, Proof
+from loaders.settings import PART_SIZE_BYTES
 from loaders.store.base import PART_NUMBER_MAX, Body, CreateOnly, MultipartUpload, ObjectStore, PartReceipt
 from range_index import ObjectRanges
-
-PART_SIZE_BYTES = 16 << 20
 
 
 class ObjectWriter:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, Final
@@ -37,6 +37,9 @@ HINT_ROOTS_SIZE_BYTES_MAX: Final = 64 * MIB
 
 HINT_TTL_SECONDS: Final = 60.0
 """Time for which a root of a snapshot is used before it is read again."""
+
+PART_SIZE_BYTES: Final = 16 * MIB
+"""The size of the parts of a large upload."""
 
 BLOCK_INDEXES_SIZE_BYTES_MAX: Final = 64 * MIB
 """Memory of parsed indexes of objects."""
@@ -104,3 +107,54 @@ def _check_bounds(name: str, value: float, least: float | None) -> None:
         raise ValueError(f"expected {name} above 0, found {value}")
     if least is not None and value < least:
         raise ValueError(f"expected {name} of at least {least}, found {value}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrySettings:
+    """Bounds on repetition.
+
+    Attributes:
+        attempts: how often a change is applied before its writer gives up.
+        settle_attempts: how often one write is sent, and how often its key is read to find the outcome.
+        backoff_seconds: longest pause before the first repetition; doubled with each further one.
+        backoff_seconds_max: bound on the doubled pause.
+    """
+
+    attempts: int = 32
+    settle_attempts: int = 8
+    backoff_seconds: float = 0.02
+    backoff_seconds_max: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"backoff_seconds": 0, "backoff_seconds_max": self.backoff_seconds})
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """Settings of a merge. Threads: immutable.
+
+    Memory: at most `band_size_bytes` of sources, `sending_size_bytes` of parts that are being sent, and 240 bytes a row
+    of all sources. With the defaults this is below 256 MiB, including the interpreter, up to about 100,000 rows: a
+    merge of 110 MiB has 165 MiB allocated and 190 MiB resident, a merge of 600 MiB 105 and 185. The difference is
+    memory that glibc keeps for each reading thread; with `MALLOC_MMAP_THRESHOLD_=1048576` the last number is 130 MiB.
+
+    Args:
+        band_size_bytes: bytes of sources in memory; a group of at most this many takes one request a source, a larger
+            one is read in bands of about half as much. 112 MiB.
+        part_size_bytes: the least size of the parts of a large output; S3 refuses parts below 5 MiB. 16 MiB.
+        sending_size_bytes: bytes of parts that are being sent; 32 MiB.
+        parallel_requests: the number of reads, or of parts that are being sent, at once; 4.
+        server_side: whether the store copies the data if it can; see `loaders.merge.merger`.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+
+    band_size_bytes: int = 112 << 20
+    part_size_bytes: int = PART_SIZE_BYTES
+    sending_size_bytes: int = 32 << 20
+    parallel_requests: int = 4
+    server_side: bool = False
+
+    def __post_init__(self) -> None:
+        check_settings(self)

@@ -173,6 +173,12 @@ def test_no_option_of_a_command_writes_the_default_of_a_setting() -> None:
     assert doubles == []
 
 
+def test_settings_lie_in_modules_named_settings() -> None:
+    classes = [(path, node.name) for path, node in nodes() if isinstance(node, ast.ClassDef)]
+    elsewhere = [each for each in classes if each[1].endswith("Settings") and not each[0].endswith("settings.py")]
+    assert elsewhere == []
+
+
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_what_is_different_is_there_twice(name: str) -> None:
     written = [default for _, default in settings().get(name, ()) if is_written(default)]

@@ -7,7 +7,7 @@ pure (`node_list`, `stream_shards`, `compact`); the modules that read and write 
 from __future__ import annotations
 
 from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.parts import CatalogSettings
 from accel.catalog.writer import NodeWriter, Uploaded
+from accel.settings import CatalogSettings
 
 __all__ = ["CatalogSettings", "NodeWriter", "ObjectCatalog", "Uploaded"]

@@ -38,7 +38,6 @@ from accel.catalog.node_list import with_extended, with_prepared
 from accel.catalog.parts import (
     MILLISECONDS,
     CatalogParts,
-    CatalogSettings,
     catalog_parts,
     existing_format,
     first_unproven,
@@ -54,7 +53,7 @@ from accel.catalog.writer import NodeWriter
 from accel.errors import Closed, CommitRefused
 from accel.image import MetadataImage, StreamImage, StreamObject
 from accel.image_source import ConfirmedImage, PolledImages
-from accel.settings import IDLE_POLL_SECONDS, POLL_SECONDS
+from accel.settings import IDLE_POLL_SECONDS, POLL_SECONDS, CatalogSettings
 from accel.system import SYSTEM, Components
 from loaders.lifetime import PerProcess
 from loaders.object_ref import ObjectRef

@@ -42,10 +42,10 @@ from accel.catalog.keys import CatalogKeys
 from accel.catalog.records import SKETCH, Checkpoint, NodeList, Rows, positions_of
 from accel.errors import AccelError
 from accel.image_source import MemoryUse
+from accel.settings import ENDS_SIZE_BYTES_MAX
 from bloom import SketchColumns, StreamSketch
 from loaders.lifetime import ProcessLock
 from loaders.parallel import map_bounded
-from loaders.settings import MIB
 
 
 def sketch_rows(objects: Iterable[tuple[int, StreamSketch | None]]) -> Rows:
@@ -120,9 +120,6 @@ class NodeFacts:
 
 OBJECTS_MIN = 64
 """The minimum length of lists whose checkpoints are read; shorter lists are searched in a few rounds anyway."""
-
-ENDS_SIZE_BYTES_MAX = 64 * MIB
-"""The default bound of the memory for ends: 4,000,000 streams."""
 
 logger = logging.getLogger(__name__)
 

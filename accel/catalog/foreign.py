@@ -19,10 +19,10 @@ from typing import Self
 
 import numpy as np
 
-from accel.catalog.parts import CatalogSettings
 from accel.catalog.records import LIVE, Rows
 from accel.errors import MaintenanceRefused
 from accel.image import MetadataImage, NodeImage
+from accel.settings import CatalogSettings
 from accel.system import SYSTEM, Components
 from loaders.layout import ObjectLayout
 from loaders.lifetime import Threads

@@ -28,10 +28,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from accel.catalog.facts import ENDS_SIZE_BYTES_MAX, KnownEnds
+from accel.catalog.facts import KnownEnds
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
+from accel.settings import CatalogSettings
 from accel.system import Components
 from accel.units import milliseconds
 from loaders.errors import TableMissing
@@ -41,43 +42,12 @@ from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import stored_size_bytes
 from loaders.parallel import map_bounded, run_bounded
-from loaders.settings import check_settings
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord, IdBlocks, Tables, check_counter, create_format, probe_conditions, read_format
 from loaders.tables.typed_key import TypedKey
 
 if TYPE_CHECKING:
     from accel.history.store.keys import SystemKeys
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CatalogSettings:
-    """Bounds and choices of one process that uses a catalog.
-
-    Args:
-        parallel_requests: the maximum number of simultaneous requests of one refresh or one start.
-        ids_block: object ids that one write of the counter takes.
-        ids_ahead: ids that a node's writer keeps prepared beyond those in use, topped up by the write of each commit,
-            so that an upload needs no second write for its id; 0 = none.
-        checkpoint_commits: a node's writer writes a checkpoint, the ends of its streams, each time after this number of
-            commits. A new session opens at most about this number of object indexes before it can write.
-        stream_objects_in_list_max: objects of one stream that may wait in a node's list until they are moved to the
-            stream shards.
-        known_ends_size_bytes_max: memory of a follower for the ends of streams, from checkpoints: 16 bytes a stream of
-            nodes with long lists.
-        list_versions_kept: versions of a list that are kept for `undo` after commits that take objects out.
-    """
-
-    parallel_requests: int = 32
-    ids_block: int = 1024
-    ids_ahead: int = 4
-    checkpoint_commits: int = 64
-    stream_objects_in_list_max: int = 64
-    list_versions_kept: int = 5
-    known_ends_size_bytes_max: int = ENDS_SIZE_BYTES_MAX
-
-    def __post_init__(self) -> None:
-        check_settings(self, least={"ids_ahead": 0})
 
 
 MILLISECONDS = 1000

@@ -7,8 +7,8 @@ from typing import Any
 
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from loaders.merge.plan import DEFAULT_LIMITS, MergeLimits
-from loaders.merge.reading import DEFAULT_SETTINGS, MergeSettings
-from loaders.settings import MIB, check_settings
+from loaders.merge.reading import DEFAULT_SETTINGS
+from loaders.settings import MIB, MergeSettings, check_settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,8 @@ from accel.metrics import AccelCollector
 from accel.server.problems import Refused
 from accel.server.settings import SidecarSettings
 from accel.settings import Settings
-from accel.streams.connection import Connection, ConnectionSettings, connect
+from accel.streams.connection import Connection, connect
+from accel.streams.settings import ConnectionSettings
 from accel.system import SYSTEM, Components
 from loaders.counting import SECONDS_BOUNDS, Histogram
 from loaders.errors import redacted

@@ -72,7 +72,7 @@ from accel.streams.rules.scaling_rates import (
     target_of,
     wanted_scale,
 )
-from accel.streams.settings import ScalingSettings
+from accel.streams.rules.settings import ScalingSettings
 from accel.system import Components
 from loaders.lifetime import Lifetime
 

@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypedDict
 from uuid import UUID
 from weakref import WeakSet
 
-from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.segments import Segments
@@ -53,17 +53,15 @@ from accel.history.rules.values import (
     IdMap,
     Integers,
 )
-from accel.history.store import HistorySettings, Stream, StreamStore
+from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
-from accel.settings import Settings
 from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.auto_scale import AutoScaleStats
 from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
 from accel.streams.owners import (
     ForwardingClient,
-    OwnersSettings,
     OwnersTable,
     Registration,
     SharedSegments,
@@ -71,10 +69,14 @@ from accel.streams.owners import (
     checked_secret,
 )
 from accel.streams.reader import AsyncStreamReader, Order, StreamReader
-from accel.streams.rules.reader_core import ReaderSettings
+from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import (
+    ConnectionSettings,
+    ForwardingSettings,
+    StreamWriterSettings,
+)
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components
@@ -115,27 +117,6 @@ class GroupReaderOptions(TypedDict, total=False):
     rebalance_seconds: float
     lease_seconds: float | None
     auto_commit: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings:
-    """The settings of one connection, part by part. Threads: immutable.
-
-    Args:
-        catalog: settings of the catalog.
-        segments: settings of the session that writes.
-        history: settings of the histories of streams.
-        lookups: settings of the accelerator.
-        owners: settings of the registration.
-        forwarding: settings of requests to and from other owners.
-    """
-
-    owners: OwnersSettings = field(default_factory=OwnersSettings)
-    forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
-    catalog: CatalogSettings = field(default_factory=CatalogSettings)
-    segments: SegmentsSettings = field(default_factory=SegmentsSettings)
-    history: HistorySettings = field(default_factory=HistorySettings)
-    lookups: Settings = field(default_factory=Settings)
 
 
 def connect(  # noqa: PLR0913 - keyword arguments of different kinds

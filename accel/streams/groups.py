@@ -73,7 +73,8 @@ from accel.streams.rules.group_state import (
     after_rebalance,
     assignment,
 )
-from accel.streams.rules.reader_core import ReaderCore, ReaderSettings
+from accel.streams.rules.reader_core import ReaderCore
+from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource, cut_at
 from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing

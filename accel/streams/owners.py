@@ -60,13 +60,12 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.streams.rules.events import WRITER_ID_SIZE_BYTES
-from accel.streams.settings import ForwardingSettings
+from accel.streams.settings import ForwardingSettings, OwnersSettings
 from accel.streams.writer_numbers import Held, Progress, WriterHeld, progress_of
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
 from loaders.lifetime import Lifetime, Threads
 from loaders.parallel import map_bounded
-from loaders.settings import check_settings
 from loaders.tables import RecordForm, TypedKey
 from loaders.versions import Versioned
 
@@ -125,23 +124,6 @@ class Owner:
 OWNER: Final = RecordForm("segment-owner", 1, Owner)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnersSettings:
-    """Settings of one owner.
-
-    Args:
-        lease_seconds: the length of its lease, which is renewed after a third of this time. 15 s.
-
-    Raises:
-        ValueError: not above 0.
-    """
-
-    lease_seconds: float = 15.0
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
 class OwnersTable:
     """The owners of one catalog. Threads: any; no lock is held over I/O.
 
@@ -154,10 +136,10 @@ class OwnersTable:
         self,
         catalog: ObjectCatalog,
         *,
-        settings: OwnersSettings = OwnersSettings(),
+        settings: OwnersSettings | None = None,
     ) -> None:
         self._catalog = catalog
-        self.settings = settings
+        self.settings = settings or OwnersSettings()
 
     def now_ms(self) -> int:
         """Return milliseconds since 1970, by the clock to which leases are compared."""

@@ -34,7 +34,8 @@ from accel.history.rules.values import (
 from accel.history.store import Stream
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.frontier import Frontier
-from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from accel.units import milliseconds

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from accel.settings import PREPARED_SECONDS
+from accel.history.store.settings import HistorySettings
+from accel.settings import PREPARED_SECONDS, CatalogSettings, Settings
+from accel.streams.rules.settings import ScalingSettings
 from loaders.settings import MIB, check_settings
 
 LISTENING_CONNECTIONS_MAX: Final = 1024
@@ -16,54 +18,6 @@ HEAD_SECONDS: Final = 10.0
 
 MOVED_RECORDS_MAX: Final = 65_536
 """Limit of records in one part of a time index: 1 MiB."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingSettings:
-    """How a host follows the scaling policies of the streams whose segments it has open; see `auto_scale`.
-
-    Args:
-        is_on: whether the host follows the policies. If not, it counts nothing, sends no requests and has no scaling
-            thread.
-        tick_seconds: the interval at which appends are counted. No request.
-        look_seconds: the interval at which the configuration of a stream is read, if at most `looks_max` streams are
-            due in one tick; also the pause of a stream after a failure.
-        windows_seconds: the lengths of the windows over which rates are averaged, ascending.
-        hot_factors: one for each of the first windows: a segment with a rate above this multiple of the target is hot.
-        cold_factor: a segment whose rates are below this multiple of the target in all windows is cold.
-        young_seconds: the time after its creation in which a segment is not scaled;
-        cooldown_seconds: the same for a stream after a scale.
-        mark_seconds: how long a cold marker is valid, which shows other owners that a segment is cold; it is renewed
-            after half of this time.
-        segments_max: the largest number of segments that one scale seals and creates together.
-        looks_max: how many streams are checked in one tick, and how many segments of other owners in one check.
-
-    Raises:
-        ValueError: a number of 0 or below; windows or factors that do not fit each other; a pair of cold segments that
-            would be hot, or a scale too small to split a segment.
-    """
-
-    is_on: bool = True
-    tick_seconds: float = 10.0
-    look_seconds: float = 60.0
-    windows_seconds: tuple[float, ...] = (120.0, 300.0, 600.0, 1200.0)
-    hot_factors: tuple[float, ...] = (5.0, 2.0, 1.25)
-    cold_factor: float = 0.5
-    young_seconds: float = 600.0
-    cooldown_seconds: float = 120.0
-    mark_seconds: float = 1200.0
-    segments_max: int = 100
-    looks_max: int = 16
-
-    def __post_init__(self) -> None:
-        check_settings(self, least={"segments_max": 3, "young_seconds": 0, "cooldown_seconds": 0})
-        windows, factors = self.windows_seconds, self.hot_factors
-        if not windows or windows[0] <= 0 or list(windows) != sorted(set(windows)):
-            raise ValueError(f"expected windows_seconds above 0 that ascend, found {windows}")
-        if not 1 <= len(factors) <= len(windows) or min(factors) < 1:
-            raise ValueError(f"expected hot_factors of at least 1 for the first of {len(windows)}, found {factors}")
-        if 2 * self.cold_factor > min(factors):
-            raise ValueError(f"expected a cold_factor of at most half of {min(factors)}, found {self.cold_factor}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,3 +126,41 @@ class ForwardingSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnersSettings:
+    """Settings of one owner.
+
+    Args:
+        lease_seconds: the length of its lease, which is renewed after a third of this time. 15 s.
+
+    Raises:
+        ValueError: not above 0.
+    """
+
+    lease_seconds: float = 15.0
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """The settings of one connection, part by part. Threads: immutable.
+
+    Args:
+        catalog: settings of the catalog.
+        segments: settings of the session that writes.
+        history: settings of the histories of streams.
+        lookups: settings of the accelerator.
+        owners: settings of the registration.
+        forwarding: settings of requests to and from other owners.
+    """
+
+    owners: OwnersSettings = field(default_factory=OwnersSettings)
+    forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
+    catalog: CatalogSettings = field(default_factory=CatalogSettings)
+    segments: SegmentsSettings = field(default_factory=SegmentsSettings)
+    history: HistorySettings = field(default_factory=HistorySettings)
+    lookups: Settings = field(default_factory=Settings)

@@ -46,13 +46,13 @@ from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HostClock, decode_events
 from accel.streams.settings import MOVED_RECORDS_MAX
 from accel.system import SYSTEM
-from loaders.backoff import Backoff, RetrySettings
+from loaders.backoff import Backoff
 from loaders.counting import CacheStats, CountedCache
 from loaders.errors import CorruptObject, PreconditionFailed, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
 from loaders.layout import parse_time_part_key, time_part_key, time_part_prefix
 from loaders.lifetime import PerProcess
-from loaders.settings import check_number
+from loaders.settings import RetrySettings, check_number
 from loaders.store.base import CreateOnly, Fetched, ObjectStore
 from range_index.segment_times import (
     NO_TOKEN,

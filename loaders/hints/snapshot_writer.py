@@ -32,7 +32,8 @@ from loaders.hints.roots import CoveredObjects, swap_root
 from loaders.hints.snapshots import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
 from loaders.hints.sorted_entries import encode_group
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
-from loaders.object_writer import PART_SIZE_BYTES, StreamedObject
+from loaders.object_writer import StreamedObject
+from loaders.settings import PART_SIZE_BYTES
 from loaders.store.base import ObjectStore
 
 GROUP_SIZE_BYTES_MAX = 128_000

@@ -52,7 +52,6 @@ from loaders.merge.plan import DEFAULT_LIMITS, Copies, MergedOutput, MergeLimits
 from loaders.merge.reading import (
     DEFAULT_SETTINGS,
     LocatedCopies,
-    MergeSettings,
     Part,
     Source,
     SourceSpan,
@@ -64,6 +63,7 @@ from loaders.merge.reading import (
 from loaders.merge.sending import OutputSender, PartBuffer
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
+from loaders.settings import MergeSettings
 from loaders.store import CountingStore, ObjectStore
 from loaders.store.base import PART_SIZE_BYTES_MIN
 from range_index import ObjectRanges

@@ -18,9 +18,10 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import NamedTuple, cast
 
 from loaders.errors import FormatLimit, ObjectExists
-from loaders.merge.reading import MergeSettings, Part
+from loaders.merge.reading import Part
 from loaders.object_writer import create_object, refuse_existing
 from loaders.parallel import end_all
+from loaders.settings import MergeSettings
 from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
 from loaders.store.base import PART_NUMBER_MAX
 

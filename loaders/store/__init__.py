@@ -31,7 +31,8 @@ from loaders.store.base import (
 )
 from loaders.store.decorated import CountingStore, OperationCount, PrefixedStore, StoreCounts
 from loaders.store.memory import MemoryStore
-from loaders.store.open import S3Settings, open_store
+from loaders.store.open import open_store
+from loaders.store.settings import S3Settings, StoreSettings
 
 if TYPE_CHECKING:
     from loaders.store.clouds import CloudStore
@@ -63,6 +64,7 @@ __all__ = [
     "S3Settings",
     "S3Store",
     "StoreCounts",
+    "StoreSettings",
     "open_store",
 ]
 

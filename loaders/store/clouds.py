@@ -20,7 +20,7 @@ Other keys are refused. Azurite lists in the order of UTF-16, which differs only
 Accel are ASCII.
 
 obstore finds the credentials: application default credentials and `GOOGLE_...`; `AZURE_...` (the account in
-`AZURE_STORAGE_ACCOUNT_NAME`), managed identities, the Azure CLI. These fields of `S3Settings` are used: endpoint,
+`AZURE_STORAGE_ACCOUNT_NAME`), managed identities, the Azure CLI. These fields of `StoreSettings` are used: endpoint,
 unsigned requests, connections, attempts, time-outs. A write with a condition is sent once, as in all stores.
 
 Google was tested with an emulation in the tests, and Azure with Azurite; neither with the service itself.
@@ -67,7 +67,7 @@ from loaders.store.common import (
 )
 from loaders.store.error_table import store_error
 from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
-from loaders.store.open import S3Settings
+from loaders.store.settings import StoreSettings
 from loaders.store.spooled import SpooledUpload
 
 # `obstore_client` reports a missing obstore, so it is imported first.
@@ -110,28 +110,28 @@ class Cloud:
     """
 
     scheme: str
-    connect: Callable[[str, S3Settings, int], RustStore]
+    connect: Callable[[str, StoreSettings, int], RustStore]
     has_generations: bool = False
     takes_suffixes: bool = True
     lists_in_order: bool = True
     refused_characters: str = ""
 
 
-def _connect_google(bucket: str, settings: S3Settings, retries: int) -> RustStore:
+def _connect_google(bucket: str, settings: StoreSettings, retries: int) -> RustStore:
     config: GCSConfig = {"base_url": settings.endpoint_url} if settings.endpoint_url else {}
     if settings.no_sign_request:
         config["skip_signature"] = True
     return GCSStore(bucket, config=config, **_options(settings, retries))
 
 
-def _connect_azure(bucket: str, settings: S3Settings, retries: int) -> RustStore:
+def _connect_azure(bucket: str, settings: StoreSettings, retries: int) -> RustStore:
     config: AzureConfig = {"endpoint": settings.endpoint_url} if settings.endpoint_url else {}
     if settings.no_sign_request:
         config["skip_signature"] = True
     return AzureStore(bucket, config=config, **_options(settings, retries))
 
 
-def _options(settings: S3Settings, retries: int) -> dict[str, Any]:
+def _options(settings: StoreSettings, retries: int) -> dict[str, Any]:
     allow_http = (settings.endpoint_url or "").startswith("http://")
     return {
         "client_options": client_options(settings, allow_http=allow_http),
@@ -167,13 +167,13 @@ class CloudStore(PagedListing):
 
     can_copy_parts = False
 
-    def __init__(self, bucket: str, cloud: Cloud, settings: S3Settings | None = None) -> None:
+    def __init__(self, bucket: str, cloud: Cloud, settings: StoreSettings | None = None) -> None:
         self.bucket = bucket
         self.cloud = cloud
-        self.settings = settings or S3Settings()
+        self.settings = settings or StoreSettings()
         self._connection = PerProcess("a connection", _Connection)
 
-    def __reduce__(self) -> tuple[type[CloudStore], tuple[str, Cloud, S3Settings]]:
+    def __reduce__(self) -> tuple[type[CloudStore], tuple[str, Cloud, StoreSettings]]:
         return type(self), (self.bucket, self.cloud, self.settings)
 
     def __repr__(self) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as RustStore
 
     from loaders.errors import StoreError
-    from loaders.store.open import S3Settings
+    from loaders.store.settings import StoreSettings
 
 # obstore bounds the time of a whole request, which large bodies would exceed; the read timeout detects silence.
 WHOLE_REQUEST_TIMEOUT = timedelta(hours=1)
@@ -68,7 +68,7 @@ def is_plain(key: str) -> bool:
     return key.isprintable() and not any(part in {"", ".", ".."} for part in key.split("/"))
 
 
-def client_options(settings: S3Settings, *, allow_http: bool) -> dict[str, Any]:
+def client_options(settings: StoreSettings, *, allow_http: bool) -> dict[str, Any]:
     """Options of obstore's client: time-outs, idle connections, and whether HTTP without encryption is allowed."""
     return {
         "allow_http": allow_http,

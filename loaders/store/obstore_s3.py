@@ -29,8 +29,8 @@ from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
 from loaders.store.common import PagedListing, bare_etag, check_range, check_tail
 from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
-from loaders.store.open import S3Settings
 from loaders.store.s3 import S3Store, s3_errors
+from loaders.store.settings import S3Settings
 
 # `obstore_client` reports a missing obstore, so it is imported first.
 # isort: split

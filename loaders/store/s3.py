@@ -51,7 +51,7 @@ from loaders.store.common import (
     range_header,
 )
 from loaders.store.error_table import named_bucket, store_error, store_error_of
-from loaders.store.open import S3Settings, check_endpoint_url
+from loaders.store.settings import S3Settings, check_endpoint_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -8,7 +8,7 @@ stores the settings of a whole bucket, and probes how its endpoint treats condit
 
 from __future__ import annotations
 
-from loaders.backoff import RetrySettings
+from loaders.settings import RetrySettings
 from loaders.tables.cache import ValueCache
 from loaders.tables.format_record import (
     FORMAT_FORM,

@@ -28,7 +28,7 @@ from typing import Any
 
 import msgspec
 
-from loaders.backoff import Backoff, RetrySettings
+from loaders.backoff import Backoff
 from loaders.errors import (
     AmbiguousWrite,
     CorruptObject,
@@ -42,6 +42,7 @@ from loaders.errors import (
     WriteConflict,
 )
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, PROBE_PREFIX, check_namespace, place_of
+from loaders.settings import RetrySettings
 from loaders.store.base import Condition, CreateOnly, IfMatch, ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
 from loaders.tables.records import RecordForm

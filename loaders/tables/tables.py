@@ -24,10 +24,11 @@ from threading import Lock
 
 from cachetools import LRUCache
 
-from loaders.backoff import Backoff, RetrySettings
+from loaders.backoff import Backoff
 from loaders.errors import AmbiguousWrite, CorruptObject, StoreUnavailable
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, decode_name, encode_prefix, marker_key, table_folder
 from loaders.lifetime import PerProcess
+from loaders.settings import RetrySettings
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.cache import ValueCache
 from loaders.tables.envelope import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX

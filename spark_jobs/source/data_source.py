@@ -73,7 +73,7 @@ from accel.tables.reading import chosen_objects, history_rows, object_rows
 from accel.tables.schemas import RowSource, TableSchema, table_of
 from loaders.layout import ObjectLayout
 from loaders.store import S3Settings
-from loaders.store.open import Client
+from loaders.store.settings import Client
 from spark_jobs.tasks import StoreSpec
 
 if TYPE_CHECKING:

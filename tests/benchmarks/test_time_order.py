@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from accel.streams.rules.reader_core import ReaderCore, ReaderSettings
+from accel.streams.rules.reader_core import ReaderCore
+from accel.streams.rules.settings import ReaderSettings
 from benchmarks.order_picture import picture
 from benchmarks.time_order import (
     GOAL,

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from accel.testing import Fault, FaultStore
-from loaders.backoff import Backoff, RetrySettings
+from loaders.backoff import Backoff
 from loaders.errors import ObjectExists, RequestRefused, StoreError, StoreUnavailable, WriteConflict
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.merge.merger import merge_objects
 from loaders.merge.plan import plan_merge
-from loaders.merge.reading import MergeSettings, open_sources
+from loaders.merge.reading import open_sources
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ATTEMPTS_MAX, ObjectWriter, create_object, stored_size_bytes
+from loaders.settings import MergeSettings, RetrySettings
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.builders import write_set_object
 

@@ -9,17 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accel.catalog.parts import CatalogSettings
 from accel.compaction.settings import CompactionSettings
-from accel.history.store.parts import HistorySettings
-from accel.settings import Settings
-from accel.streams.rules.reader_core import ReaderSettings
+from accel.history.store.settings import HistorySettings
+from accel.settings import CatalogSettings, Settings
+from accel.streams.rules.settings import ReaderSettings
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
-from loaders.backoff import RetrySettings
-from loaders.merge.reading import MergeSettings
 from loaders.parallel import ReadAhead
-from loaders.settings import check_settings
-from loaders.store.open import S3Settings
+from loaders.settings import MergeSettings, RetrySettings, check_settings
+from loaders.store.settings import S3Settings, StoreSettings
 
 CLASSES: tuple[type[Any], ...] = (
     CatalogSettings,
@@ -31,6 +28,7 @@ CLASSES: tuple[type[Any], ...] = (
     S3Settings,
     SegmentsSettings,
     Settings,
+    StoreSettings,
     StreamWriterSettings,
     ReadAhead,
 )

@@ -17,8 +17,7 @@ import accel
 from accel import ConnectionSettings, Event
 from accel.errors import ForwardInDoubt, OwnerUnreachable
 from accel.history.rules.configuration import StreamConfiguration
-from accel.streams.owners import OwnersSettings
-from accel.streams.settings import ForwardingSettings
+from accel.streams.settings import ForwardingSettings, OwnersSettings
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM
 from loaders.store import ObjectStore

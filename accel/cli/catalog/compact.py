@@ -32,8 +32,7 @@ from accel.image import MetadataImage
 from accel.rendering import Column, Output, Rendered, Shown, table_of
 from accel.system import SYSTEM
 from accel.units import count_text, size_text, time_text
-from loaders.merge.reading import MergeSettings
-from loaders.settings import MIB
+from loaders.settings import MIB, MergeSettings
 from loaders.store import ObjectStore
 
 GROUPS_SHOWN_MAX = 50

@@ -197,7 +197,7 @@ class StreamRead:
     def _opened(self, stream: Stream, source: ObjectSegmentSource) -> StreamReader | GroupReader:
         from accel.streams.groups import GroupReader, ReaderGroup  # noqa: PLC0415 - likewise
         from accel.streams.reader import Order, StreamReader  # noqa: PLC0415 - likewise
-        from accel.streams.rules.reader_core import ReaderSettings  # noqa: PLC0415 - likewise
+        from accel.streams.rules.settings import ReaderSettings  # noqa: PLC0415 - likewise
 
         wait = self.reorder_wait_seconds
         settings = None if wait is None else ReaderSettings(reorder_wait_seconds=wait)

@@ -48,54 +48,10 @@ from accel.history.rules.values import IdMap
 from accel.streams.rules.arrival_order import Lag, ObservedTimes, Orderer, PassCause, Standing
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.frontier import Frontier
-from loaders.settings import MIB, check_settings
+from accel.streams.rules.settings import ReaderSettings
 from range_index.segment_times import NO_TOKEN
 
 # Requests, answers and bounds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReaderSettings:
-    """Bounds of a reader's buffers and requests, and its waits.
-
-    Attributes:
-        fill_bytes: the approximate payload of one request for a segment; twice as much if a segment's share of the
-            buffers has room for two such requests.
-        buffer_bytes_max: the limit of payload in all buffers, requests under way included. Each segment may have one
-            request of `fill_bytes` beyond this limit, because otherwise some segments would never be read.
-        read_ahead_bytes: the approximate payload, of all segments together, that is announced to a source before it is
-            requested; only for segments whose last request returned as much as it could. A source fetches the payload
-            within its own bound (`SharedChunks`). 0 = none.
-        requests_max: the limit of requests under way.
-        reorder_wait_seconds: how long a reader with buffered events waits for one request of a segment that may have
-            older ones. At the tail, where a segment was empty shortly before, it waits no longer than requests usually
-            take. 0 = it never waits.
-        idle_seconds: the time after which an idle segment is read again.
-        stall_seconds: the time without new events after which a reader that does not follow raises an error.
-        retry_seconds: how long requests of a segment are repeated automatically after retryable errors; the first error
-            after that is raised. 0 = each error is raised.
-        retry_pause_seconds: the pause before the first repetition; doubled each further time, up to 20 times as long.
-
-    Raises:
-        ValueError: a number out of bounds.
-    """
-
-    fill_bytes: int = MIB
-    buffer_bytes_max: int = 64 * MIB
-    read_ahead_bytes: int = 32 * MIB
-    requests_max: int = 16
-    reorder_wait_seconds: float = 10.0
-    idle_seconds: float = 0.5
-    stall_seconds: float = 60.0
-    retry_seconds: float = 60.0
-    retry_pause_seconds: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_settings(
-            self,
-            least={"read_ahead_bytes": 0, "reorder_wait_seconds": 0, "retry_seconds": 0},
-            most={"reorder_wait_seconds": 60, "idle_seconds": 3600},
-        )
 
 
 class Fill(NamedTuple):

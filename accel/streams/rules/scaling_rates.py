@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 from accel.history.rules.configuration import SEGMENTS_MAX, ScalingKind, StreamConfiguration
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
-from accel.streams.settings import ScalingSettings
+from accel.streams.rules.settings import ScalingSettings
 
 KIB: Final = 1024
 MILLISECONDS: Final = 1000

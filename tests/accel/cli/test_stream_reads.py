@@ -27,7 +27,8 @@ from accel.history.rules.values import parse_segment
 from accel.rendering import Shown
 from accel.streams.reader import RETRY_PAUSES_MAX
 from accel.streams.rules.events import Event
-from accel.streams.rules.reader_core import Fill, ReaderSettings, SegmentEvents
+from accel.streams.rules.reader_core import Fill, SegmentEvents
+from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.system import SYSTEM
 from loaders.errors import AccessDenied, StoreUnavailable

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accel.compaction import CompactionSettings
-from loaders.merge.reading import MergeSettings
+from loaders.settings import MergeSettings
 from tests.accel.catalog.world import World
 from tests.accel.compaction.world import Cluster, all_of_it
 from tests.examples import examples

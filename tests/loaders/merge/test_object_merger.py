@@ -16,9 +16,10 @@ from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, encode_compos
 from loaders.layout import ObjectLayout
 from loaders.merge.merger import MergeResult, merge_objects
 from loaders.merge.plan import MergeLimits
-from loaders.merge.reading import MergeSettings, Source, open_sources
+from loaders.merge.reading import Source, open_sources
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
+from loaders.settings import MergeSettings
 from loaders.store import ALWAYS, Body, Condition, CountingStore, MemoryStore, ObjectStore
 from tests.builders import batches, write_set_object
 from tests.examples import examples

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from loaders.errors import CredentialsMissing, RequestRefused
-from loaders.store import ObstoreStore, S3Settings, S3Store
+from loaders.store import ObstoreStore, S3Settings, S3Store, StoreSettings, open_store
 from tests.servers.scripted import ScriptedServer, found, refusal
 
 if TYPE_CHECKING:
@@ -205,6 +205,14 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, object]) -> No
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         S3Settings(**wrong)  # type: ignore[arg-type] # wrong on purpose
+
+
+def test_settings_of_any_store_are_enough_for_s3() -> None:
+    shared = StoreSettings(endpoint_url="http://127.0.0.1:9000", attempts=2)
+    store = open_store("s3://bucket", shared)
+    assert isinstance(store, S3Store)
+    assert store.settings == S3Settings(endpoint_url="http://127.0.0.1:9000", attempts=2)
+    assert S3Settings.of(store.settings) is store.settings
 
 
 def test_settings_are_values() -> None:

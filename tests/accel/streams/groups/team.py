@@ -9,7 +9,7 @@ from random import Random
 
 from accel import Event, GroupReader, ReaderGroup, StreamWriter
 from accel.streams.rules.events import EventBatch
-from accel.streams.rules.reader_core import ReaderSettings
+from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
 from tests.accel.streams.reader.streams import QUICK, Shop

@@ -12,7 +12,8 @@ from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import make_id
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.frontier import Frontier
-from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.settings import ReaderSettings
 
 KEYS = 16
 """Events have one of so many keys, each in the middle of its share of the key space."""

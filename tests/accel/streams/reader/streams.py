@@ -13,7 +13,7 @@ from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
 from accel.history.rules.segments import split_range
 from accel.history.store import Stream, StreamStore
 from accel.streams.rules.events import Event
-from accel.streams.rules.reader_core import ReaderSettings
+from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings

@@ -15,7 +15,8 @@ from accel.errors import InvalidArgument
 from accel.streams.rules.arrival_order import PassCause
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.frontier import Frontier
-from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, ReaderSettings, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.settings import ReaderSettings
 from tests.accel.streams.reader.story import KEYS, Story, is_tiling, small, told
 from tests.examples import examples
 

@@ -21,7 +21,8 @@ from accel.history.store import StreamStore
 from accel.history.store.epoch_store import EpochReading
 from accel.streams.reader import Order
 from accel.streams.rules.events import EventBatch
-from accel.streams.rules.reader_core import AskEnd, Fill, ReaderSettings, SegmentEnd, SegmentEvents
+from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
+from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.system import SYSTEM, Components
 from loaders.errors import StoreUnavailable

@@ -15,10 +15,11 @@ from accel.history.rules.configuration import ScalingKind, ScalingPolicy, Stream
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream
 from accel.streams.auto_scale import AutoScaleStats
-from accel.streams.connection import ConnectionSettings, connect
+from accel.streams.connection import connect
 from accel.streams.owners import OwnersTable
+from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import ScalingSettings, SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import ConnectionSettings, SegmentsSettings, StreamWriterSettings
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore

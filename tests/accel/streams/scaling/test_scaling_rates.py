@@ -22,7 +22,7 @@ from accel.streams.rules.scaling_rates import (
     target_of,
     wanted_scale,
 )
-from accel.streams.settings import ScalingSettings
+from accel.streams.rules.settings import ScalingSettings
 from tests.examples import examples
 
 DEFAULT = ScalingSettings()

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from accel.streams.rules.events import HostClock
 from accel.streams.time_index import PartCache, SegmentTimeIndex
-from loaders.backoff import Backoff, RetrySettings
+from loaders.backoff import Backoff
+from loaders.settings import RetrySettings
 
 if TYPE_CHECKING:
     from loaders.store import ObjectStore

@@ -14,8 +14,9 @@ from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.history.store.hosts import StreamName
 from accel.streams.rules.events import EventBatch, decode_events
+from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import ScalingSettings, SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components

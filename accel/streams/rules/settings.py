@@ -1,0 +1,99 @@
+"""Settings that the rules of streams read: those of a reader, and those of automatic scales."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loaders.settings import MIB, check_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderSettings:
+    """Bounds of a reader's buffers and requests, and its waits.
+
+    Attributes:
+        fill_bytes: the approximate payload of one request for a segment; twice as much if a segment's share of the
+            buffers has room for two such requests.
+        buffer_bytes_max: the limit of payload in all buffers, requests under way included. Each segment may have one
+            request of `fill_bytes` beyond this limit, because otherwise some segments would never be read.
+        read_ahead_bytes: the approximate payload, of all segments together, that is announced to a source before it is
+            requested; only for segments whose last request returned as much as it could. A source fetches the payload
+            within its own bound (`SharedChunks`). 0 = none.
+        requests_max: the limit of requests under way.
+        reorder_wait_seconds: how long a reader with buffered events waits for one request of a segment that may have
+            older ones. At the tail, where a segment was empty shortly before, it waits no longer than requests usually
+            take. 0 = it never waits.
+        idle_seconds: the time after which an idle segment is read again.
+        stall_seconds: the time without new events after which a reader that does not follow raises an error.
+        retry_seconds: how long requests of a segment are repeated automatically after retryable errors; the first error
+            after that is raised. 0 = each error is raised.
+        retry_pause_seconds: the pause before the first repetition; doubled each further time, up to 20 times as long.
+
+    Raises:
+        ValueError: a number out of bounds.
+    """
+
+    fill_bytes: int = MIB
+    buffer_bytes_max: int = 64 * MIB
+    read_ahead_bytes: int = 32 * MIB
+    requests_max: int = 16
+    reorder_wait_seconds: float = 10.0
+    idle_seconds: float = 0.5
+    stall_seconds: float = 60.0
+    retry_seconds: float = 60.0
+    retry_pause_seconds: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            least={"read_ahead_bytes": 0, "reorder_wait_seconds": 0, "retry_seconds": 0},
+            most={"reorder_wait_seconds": 60, "idle_seconds": 3600},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingSettings:
+    """How a host follows the scaling policies of the streams whose segments it has open; see `auto_scale`.
+
+    Args:
+        is_on: whether the host follows the policies. If not, it counts nothing, sends no requests and has no scaling
+            thread.
+        tick_seconds: the interval at which appends are counted. No request.
+        look_seconds: the interval at which the configuration of a stream is read, if at most `looks_max` streams are
+            due in one tick; also the pause of a stream after a failure.
+        windows_seconds: the lengths of the windows over which rates are averaged, ascending.
+        hot_factors: one for each of the first windows: a segment with a rate above this multiple of the target is hot.
+        cold_factor: a segment whose rates are below this multiple of the target in all windows is cold.
+        young_seconds: the time after its creation in which a segment is not scaled;
+        cooldown_seconds: the same for a stream after a scale.
+        mark_seconds: how long a cold marker is valid, which shows other owners that a segment is cold; it is renewed
+            after half of this time.
+        segments_max: the largest number of segments that one scale seals and creates together.
+        looks_max: how many streams are checked in one tick, and how many segments of other owners in one check.
+
+    Raises:
+        ValueError: a number of 0 or below; windows or factors that do not fit each other; a pair of cold segments that
+            would be hot, or a scale too small to split a segment.
+    """
+
+    is_on: bool = True
+    tick_seconds: float = 10.0
+    look_seconds: float = 60.0
+    windows_seconds: tuple[float, ...] = (120.0, 300.0, 600.0, 1200.0)
+    hot_factors: tuple[float, ...] = (5.0, 2.0, 1.25)
+    cold_factor: float = 0.5
+    young_seconds: float = 600.0
+    cooldown_seconds: float = 120.0
+    mark_seconds: float = 1200.0
+    segments_max: int = 100
+    looks_max: int = 16
+
+    def __post_init__(self) -> None:
+        check_settings(self, least={"segments_max": 3, "young_seconds": 0, "cooldown_seconds": 0})
+        windows, factors = self.windows_seconds, self.hot_factors
+        if not windows or windows[0] <= 0 or list(windows) != sorted(set(windows)):
+            raise ValueError(f"expected windows_seconds above 0 that ascend, found {windows}")
+        if not 1 <= len(factors) <= len(windows) or min(factors) < 1:
+            raise ValueError(f"expected hot_factors of at least 1 for the first of {len(windows)}, found {factors}")
+        if 2 * self.cold_factor > min(factors):
+            raise ValueError(f"expected a cold_factor of at most half of {min(factors)}, found {self.cold_factor}")

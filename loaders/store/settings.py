@@ -1,0 +1,110 @@
+"""Settings of the clients of stores: what all stores on a network share, and what S3 has in addition.
+
+They are values that can be printed, compared and sent to another process. They contain no credentials on purpose: each
+client finds its credentials on its own machine. A store with settings of its own adds a subclass of `StoreSettings`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal, Self, get_args
+from urllib.parse import urlsplit
+
+from loaders.errors import redacted
+from loaders.settings import CONNECTIONS, check_settings
+
+Client = Literal["boto3", "obstore"]
+
+
+def check_endpoint_url(url: str) -> None:
+    """Check the URL of an endpoint.
+
+    Raises:
+        ValueError: it has no scheme, another scheme than http and https, or no host.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        expected = "expected an endpoint with its scheme, such as http://localhost:9000 or https://host"
+        raise ValueError(f"{expected}, found {redacted(url)!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class StoreSettings:
+    """How to reach a store on a network: S3, Google Cloud Storage or Azure Blob Storage.
+
+    The printed form contains no user and no password of the endpoint's URL.
+
+    Attributes:
+        endpoint_url: an endpoint other than that of AWS, Google or Azure; None = from the configuration chain.
+        no_sign_request: send requests without credentials, for public buckets.
+        connections: connections kept open to the endpoint; use no more threads than that.
+        attempts: total number of requests before an operation fails, with jittered exponential backoff between them.
+            It replaces AWS_MAX_ATTEMPTS and AWS_RETRY_MODE, so that there is exactly one layer of retries of known
+            size. A write with a condition is always sent once.
+        connect_timeout_seconds: time to open a connection.
+        read_timeout_seconds: longest silence in the middle of an answer.
+        etag_quotes: whether the ETag of If-Match is sent with quotes, as S3 and the standard require. Ceph compares
+            without quotes, so that a quoted ETag never matches.
+
+    Raises:
+        ValueError: an invalid endpoint, or a number out of bounds.
+    """
+
+    endpoint_url: str | None = None
+    no_sign_request: bool = False
+    connections: int = CONNECTIONS
+    attempts: int = 5
+    connect_timeout_seconds: float = 5.0
+    read_timeout_seconds: float = 30.0
+    etag_quotes: bool = True
+
+    def __post_init__(self) -> None:
+        if self.endpoint_url is not None:
+            check_endpoint_url(self.endpoint_url)
+        check_settings(self)
+
+    def __repr__(self) -> str:
+        values = (f"{setting.name}={redacted(repr(getattr(self, setting.name)))}" for setting in fields(self))
+        return f"{type(self).__name__}({', '.join(values)})"
+
+    def condition_etag(self, etag: str, quotes: bool | None = None) -> str:
+        """An ETag in the form of this endpoint's If-Match; `quotes` takes precedence over the setting."""
+        return f'"{etag}"' if (self.etag_quotes if quotes is None else quotes) else etag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class S3Settings(StoreSettings):
+    """How to reach S3.
+
+    Settings that are None are read from AWS's configuration chain, as by every AWS tool: environment, profile, config
+    files, container and instance roles, `AWS_ENDPOINT_URL_S3`, `AWS_ENDPOINT_URL`,
+    `AWS_IGNORE_CONFIGURED_ENDPOINT_URLS`.
+
+    Attributes:
+        client: "boto3", or "obstore" (needs the extra `obstore`): the same requests with a quarter of the CPU time of
+            a GET.
+        profile: a profile of the AWS config files; None = from the configuration chain.
+        region: None = from the configuration chain, otherwise us-east-1.
+        path_style: whether the bucket is part of the path; None = yes for endpoints other than AWS, which often have
+            no DNS name per bucket, and for AWS from the configuration chain (by default part of the host name).
+
+    Raises:
+        ValueError: as `StoreSettings`, or another client.
+    """
+
+    client: Client = "boto3"
+    profile: str | None = None
+    region: str | None = None
+    path_style: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.client not in get_args(Client):
+            raise ValueError(f"expected client as one of {', '.join(get_args(Client))}, found {self.client!r}")
+        StoreSettings.__post_init__(self)  # the name of the class: `super()` does not work in a class with slots
+
+    @classmethod
+    def of(cls, settings: StoreSettings) -> Self:
+        """Settings of any store with the defaults of S3; settings of S3 as they are."""
+        if isinstance(settings, cls):
+            return settings
+        return cls(**{each.name: getattr(settings, each.name) for each in fields(StoreSettings)})
