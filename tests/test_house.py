@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,13 @@ def modules() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -114,7 +120,7 @@ def imported_by(tree: ast.AST) -> Iterator[str]:
 def test_no_package_runs_code_that_it_reads() -> None:
     found = []
     for path in modules():
-        tree = ast.parse(path.read_text())
+        tree = parsed(path)
         found += [f"{path}: {name}" for name in imported_by(tree) if name.partition(".")[0] in RUNS_CODE]
         called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
         names = {each.id for each in called if isinstance(each, ast.Name)}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import swept
 from tests.wheel.environments import ROOT, Environment, built, linked, needed, run, run_well, with_links
 from tests.wheel.inside import PACKAGES
 from tests.wheel.questions import BASE, EXTRAS, faults
@@ -61,7 +62,7 @@ def test_what_needs_an_extra_says_which(alone: Environment) -> None:
     assert faults(alone, REFUSALS, extra=None, imports=False) == []
 
 
-@pytest.mark.parametrize("extra", EXTRAS)
+@pytest.mark.parametrize("extra", swept(EXTRAS))  # `make test-wheel` installs and asks each
 def test_an_extra_brings_all_that_it_is_for(extra: str, alone: Environment, tmp_path: Path) -> None:
     environment = with_links(alone, extra, tmp_path / "extra")
     assert faults(environment, EXTRAS[extra], extra=extra, imports=False) == []

@@ -12,16 +12,9 @@ import pytest
 from accel.testing import Crash, CrashStore
 from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.watching import Stumbling
-from tests.examples import examples
+from tests.examples import places
 
 WRITES_MAX = 200
-
-
-def places(writes: int, part: int | None) -> range:
-    """Before which writes to die: before each, or before every other one, where another test takes those between."""
-    if part is None or examples(1) > 1:
-        return range(writes)
-    return range(part % writes, writes, 2)
 
 
 def sweep(work: Work, skew_ms: int, *, recover: bool, part: int | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import product
 from uuid import UUID
 
 import pytest
@@ -15,6 +16,7 @@ from tests.accel.history.store.acts import WORKS, Work
 from tests.accel.history.store.bench import Bench
 from tests.accel.history.store.watching import Interrupted
 from tests.conformance.history_world import SCOPE, STREAM
+from tests.examples import swept
 
 
 def overtaken(work: Work, before_call: int, dies_after_writes: int) -> Bench:
@@ -41,12 +43,11 @@ def test_nothing_is_left_of_who_was_overtaken_and_died(name: str) -> None:
     counted = Interrupted(whole.store, None, lambda: None)
     work.act(whole, counted, whole.now_ms)
     expected = whole.live_keys()
-    for before_call in range(counted.calls):
-        for dies_after_writes in (0, 1, 2, 3, 5, 8):
-            bench = overtaken(work, before_call, dies_after_writes)
-            bench.streams().recover()
-            assert bench.live_keys() == expected, (before_call, dies_after_writes)
-            assert name != "create" or bench.stream().state() is StreamState.ACTIVE
+    for before_call, dies_after_writes in swept(product(range(counted.calls), (0, 1, 2, 3, 5, 8))):
+        bench = overtaken(work, before_call, dies_after_writes)
+        bench.streams().recover()
+        assert bench.live_keys() == expected, (before_call, dies_after_writes)
+        assert name != "create" or bench.stream().state() is StreamState.ACTIVE
 
 
 def test_tables_that_nobody_names_are_dropped_and_no_others(bench: Bench) -> None:

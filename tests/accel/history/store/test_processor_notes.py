@@ -13,6 +13,7 @@ from loaders.store.decorated import WRITES
 from tests.accel.history.store.acts import Act, commit, scale, seal
 from tests.accel.history.store.bench import Bench, ids
 from tests.accel.history.store.watching import Interrupted
+from tests.examples import swept
 
 LATER_MS = 2_000_000
 SEGMENT = ids("1@0")[0]
@@ -89,7 +90,7 @@ def test_whoever_marks_a_segment_while_it_is_sealed_leaves_no_mark(act: Act) -> 
     whole = ready()
     counted = Interrupted(whole.store, None, lambda: None)
     act(whole, counted, whole.now_ms)
-    for number in range(counted.calls):
+    for number in swept(range(counted.calls)):
         bench = ready()
         act(bench, Interrupted(bench.store, number, partial(try_to_mark, bench)), bench.now_ms)
         assert marks_of(bench) == [], f"marked before call {number}"
