@@ -232,9 +232,9 @@ def _add_all(pieces: Pieces, geometry: Geometry) -> tuple[NDArray[np.bool_], int
     ids share a bit, the last write remains, that of the id that was added first. An id counts if it was the first at
     one bit or more: each slice is checked for the ids that do not count yet.
     """
-    nobody = len(pieces)
-    numbers = np.arange(nobody, dtype=np.min_scalar_type(nobody))
-    first_setters = np.full((geometry.slices, geometry.bits_per_slice), nobody, dtype=numbers.dtype)
+    no_setter = len(pieces)
+    numbers = np.arange(no_setter, dtype=np.min_scalar_type(no_setter))
+    first_setters = np.full((geometry.slices, geometry.bits_per_slice), no_setter, dtype=numbers.dtype)
     undecided: NDArray[np.intp] | None = None  # in the first slice all ids are, which is handled faster
     for setters, positions in zip(first_setters, slice_positions(pieces[::-1], geometry), strict=True):
         indices = positions.astype(np.intp)  # converted once, as each use would convert them
@@ -243,7 +243,7 @@ def _add_all(pieces: Pieces, geometry: Geometry) -> tuple[NDArray[np.bool_], int
             undecided = np.flatnonzero(setters.take(indices) != numbers)
         else:
             undecided = undecided[setters.take(indices.take(undecided)) != undecided]
-    return first_setters.ravel() != nobody, nobody - (0 if undecided is None else len(undecided))
+    return first_setters.ravel() != no_setter, no_setter - (0 if undecided is None else len(undecided))
 
 
 def _check_bits(data: bytes | bytearray | memoryview, geometry: Geometry, count: int) -> None:

@@ -103,9 +103,9 @@ def successors(*, segment: int, before: bool, stream: StreamChoice, output: Outp
     relation = "followed by" if before else "follows"
     rows = [(segment_text(segment_id), list(map(segment_text, others))) for segment_id, others in neighbours.items()]
     data: dict[str, Any] = {"segment": segment_text(segment), "predecessors" if before else "successors": dict(rows)}
-    nobody = f"{segment_text(segment)} follows no other" if before else f"nothing follows {segment_text(segment)} yet"
+    nothing = f"{segment_text(segment)} follows no other" if before else f"nothing follows {segment_text(segment)} yet"
     lines = [f"{name}  {relation} {', '.join(others)}" for name, others in rows]
-    output.show(Shown(data, tuple(lines or [nobody])))
+    output.show(Shown(data, tuple(lines or [nothing])))
 
 
 def shown_epoch(record: EpochRecord) -> Shown:
