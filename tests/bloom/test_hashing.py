@@ -117,7 +117,7 @@ def test_a_cache_never_grows_and_stays_under_its_bound() -> None:
 
 
 def test_a_cache_without_room_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 id, found 0"):
+    with pytest.raises(ValueError, match="expected ids_max of at least 1, found 0"):
         PieceCache(0)
 
 
