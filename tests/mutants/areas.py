@@ -65,6 +65,7 @@ AREAS: Final = (
         ("accel/history/rules/*.py", "range_index/epoch_times.py"),
         [
             "tests/accel/history/rules",
+            "tests/accel/history/records",
             *_tests("range_index", "epoch_times"),
             *_tests(
                 "accel/history/store", "scales writes hostless streams retention_runs retention calls stateful model"
