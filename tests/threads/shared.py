@@ -135,7 +135,9 @@ ELSEWHERE: dict[str, str] = {
     "accel.streams.forwarding.ForwardingServer": TWO_PROCESSES,
     "accel.streams.forwarding.SegmentService": TWO_PROCESSES,
     "accel.streams.owners.ForwardingClient": TWO_PROCESSES,
+    "loaders.hints.entry_columns.EntryColumns": NOTHING,
     "loaders.store.clouds.CloudStore": NOTHING + "; contract.py of stores has eight threads on it",
+    "loaders.store.decorated.CountingStore": "test_no_request_is_lost_between_threads of test_counting.py",
     "loaders.store.file._FileUpload": "contract.py of stores: parts that are put side by side",
     "loaders.tables.records.FormRegistry": "is filled while modules are imported, and read from then on",
 }

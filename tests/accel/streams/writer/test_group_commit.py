@@ -138,7 +138,7 @@ def test_a_write_waits_for_no_upload_and_events_gather_meanwhile(world: World) -
         futures = [writer.write(each, b"key-%d" % (int(each) % 5)) for each in numbered(0, 200)]
         held.wait_held(1)
         assert not any(each.done() for each in futures)
-        with pytest.raises(TimeoutError, match="on its way"):
+        with pytest.raises(TimeoutError, match="still under way"):
             futures[-1].result(0.001)
         held.let_go()
         writer.flush()
