@@ -222,3 +222,8 @@ def test_a_stream_that_was_never_truncated_spans_nothing() -> None:
     assert (NO_TRUNCATION.span.low, NO_TRUNCATION.span.high) == (0, 0)
     assert (span(2, 5).low, span(2, 5).high) == (2, 5)
     assert RetentionSet([1, 2], [3, 4])[1] == RetentionEntry(2, 4)
+
+
+def test_the_least_numbers_of_records_are_zeros() -> None:
+    assert ActiveTransaction(0, 0, 0, TransactionStatus.COMMITTING, commit_position=0).commit_position == 0
+    assert EpochTransition(active_epoch=0, time_ms=0, first_number=0) == NO_TRANSITION
