@@ -198,7 +198,7 @@ def test_objects_are_divided_among_tasks(spark: SparkSession, filled: StoreSpec)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"table": "ranges"}, "a table of objects, stream_ranges"),
+        ({"table": "ranges"}, "one of the tables objects, stream_ranges"),
         ({"object-id": "7,x"}, "numbers of at least 0"),
         ({"tabel": "x"}, "tabel"),
         ({"table": "epochs", "node-id": "4"}, "table epochs: expected options of its columns, found node-id"),
