@@ -61,7 +61,8 @@ def shown(value: Any) -> str:
 def test_every_setting_is_documented_where_it_is_declared(path: str) -> None:
     module, _, name = path.rpartition(".")
     settings = getattr(importlib.import_module(module), name)
-    documented = set(re.findall(r"^ +([a-z_, ]+): ", inspect.getdoc(settings) or "", re.MULTILINE))
+    docs = "\n".join(inspect.getdoc(each) or "" for each in settings.__mro__ if dataclasses.is_dataclass(each))
+    documented = set(re.findall(r"^ +([a-z_, ]+): ", docs, re.MULTILINE))
     names = {each for group in documented for each in group.split(", ")}
     assert {each.name for each in dataclasses.fields(settings)} <= names
 
