@@ -1,4 +1,4 @@
-"""The settings of a reader: frozen, printable, comparable. Store, clock and random source are not settings."""
+"""The settings of readers and catalogs: frozen, printable, comparable. Store, clock and random source are no settings."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ The annotation determines the valid values. An ``int`` is an integer of 1 to 2^6
 the settings checks them, and relations between fields. The name of a number ends with its unit: ``_seconds``, ``_ms``,
 ``_bytes``; a number without a unit is a count. Pure; threads: any.
 
-Below are the defaults that several classes of settings, or a class and a function, share.
+Below are the defaults that several classes of settings, or a class and a function, share, and the settings of retries
+and merges.
 """
 
 from __future__ import annotations
