@@ -1,4 +1,4 @@
-"""The settings of readers and catalogs: frozen, printable, comparable. Store, clock and random source are no settings."""
+"""The settings of readers and catalogs, as frozen values. Store, clock and random source are not settings."""
 
 from __future__ import annotations
 
