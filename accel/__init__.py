@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from accel.settings import Settings
     from accel.streams.async_writer import AsyncStreamWriter
     from accel.streams.connection import AsyncConnection, Connection, connect
-    from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
+    from accel.streams.group_readers import AsyncGroupReader, GroupReader
+    from accel.streams.groups import ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
     from accel.streams.rules.events import Event
     from accel.streams.rules.settings import ReaderSettings
@@ -124,7 +125,7 @@ __all__ = [
 _LOADED_WHEN_ASKED_FOR = {
     "Answer": "accel.lookup.answer",
     "AsyncConnection": "accel.streams.connection",
-    "AsyncGroupReader": "accel.streams.groups",
+    "AsyncGroupReader": "accel.streams.group_readers",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",
     "AsyncStreamWriter": "accel.streams.async_writer",
@@ -134,7 +135,7 @@ _LOADED_WHEN_ASKED_FOR = {
     "Ending": "accel.lookup.answer",
     "Event": "accel.streams.rules.events",
     "FormatRecord": "loaders.tables",
-    "GroupReader": "accel.streams.groups",
+    "GroupReader": "accel.streams.group_readers",
     "ImageSource": "accel.image_source",
     "MetadataImage": "accel.image",
     "NodeWriter": "accel.catalog",

@@ -16,7 +16,8 @@ arrival, not of events.
     time_index      the arrival times of a segment's data: in memory, and in objects once they have moved there
     segment_source  reads the events of segments
     reader          `StreamReader` for threads, `AsyncStreamReader` for asyncio
-    groups          `ReaderGroup`, `GroupReader`, `AsyncGroupReader`: several readers that share a stream
+    groups          `ReaderGroup`: several readers that share a stream
+    group_readers   `GroupReader`, `AsyncGroupReader`: the readers of a group
     rules/          without I/O: the order of arrival, the reader's decisions, groups, routing, the bytes of events
 
 `range_index.segment_times` has the bytes of a time index, and the search for an offset in it.

@@ -59,7 +59,8 @@ from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.auto_scale import AutoScaleStats
 from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
-from accel.streams.groups import AsyncGroupReader, GroupReader, ReaderGroup
+from accel.streams.group_readers import AsyncGroupReader, GroupReader
+from accel.streams.groups import ReaderGroup
 from accel.streams.owners import (
     ForwardingClient,
     OwnersTable,

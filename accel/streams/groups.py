@@ -1,13 +1,7 @@
 """Readers that share a stream: each segment is read by one reader, and the shares follow the readers' load.
 
-    group = ReaderGroup.open(stream, "billing")              # new: at the stream's head; else at its last position
-    with GroupReader(stream, source, group, "reader-1") as reader:
-        for event in reader:
-            ...
-
-Every few seconds, before it returns the next event, a `GroupReader` reports the positions that its caller has
-processed, and gets its segments from the group; so does `AsyncGroupReader`. Other readers call the group themselves:
-`join`, then `rebalance` every few seconds and whenever a segment has ended, then `leave`.
+Its readers are those of `group_readers`. Other readers call the group themselves: `join`, then `rebalance` every few
+seconds and whenever a segment has ended, then `leave`.
 
 A group is one value of a table beside the stream's history, and every change of it is one compare-and-set: any process
 may make any call at any time, and may stop at any point. How often events are returned:
@@ -20,24 +14,14 @@ may make any call at any time, and may stop at any point. How often events are r
 
 Events of one key come in their order, from any reader. Calls are table calls: 1 to read the state, 1 to change it.
 
-    | when                                             | calls of a `GroupReader`                                      |
-    |--------------------------------------------------|---------------------------------------------------------------|
-    | its first event is requested                     | `join`, `rebalance`                                           |
-    | `rebalance_seconds` have passed                  | `rebalance`                                                   |
-    | it has nothing to read, `idle_seconds` later     | the same; also `state` if it might be at the end              |
-    | its caller has processed a sealed segment        | `finish`, `rebalance`, at once                                |
-    | `commit` or `rebalance` is called                | the same                                                      |
-    | `leave`, `close`, the end                        | `leave`                                                       |
-
 `rebalance` is 1 call if nothing changed. Renewing a lease is a change, 4 times per lease: an idle reader makes 0.4
 writes a second. A group of 10,000 readers and as many segments takes about 240 kB (fields: docs/reference/events.md).
 
-Source: PDP-28; how segments are distributed: `rules.group_state`.
+Source: PDP-28; the state: `rules.group_state`; how segments are distributed: `rules.shares`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final, TypeVar
@@ -55,28 +39,19 @@ from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.values import NOTHING, Cut, IdMap, checked_id, checked_integer
 from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
-from accel.streams.reader import AsyncReader, ReaderBase, ThreadReader
-from accel.streams.rules.events import Event, EventBatch
-from accel.streams.rules.frontier import Frontier, place_offsets
+from accel.streams.rules.frontier import place_offsets
 from accel.streams.rules.group_state import (
     ENDED,
     FREE,
     NO_LEASE,
     NO_LEASES,
     READERS_MAX,
-    REBALANCE_SECONDS,
-    Assignment,
     GroupMember,
     GroupState,
     Lease,
-    Membership,
-    after_rebalance,
-    assignment,
 )
-from accel.streams.rules.reader_core import ReaderCore
-from accel.streams.rules.settings import ReaderSettings
+from accel.streams.rules.shares import Assignment, after_rebalance, assignment
 from accel.streams.segment_source import SegmentSource, cut_at
-from accel.system import SYSTEM, Components
 from loaders.errors import TableMissing
 from loaders.tables import Table, TypedKey
 from loaders.tables.columns import pack_columns, unpack_columns
@@ -419,380 +394,3 @@ def _head(stream: Stream) -> PlacedCut:
         return cut
     first = stream.epochs.epoch(0)
     return place_offsets(first.segments, offsets_at_start(first))
-
-
-# Readers of the group
-
-SESSION_SIZE_BYTES: Final = 4
-
-
-class _Member(ReaderBase):
-    """The common part of the two readers of a group, which differ only in how they wait. Arguments: `GroupReader`."""
-
-    def __init__(  # noqa: PLR0913 - all choices of a user for a reader of a group
-        self,
-        stream: Stream,
-        source: SegmentSource,
-        group: ReaderGroup,
-        name: str,
-        *,
-        follow: bool = True,
-        settings: ReaderSettings | None = None,
-        rebalance_seconds: float = REBALANCE_SECONDS,
-        lease_seconds: float | None = None,
-        auto_commit: bool = True,
-        system: Components = SYSTEM,
-    ) -> None:
-        self._member = Membership.of(name, rebalance_seconds, lease_seconds, auto_commit=auto_commit)
-        core = ReaderCore(Frontier(), settings or ReaderSettings(), follow=follow, is_member=True)
-        super().__init__(stream, source, core, system)
-        self.name = name
-        self._group = group
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._group!r}, {self.name!r})"
-
-    def position(self) -> IdMap:
-        """The position in the segments that it reads: after the last returned event."""
-        self._collect()
-        return self._member.with_ends(super().position())
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the reader is at its end: all its events were returned and committed."""
-        return self._member.has_ended
-
-    @property
-    def _is_waited_for(self) -> bool:
-        return not (self._member.has_ended or self._member.must_commit)
-
-    def _note_asked(self) -> None:
-        self._lifetime.check_process()
-        self._member.note_asked()
-
-    def _note_given(self, given: Event | EventBatch) -> None:
-        self._member.note_given(given.segment_id, given.offset)
-
-    # Calls of the group; each blocks
-
-    def _due(self) -> Callable[[], None] | None:
-        """Return the call of the group that is due before the next event; None if no call is due."""
-        self._collect()
-        if self._lifetime.is_closed:
-            return self._leave  # if leaving failed at the close: other readers need its segments
-        return self._rebalance if self._pause_seconds() <= 0 else None
-
-    def _rebalance(self) -> None:
-        self._lifetime.check_process()
-        if self._lifetime.is_closed or self._member.has_ended:
-            return
-        self._member.is_certain = False
-        try:
-            self._ask_group()
-        except IllegalState:
-            self._drop_all()
-            raise
-
-    def _commit(self) -> None:
-        self._check()
-        self._member.held.clear()
-        if self._member.has_joined:
-            self._rebalance()
-
-    def _leave(self) -> None:
-        self._lifetime.check_process()  # another process would leave under the name of the reading one
-        if self._member.has_joined:
-            self._member.leave()
-            self._group.leave(self.name, self._finished(), session=self._member.lease.session)
-            self._drop_all()
-
-    def _skip_to_head(self) -> IdMap:
-        self._lifetime.check_process()
-        self._group.skip_to_head()
-        self._rebalance()
-        return self.position()
-
-    def _ask_group(self) -> None:
-        member = self._member
-        if member.is_leaving:
-            self._leave()  # the last attempt may have failed
-        if not member.has_joined:
-            session = int.from_bytes(self._system.nonce()[:SESSION_SIZE_BYTES]) or 1
-            self._group.join(self.name, member.begin(session))
-            member.has_joined = True
-        self._collect()
-        for ended in member.tellable():
-            offset, session = ended.offset, member.lease.session
-            self._group.finish(self.name, ended.segment_id, ended.successors, offset=offset, session=session)
-            del member.untold[ended.segment_id]
-        self._tell()
-        if member.has_nothing and self._is_all_read():
-            member.has_all = True
-            if not member.held:
-                self._leave()
-                member.has_ended = True
-
-    def _tell(self) -> None:
-        """Report this reader's positions and renew its lease; then carry out the group's assignment."""
-        member, now = self._member, self._system.timer()
-        renews = member.renews(now)
-        told = self._group.rebalance(
-            self.name,
-            self._finished(),
-            member.told_lag(self._core.lag(self._now_ms())),
-            lease=member.lease,
-            renews=renews,
-            silent=member.watch.silent(self.name),
-            busy=member.held,
-        )
-        self._carry_out(told)
-        member.note_told(told, now, renewed=renews)
-
-    # Inside
-
-    def _finished(self) -> IdMap:
-        self._collect()
-        return self._member.finished(super().position())
-
-    def _take(self) -> EventBatch | None:
-        batch = super()._take()
-        self._member.note_taken(has_nothing=batch is None and not self._core.is_awaited)
-        return batch
-
-    def _wait_seconds(self) -> float | None:
-        wait, pause = super()._wait_seconds(), max(0.0, self._pause_seconds())
-        return pause if wait is None else min(wait, pause)
-
-    def _pause_seconds(self) -> float:
-        return self._member.pause_seconds(self._system.timer(), self.settings.idle_seconds)
-
-    def _collect(self) -> None:
-        """Note segments that were read to their ends; all their events were returned before."""
-        self._member.untold.update((ended.segment_id, ended) for ended in self._core.take_finished())
-
-    def _carry_out(self, todo: Assignment) -> None:
-        known = self._core.position().keys() | self._member.untold.keys()
-        for segment_id in todo.stop:
-            self._give_up(segment_id)
-        for segment, offset in todo.start:
-            if segment.id in known:
-                self._give_up(segment.id)
-            self._core.add(segment, offset)
-            self._member.has_nothing = self._member.has_all = False
-
-    def _give_up(self, segment_id: int) -> None:
-        self._member.held.pop(segment_id, None)
-        if self._member.untold.pop(segment_id, None) is not None:
-            return
-        if self._batch is not None and self._batch.segment_id == segment_id:
-            self._rest()
-        self._core.remove(segment_id)
-
-    def _is_all_read(self) -> bool:
-        """Whether this reader, which has no segment to read, will never get another one."""
-        core = self._core
-        if self._member.untold or core.idle or (core.follows and len(core.position())):
-            return False
-        return self._member.is_all_read(self._group.state(), follows=core.follows)
-
-    def _drop_all(self) -> None:
-        """Drop all segments: the reader has left the group, and others read its segments."""
-        self._collect()
-        self._member.drop()
-        for segment_id in self._core.position():
-            self._give_up(segment_id)
-
-
-class GroupReader(_Member, ThreadReader):
-    """One reader of a group. Threads: one at a time. It joins when the first event is requested.
-
-    **Which events count as read.** By default an event, or a batch, counts when the caller requests the next one: by
-    then the caller has processed it. An application that collects events before it stores them uses
-    ``auto_commit=False``: then only events before a `commit` count. `commit` always includes the last event.
-
-    **The lease.** The reader renews its lease while events are requested, and by `rebalance` and `commit`. If it is
-    silent for longer, others continue at its last reported positions. If it still runs, its next call raises
-    IllegalState before any of its positions is stored.
-
-    A reader that does not follow ends, and leaves, when it has read its segments to their present ends, no segment is
-    free or due to it, and no other reader reported that it is behind: such a reader may reach successors that are to be
-    shared. A reader that follows ends when the stream is sealed and all segments were read to their ends. Successors of
-    a segment begin when the end of the segment is committed: if nothing else is left, `next_batch` returns None at
-    once, `next` raises ReaderStalled, and reading continues after `commit`.
-
-    An error does not change the position: the next call tries again, and no event is returned twice.
-
-    Args:
-        stream: the stream of the group.
-        source: reads the events of segments; readers may share a source.
-        group: decides which segments the reader reads.
-        name: the reader's name. A reader that joins under a name replaces the earlier reader of that name.
-        follow: whether to wait for future events.
-        settings: bounds of the reader.
-        rebalance_seconds: how often it reports its positions; above 0.
-        lease_seconds: for how long it may be silent, the application's work on an event or batch included; at least two
-            times `rebalance_seconds`. None, the default: 10 s, or five times `rebalance_seconds` if that is more.
-        auto_commit: whether events count as read when the next one is requested; if not, when `commit` is called.
-        system: the timer, the clock by which `lag` is measured, and the nonce of its session.
-
-    Raises:
-        InvalidArgument: an invalid time; while iterating: an invalid name, or too many readers.
-        IllegalState (while iterating): its lease expired, it was declared offline, the group was reset, or another
-            reader joined under its name: unreported events are returned again. The next call joins again.
-        PositionTruncated (while iterating): the stream now begins after the position; `skip_to_head` continues.
-        ReaderStalled (while iterating): data that must exist was not found for `stall_seconds`; and see above.
-        NotInHistory (while iterating): the group was deleted.
-        AccelError (while iterating): the stream or the group could not be read.
-    """
-
-    def next_event(self, timeout_seconds: float | None = None) -> Event | None:
-        """Return the next event; None at the end or after the time-out. ReaderStalled if it waits for a commit."""
-        self._note_asked()
-        self._attend()
-        event = super().next_event(timeout_seconds)
-        if event is None:
-            self._member.refuse_uncommitted(self._stream.name)
-        else:
-            self._note_given(event)
-        return event
-
-    def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
-        """Return the next batch; None at the end, after the time-out, or if it waits for a commit.
-
-        If the first events of a batch were returned one by one, the result is the rest of the batch.
-
-        Args:
-            timeout_seconds: how long to wait at most; None = without limit.
-        """
-        self._note_asked()
-        batch = super().next_batch(timeout_seconds)
-        if batch is not None:
-            self._note_given(batch)
-        return batch
-
-    def commit(self) -> None:
-        """Report to the group that the caller has processed all returned events: no reader returns them again.
-
-        2 calls, and 2 more for each segment that was read to its end.
-
-        Raises:
-            IllegalState: the reader was considered dead; others return again the events since its last report.
-            NotInHistory, AccelError: as while iterating. The report may or may not be stored; the next call repeats it.
-        """
-        self._commit()
-
-    def rebalance(self) -> None:
-        """Report positions to the group, renew the lease, and read the assigned segments from now on.
-
-        Requests for events call it regularly. An application that works on an event for longer than the lease calls it
-        meanwhile; events in work do not count as read. Does nothing after the end or `close`.
-
-        Raises:
-            IllegalState, NotInHistory, AccelError: as while iterating.
-        """
-        self._rebalance()
-
-    def leave(self) -> None:
-        """Leave the group: others continue after the events that count as read. The next request joins again.
-
-        The last returned event counts only if `commit` was called. Does nothing if the reader is not in the group.
-
-        Raises:
-            AccelError: the reader may still be in the group. It returns no event until it has left and joined again.
-        """
-        self._leave()
-
-    def close(self) -> None:
-        """Leave, and stop reading, without waiting for requests under way. Raises as `leave`, which may be repeated."""
-        try:
-            self._leave()
-        finally:
-            self._close()
-
-    def skip_to_head(self) -> IdMap:
-        """Move the whole group to the stream's head where it is before the head; returns this reader's position."""
-        return self._skip_to_head()
-
-    def _attend(self) -> None:
-        if (work := self._due()) is not None:
-            work()
-
-
-class AsyncGroupReader(_Member, AsyncReader):
-    """One reader of a group, for ``async for``; arguments, guarantees and errors are those of `GroupReader`.
-
-    One task at a time. Calls of the group are made in a thread, and events are decoded in the reader's own threads. A
-    task that was cancelled while it waited may call again, and misses no event: a call of the group that is under way
-    continues, and the next request waits for it first.
-    """
-
-    _asking: asyncio.Future[Any] | None = None
-
-    async def _end(self) -> None:
-        await self.close()
-
-    async def next_event(self, timeout_seconds: float | None = None) -> Event | None:
-        """See `GroupReader.next_event`."""
-        self._note_asked()
-        await self._attend()
-        event = await super().next_event(timeout_seconds)
-        if event is None:
-            self._member.refuse_uncommitted(self._stream.name)
-        else:
-            self._note_given(event)
-        return event
-
-    async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
-        """See `GroupReader.next_batch`."""
-        self._note_asked()
-        batch = await super().next_batch(timeout_seconds)
-        if batch is not None:
-            self._note_given(batch)
-        return batch
-
-    async def commit(self) -> None:
-        """See `GroupReader.commit`."""
-        await self._ask_in_thread(self._commit)
-
-    async def rebalance(self) -> None:
-        """See `GroupReader.rebalance`."""
-        await self._ask_in_thread(self._rebalance)
-
-    async def leave(self) -> None:
-        """See `GroupReader.leave`."""
-        await self._ask_in_thread(self._leave)
-
-    async def close(self) -> None:
-        """See `GroupReader.close`."""
-        try:
-            await self._ask_in_thread(self._leave)
-        finally:
-            self._close()
-
-    async def skip_to_head(self) -> IdMap:
-        """See `GroupReader.skip_to_head`."""
-        return await self._ask_in_thread(self._skip_to_head)
-
-    async def _attend(self) -> None:
-        await self._settle()
-        if (work := self._due()) is not None:
-            await self._ask_in_thread(work)
-
-    async def _ask_in_thread(self, work: Callable[[], Answer]) -> Answer:
-        """Run work in a thread, after the work of a cancelled task has ended; cancelling this task does not stop it."""
-        await self._settle()
-        self._lifetime.check_process()
-        asking = self._asking = asyncio.get_running_loop().run_in_executor(None, work)
-        await self._settle()
-        answer: Answer = asking.result()
-        return answer
-
-    async def _settle(self) -> None:
-        asking = self._asking
-        if asking is None:
-            return
-        try:
-            await asyncio.shield(asking)
-        finally:
-            if asking.done():
-                self._asking = None

@@ -30,7 +30,8 @@ from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.store import StreamStore
 from accel.streams.rules.arrival_order import Orderer, Standing
-from accel.streams.rules.group_state import READERS_MAX, REBALANCE_SECONDS
+from accel.streams.rules.group_state import READERS_MAX
+from accel.streams.rules.membership import REBALANCE_SECONDS
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.rules.transaction_data import SIZE_BYTES_MAX
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings

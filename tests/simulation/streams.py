@@ -42,7 +42,8 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.values import Cut
 from accel.history.store import Stream, StreamStore
 from accel.streams.acknowledgements import WriteFuture
-from accel.streams.groups import GroupReader, ReaderGroup
+from accel.streams.group_readers import GroupReader
+from accel.streams.groups import ReaderGroup
 from accel.streams.owners import ForwardingClient
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.settings import SegmentsSettings

@@ -47,7 +47,7 @@ from accel.units import count_text, size_text
 
 if TYPE_CHECKING:
     from accel.history.store import Stream
-    from accel.streams.groups import GroupReader
+    from accel.streams.group_readers import GroupReader
     from accel.streams.reader import StreamReader
     from accel.streams.rules.events import Event
     from accel.streams.segment_source import ObjectSegmentSource
@@ -195,7 +195,8 @@ class StreamRead:
             raise click.exceptions.Exit(128 + signals[0])
 
     def _opened(self, stream: Stream, source: ObjectSegmentSource) -> StreamReader | GroupReader:
-        from accel.streams.groups import GroupReader, ReaderGroup  # noqa: PLC0415 - likewise
+        from accel.streams.group_readers import GroupReader  # noqa: PLC0415 - likewise
+        from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - likewise
         from accel.streams.reader import Order, StreamReader  # noqa: PLC0415 - likewise
         from accel.streams.rules.settings import ReaderSettings  # noqa: PLC0415 - likewise
 
@@ -303,7 +304,7 @@ def _noted_signals() -> Iterator[_Signals]:
 
 
 def _commit(reader: StreamReader | GroupReader) -> None:
-    from accel.streams.groups import GroupReader  # noqa: PLC0415 - likewise
+    from accel.streams.group_readers import GroupReader  # noqa: PLC0415 - likewise
 
     if isinstance(reader, GroupReader) and not reader.is_finished:
         reader.commit()  # the last event was printed, too

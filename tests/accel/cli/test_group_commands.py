@@ -13,7 +13,7 @@ import accel
 from accel import FormatRecord, ReaderSettings
 from accel.cli.main import main
 from accel.errors import IllegalState, InvalidArgument
-from accel.streams.groups import GroupReader
+from accel.streams.group_readers import GroupReader
 from loaders.errors import StoreUnavailable
 from tests.accel.cli.worlds import NO_ENVIRONMENT
 
@@ -194,7 +194,7 @@ def test_an_outage_of_the_group_that_lasts_ends_a_read(shop: Shop, monkeypatch: 
         raise StoreUnavailable("get", "key", "an outage")
 
     monkeypatch.setattr("accel.cli.stream.events.REJOIN_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr("accel.streams.groups.ReaderSettings", lambda: ReaderSettings(retry_seconds=0.0))
+    monkeypatch.setattr("accel.streams.group_readers.ReaderSettings", lambda: ReaderSettings(retry_seconds=0.0))
     monkeypatch.setattr(GroupReader, "_tell", failing)
     found = shop.run("read", "--group", "billing")
     assert (found.exit_code, "an outage" in found.stderr) == (1, True)

@@ -15,7 +15,8 @@ from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
 from accel.streams.rules.frontier import place_offsets
-from accel.streams.rules.group_state import NO_LEASE, GroupState, Lease, LeaseWatch
+from accel.streams.rules.group_state import NO_LEASE, GroupState, Lease
+from accel.streams.rules.membership import LeaseWatch
 from tests.accel.history.store.bench import NAME, Bench
 
 if TYPE_CHECKING:

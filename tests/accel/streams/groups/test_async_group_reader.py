@@ -12,7 +12,7 @@ import pytest
 
 from accel import AsyncGroupReader, Event, GroupReader, ReaderGroup
 from accel.errors import IllegalState, ReaderStalled
-from accel.streams.rules.group_state import Assignment
+from accel.streams.rules.shares import Assignment
 from loaders.store import MemoryStore
 from tests.accel.streams.groups.team import NEVER_SECONDS, OFTEN_SECONDS, one_batch, written
 from tests.accel.streams.reader.streams import QUICK, Shop, by_key, shop

@@ -15,8 +15,9 @@ import pytest
 from accel import GroupReader, ReaderGroup
 from accel.errors import Closed, IllegalState, NotInHistory
 from accel.history.rules.segments import SegmentRecord
-from accel.streams.rules.group_state import NO_LEASE, Assignment, Lease
+from accel.streams.rules.group_state import NO_LEASE, Lease
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
+from accel.streams.rules.shares import Assignment
 from loaders.errors import StoreUnavailable
 from loaders.store import MemoryStore
 from tests.accel.streams.groups.team import NEVER_SECONDS, OFTEN_SECONDS, Team, one_batch, scale, team, written

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.streams.rules.group_state import GroupMember, Lease, LeaseWatch
+from accel.streams.rules.group_state import GroupMember, Lease
+from accel.streams.rules.membership import LeaseWatch
 from accel.system import SYSTEM, Components
 from loaders.store import CountingStore, MemoryStore
 from tests.accel.streams.groups.states import group, owners_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.streams.rules.group_state import Shares
+from accel.streams.rules.shares import Shares
 from tests.examples import examples
 
 LAGS = st.one_of(st.sampled_from([0, 1, 2, 10]), st.integers(0, 2**63 - 1))

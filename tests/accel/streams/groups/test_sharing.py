@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.streams.rules.group_state import GroupState, after_rebalance, assignment
+from accel.streams.rules.group_state import GroupState
+from accel.streams.rules.shares import after_rebalance, assignment
 from tests.accel.streams.groups.states import group, named, owners_of
 from tests.examples import examples
 
