@@ -25,7 +25,7 @@ import click
 from accel.cli.options import StoreChoice, command, end_with, found_text, look_around, store_options
 from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
-from accel.system import SYSTEM, Components
+from accel.system import SYSTEM, Components, clock_skew_seconds
 from accel.units import time_text
 from loaders.errors import CredentialsMissing, EndpointUnreachable, RequestRefused, StoreError
 from loaders.layout import PROBE_PREFIX
@@ -37,7 +37,6 @@ EXIT_PROBLEMS = 3
 SKEW_SECONDS_MAX = 30.0
 """A larger difference of clocks is reported. S3 refuses requests from 15 minutes on."""
 
-_STAMP_SECONDS = 1.0  # dates of answers and times of objects are whole seconds
 _TIMES_BEGIN_SECONDS = 1e9  # a store in memory counts its writes
 _BODY = b"accel doctor"
 _ANSWER_SECONDS_MAX = 20
@@ -258,11 +257,10 @@ def _clock_of_object(store: ObjectStore, key: str, before: float, after: float) 
 
 def _compared(stamp: float, before: float, after: float) -> Finding:
     """Compare a time stamp of the store, taken between two moments, with this machine's clock."""
-    ahead = max(0.0, before - _STAMP_SECONDS - stamp)
-    behind = max(0.0, stamp - after)
-    if max(ahead, behind) <= SKEW_SECONDS_MAX:
+    skew = clock_skew_seconds(stamp, before, after)
+    if abs(skew) <= SKEW_SECONDS_MAX:
         return Finding(_CLOCK, State.OK, f"within {time_text(SKEW_SECONDS_MAX)} of the store's")
-    told = f"{time_text(max(ahead, behind))} {'ahead of' if ahead > behind else 'behind'} the store's"
+    told = f"{time_text(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the store's"
     return Finding(_CLOCK, State.FAILED, told, _CLOCK_ADVICE)
 
 

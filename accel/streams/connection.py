@@ -10,7 +10,7 @@
     | part             | is                                               | opened by                               |
     |------------------|--------------------------------------------------|-----------------------------------------|
     | `store`          | the store                                        | `connect`; sends nothing                |
-    | `catalog`        | `ObjectCatalog`: which objects there are         | entering, or the first use; 1 request   |
+    | `catalog`        | `ObjectCatalog`: which objects there are         | entering, or the first use; 2 requests  |
     | `stream_store`   | `StreamStore`: scopes, streams, their histories  | as `catalog`; no further request        |
     | `accelerator`    | `ReadAccelerator`: finds and reads objects       | the first reader                        |
     | `host`           | `ObjectSegments`: the session of a node          | the first writer, or workflow           |
@@ -80,7 +80,7 @@ from accel.streams.settings import (
 )
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
-from accel.system import SYSTEM, Components
+from accel.system import SYSTEM, Components, measured, of_store
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
 from loaders.shared_loads import SharedLoads
@@ -249,7 +249,7 @@ class Connection:
         self._lifetime = Lifetime("a connection", system.process_id)
         self.store = store
         self.settings = settings
-        self._wanted_node, self._create, self._system = node_id, create, system
+        self._wanted_node, self._create, self._system = node_id, create, of_store(store, system)
         self._parts: SharedLoads[str, Any] = SharedLoads(PARTS_MAX, lambda _: 1)
         self._time_parts = PartCache()
         self._lock = Lock()  # guards the attributes below
@@ -485,6 +485,7 @@ class Connection:
 
     def _open_catalog(self) -> ObjectCatalog:
         settings, system = self.settings.catalog, self._system
+        measured(system)
         if isinstance(self._create, FormatRecord):
             ObjectCatalog.init(self.store, self._create, settings=settings, system=system)
         try:

@@ -56,7 +56,7 @@ from accel.streams.segment_directory import SegmentDirectory, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import Group, Merging, TransactionName, TransactionObjects, UploadParts
 from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, progress_of
-from accel.system import SYSTEM, Components
+from accel.system import SYSTEM, Components, measured, of_store
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.lifetime import Lifetime
 from loaders.store import ObjectStore
@@ -101,7 +101,8 @@ class ObjectSegments:
     ) -> None:
         self._lifetime = Lifetime(f"segments of node {node_id}", system.process_id)
         self.settings = settings
-        self.system = system
+        self.system = system = of_store(store, system)
+        measured(system)
         self.clock = HostClock.of_seconds(system.clock)
         self._lock = Lock()  # held over calls of the session, which takes one call at a time
         self._merges = Lock()  # held over a merge: a session has one intent at a time

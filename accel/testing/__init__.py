@@ -1,6 +1,8 @@
-"""Test doubles for programs that use Accel: stores that fail, crash and are slow, and segments in memory.
+"""Test doubles for programs that use Accel: stores that fail, crash, are slow or have a clock; segments in memory.
 
-    from accel.testing import Crash, CrashStore, Fault, FaultStore, LatencyStore, MemorySegments, VirtualClock
+    from accel.testing import (
+        ClockStore, Crash, CrashStore, Fault, FaultStore, LatencyStore, MemorySegments, VirtualClock
+    )
 
 They usually wrap a `loaders.store.MemoryStore`. docs/how-to/testing.md has examples.
 """
@@ -9,12 +11,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from accel.testing.stores import Crash, CrashStore, Fault, FaultStore, LatencyModel, LatencyStore, VirtualClock
+from accel.testing.stores import (
+    ClockStore,
+    Crash,
+    CrashStore,
+    Fault,
+    FaultStore,
+    LatencyModel,
+    LatencyStore,
+    VirtualClock,
+)
 
 if TYPE_CHECKING:
     from accel.testing.segments import MemorySegments
 
 __all__ = [
+    "ClockStore",
     "Crash",
     "CrashStore",
     "Fault",

@@ -1,9 +1,10 @@
-"""Stores that wrap a store, for tests: a failing store, a store whose process ends, and a store as slow as S3.
+"""Stores that wrap a store, for tests: failing, ending with its process, as slow as S3, with a clock of its own.
 
     store = FaultStore(MemoryStore())
     store.schedule(None, Fault.LOST_REPLY)          # the first request passes, the reply to the second one is lost
     store = CrashStore(MemoryStore(), 3)            # the process ends before its fourth write
     store = LatencyStore(MemoryStore(), random.Random(7), VirtualClock().sleep)
+    store = ClockStore(MemoryStore(), clock)        # reports its time as S3 does; a process's clock may differ
 
 They may be nested in any order, and are safe for many threads. Each class documents what it simulates.
 """
@@ -378,3 +379,25 @@ class VirtualClock:
             with self._lock:
                 self._now_seconds = max(self._free_at, default=self._now_seconds)
                 self._free_at = None
+
+
+class ClockStore(DecoratedStore):
+    """Reports its time, as S3 does, by a clock that may differ from those of the processes. Threads: those of `clock`.
+
+    What uses a store that reports its time goes by it, whatever the clock of its process says (`accel.system`).
+
+    Args:
+        store: the inner store.
+        clock: the time of the store, seconds since 1970.
+    """
+
+    def __init__(self, store: ObjectStore, clock: Callable[[], float]) -> None:
+        super().__init__(store)
+        self._clock = clock
+
+    def date_seconds(self) -> float:
+        """The time of the store, in whole seconds."""
+        return float(math.floor(self._clock()))
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:  # noqa: ARG002 - requests are unchanged
+        return send()

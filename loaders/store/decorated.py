@@ -122,8 +122,8 @@ class DecoratedStore(PagedListing):
 
     def date_seconds(self) -> float | None:
         """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
-        inside = self._store
-        return self._around(StoreCall("date", ""), inside.date_seconds) if isinstance(inside, DatedStore) else None
+        inside = _dated(self._store)
+        return None if inside is None else self._around(StoreCall("date", ""), inside.date_seconds)
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
@@ -218,7 +218,8 @@ class PrefixedStore(PagedListing):
 
     def date_seconds(self) -> float | None:
         """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
-        return self._store.date_seconds() if isinstance(self._store, DatedStore) else None
+        inside = _dated(self._store)
+        return None if inside is None else inside.date_seconds()
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
@@ -399,3 +400,14 @@ class CountingStore(DecoratedStore):
     def _add(self, operation: str, count: OperationCount) -> None:
         with self._lock:
             self._counts[operation] = self._counts.get(operation, OperationCount()) + count
+
+
+def _dated(store: ObjectStore) -> DatedStore | None:
+    """A store, if it or the store that it wraps reports its time."""
+    inside: object = store
+    while isinstance(inside, DecoratedStore | PrefixedStore) and type(inside).date_seconds in _PASSED_ON:
+        inside = inside._store  # noqa: SLF001 - the function is a part of these classes
+    return store if isinstance(inside, DatedStore) and isinstance(store, DatedStore) else None
+
+
+_PASSED_ON: Final = (DecoratedStore.date_seconds, PrefixedStore.date_seconds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from accel.catalog import ObjectCatalog
 from accel.catalog.collect import Reason, collect, plan_collection, tallies_of
 from accel.system import SYSTEM
+from accel.testing import ClockStore
 from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX
 from loaders.store import ObjectStore
@@ -98,8 +98,8 @@ def collected_later(bucket: StoreSpec) -> int:
     """Collect what may go in two hours' time; gives how many replaced objects went."""
     spark = active_session()
     assert spark is not None
-    later = replace(SYSTEM, clock=lambda: SYSTEM.clock() + HOURS)
-    with ObjectCatalog.open(bucket.open(), system=later) as catalog:
+    store = ClockStore(bucket.open(), lambda: SYSTEM.clock() + HOURS)
+    with ObjectCatalog.open(store) as catalog:
         plan = plan_collection(catalog, scan=SparkBulkScan(spark, bucket))
         report = collect(catalog, plan)
     assert not report.failed

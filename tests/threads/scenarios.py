@@ -23,8 +23,8 @@ from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.metrics import AccelCollector
 from accel.streams.owners import OwnersTable
 from accel.streams.rules.events import HostClock
-from accel.system import SYSTEM
-from accel.testing import MemorySegments
+from accel.system import SYSTEM, StoreClock
+from accel.testing import ClockStore, MemorySegments
 from loaders.format import RecordBatch
 from loaders.hints.snapshots import SnapshotReader
 from loaders.lifetime import DaemonThreads, PerProcess, ProcessLock
@@ -294,6 +294,7 @@ def counting(folder: Path) -> Iterator[Act]:
     counters = Counters(LookupStats)
     limit = ReportLimit(lambda: 0.0)
     clock = HostClock(lambda: 7)
+    dated = StoreClock(ClockStore(MemoryStore(), lambda: 1000.0), lambda: 9.0, lambda: 0.0)
     made: list[object] = []
     each_once = PerProcess("a thing", object)
     lock = ProcessLock()
@@ -312,6 +313,8 @@ def counting(folder: Path) -> Iterator[Act]:
         counters.add(refreshes=1, limits=2)
         limit.times()
         clock.now()
+        assert dated.measure()
+        assert dated() == 1000.0
         made.append(each_once())
         assert file().streams == {}
         with lock:

@@ -108,6 +108,7 @@ SHARED: dict[str, tuple[str, ...]] = {
     "time_index": ("accel.streams.time_index.TimeParts",),
     "counting": (
         "accel.image_source.JsonFile",
+        "accel.system.StoreClock",
         "loaders.tables.cache.ValueCache",
     ),
 }

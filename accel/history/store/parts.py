@@ -31,7 +31,7 @@ from accel.history.store.keys import (
     SystemKeys,
 )
 from accel.history.store.settings import HistorySettings
-from accel.system import Components
+from accel.system import Components, measured
 from accel.units import milliseconds
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import DataNotFound
@@ -130,7 +130,11 @@ class StoreParts:
         return UUID(bytes=self.system.nonce())
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970; InvalidArgument if the clock returns no time of 0 <= ms < 10^14."""
+        """Milliseconds since 1970 by the store's clock; InvalidArgument if it returns no time of 0 <= ms < 10^14.
+
+        One request each 10 minutes, if the store reports its time.
+        """
+        measured(self.system)
         seconds = self.system.clock()
         if not math.isfinite(seconds):
             raise InvalidArgument(f"expected a clock that returns seconds since 1970, found {seconds}")

@@ -53,7 +53,7 @@ from accel.history.store.retention_workflow import StreamRetention, retain
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.transaction_store import CompletedTransactions
-from accel.system import SYSTEM, Components
+from accel.system import SYSTEM, Components, of_store
 from loaders.counting import CacheStats
 from loaders.errors import DataNotFound, TableMissing
 from loaders.store import ObjectStore
@@ -125,7 +125,7 @@ class StreamStore:
                 (`NoHost`).
             executor: sends calls of one step in parallel; None = one after the other.
         """
-        record = read_format(store)
+        record, system = read_format(store), of_store(store, system)
         tables = Tables(
             store,
             nonce=system.nonce,

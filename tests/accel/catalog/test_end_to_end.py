@@ -22,9 +22,10 @@ from accel.catalog.verify import verify
 from accel.errors import AccessDenied, CommitRefused, InvalidRequest, SessionFenced
 from accel.image import StreamObject
 from accel.system import SYSTEM
+from accel.testing import ClockStore
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
-from loaders.store import MemoryStore
+from loaders.store import CountingStore, MemoryStore
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 from tests.builders import batches
 from tests.loaders.tables.worlds import ReadOnly
@@ -83,8 +84,9 @@ def writers(world: World, catalog: ObjectCatalog) -> Writers:
 
 
 def in_the_present(world: World) -> World:
-    """The same world, whose clock agrees with that of its server; it moves when told."""
+    """The same world, whose clock agrees with that of its server; both move when the test says so."""
     world.clock.seconds = SYSTEM.clock()
+    world.store = CountingStore(ClockStore(world.memory, world.clock))
     return world
 
 
