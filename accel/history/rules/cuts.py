@@ -10,6 +10,13 @@ If a segment that is being read and a future segment overlap, the position is in
 the position only at keys that no other segment of the cut holds. Without this rule, such a cut would be both before and
 after itself.
 
+A cut is *possible* if a reader can be at it: a reader reads each segment to its end before the segments that continue
+it. So at all keys of a segment the position is after the segment, or at none of them:
+
+    epoch 0     0@0 [0, 0.5)      1@0 [0.5, 1)
+    epoch 1     2@1 [0, 1)
+    epoch 2     3@2 [0, 0.5)      4@2 [0.5, 1)             {1@0: 5, 3@2: 0} is impossible: 2@1 is after 1@0, and is read
+
 If two segments overlap, the segment with the higher id is later. So two cuts are compared key by key: first the ids,
 and then, if both contain the same segment, the offsets.
 
@@ -70,6 +77,11 @@ class CutSpan:
     def high(self) -> int:
         """The highest of the epochs; 0 without segments."""
         return int(self.epochs.values_array.max(initial=0))
+
+    @property
+    def is_of_one_epoch(self) -> bool:
+        """Whether all of its segments belong to the creation epoch of the newest one."""
+        return int(self.segments.epochs.max(initial=0)) <= self.low
 
 
 NO_SPAN: Final = CutSpan()
@@ -172,14 +184,14 @@ def is_valid(cut: PlacedCut, segments: Iterable[Segments]) -> bool:
 
     - No two live segments overlap, and no future segment is older than a live segment that it overlaps.
     - Keys that no live segment holds (gaps) are held by future segments.
-    - A segment that is older than the position in a gap, and holds keys of the gap, was read to its end. So the cut
-      contains no segment that is older than such a segment and overlaps it anywhere. A future segment that is the
-      position at no key counts in all gaps that it touches.
+    - A segment that is older than the position at some of its keys was read to its end. So the cut contains no segment
+      that is older than such a segment and overlaps it anywhere. A future segment that is the position at no key counts
+      in all gaps that it touches.
 
     Args:
         cut: the cut with its segments; `epochs.place` refuses segments that the stream does not have.
         segments: all segments of the stream from the oldest to the newest creation epoch of the cut's segments, in
-            parts (`epochs.segments_of`). Read only if there are future segments.
+            parts (`epochs.segments_of`). Read only if the cut's segments are of several epochs.
     """
     live, future = cut.live, cut.future
     if (overlap_counts(live.ranges, live.ranges) > 1).any():
@@ -189,11 +201,26 @@ def is_valid(cut: PlacedCut, segments: Iterable[Segments]) -> bool:
     awaited = KeyProfile.of(future.ranges, future.ids, bounds)
     if (held.highest_over(future.ranges) > future.ids).any() or (held.is_empty & awaited.is_empty).any():
         return False
-    if not len(future):
+    if cut.span.is_of_one_epoch:
         return True
-    gaps = _gaps(future, held, awaited)
+    reached = _reached(future, held, awaited)
     named = KeyProfile.of(cut.segments.ranges, cut.segments.ids, bounds)
-    return not any(_skips(part, cut, gaps, named) for part in segments)
+    return not any(_skips(part, cut, reached, named) for part in segments)
+
+
+def refuse_invalid(cut: PlacedCut, *, is_valid: bool) -> None:
+    """Refuse a cut that is no possible position of a reader.
+
+    Args:
+        cut: the cut.
+        is_valid: the answer of `is_valid`.
+
+    Raises:
+        InvalidArgument: it is not valid.
+    """
+    if not is_valid:
+        expected = "expected a cut that covers all keys once, with segments that a reader can be at together"
+        raise InvalidArgument(f"{expected}, found {cut.cut}")
 
 
 def refuse_unordered(start: PlacedCut | None, end: PlacedCut | None) -> None:
@@ -233,14 +260,14 @@ def between(segments: Iterable[Segments], start: PlacedCut | None, end: PlacedCu
             yield part.where(chosen)
 
 
-def _gaps(future: Segments, held: KeyProfile, awaited: KeyProfile) -> KeyProfile:
-    """For each gap, the id below which all segments were read to their ends."""
-    positions = np.where(held.is_empty, awaited.lowest, NONE_HIGHEST)
+def _reached(future: Segments, held: KeyProfile, awaited: KeyProfile) -> KeyProfile:
+    """For each key, the id below which all segments were read to their ends."""
+    positions = np.where(held.is_empty, awaited.lowest, held.lowest)
     idle = future.where(~np.isin(future.ids, positions))
     above = np.where(held.is_empty, KeyProfile.of(idle.ranges, idle.ids, held.bounds).highest, NONE_HIGHEST)
-    return KeyProfile(held.bounds, awaited.lowest, np.maximum(positions, above))
+    return KeyProfile(held.bounds, positions, np.maximum(positions, above))
 
 
-def _skips(part: Segments, cut: PlacedCut, gaps: KeyProfile, named: KeyProfile) -> bool:
-    is_read = (gaps.highest_over(part.ranges) > part.ids) & ~np.isin(part.ids, cut.cut.ids)
+def _skips(part: Segments, cut: PlacedCut, reached: KeyProfile, named: KeyProfile) -> bool:
+    is_read = (reached.highest_over(part.ranges) > part.ids) & ~np.isin(part.ids, cut.cut.ids)
     return bool((is_read & (named.lowest_over(part.ranges) < part.ids)).any())

@@ -41,7 +41,7 @@ from numpy.typing import ArrayLike
 
 from accel.errors import InvalidArgument
 from accel.history.rules.configuration import RetentionKind, RetentionPolicy, ShardBy
-from accel.history.rules.cuts import NO_SPAN, CutSpan, PlacedCut, is_equal_or_after
+from accel.history.rules.cuts import NO_SPAN, CutSpan, PlacedCut, is_equal_or_after, is_valid, refuse_invalid
 from accel.history.rules.epochs import EpochRecord, offsets_at_start
 from accel.history.rules.segments import KeyProfile, Segments
 from accel.history.rules.states import StreamState, refuse_sealed_truncation
@@ -308,8 +308,7 @@ def refuse_truncation(now: TruncationRecord, cut: PlacedCut, state: StreamState,
     """
     if now.updating:
         raise InvalidArgument(f"expected no truncation under way, found one to {now.cut}")
-    if not is_valid:
-        raise InvalidArgument(f"expected a cut that covers all keys once, found {cut.cut}")
+    refuse_invalid(cut, is_valid=is_valid)
     before = place_truncation(now)
     if before is not None and not is_equal_or_after(cut, before):
         raise InvalidArgument(f"expected a cut at or after {now.cut}, found {cut.cut}")
@@ -411,10 +410,15 @@ def segments_at(record: EpochRecord, truncation: TruncationRecord) -> IdMap:
     Args:
         record: the epoch.
         truncation: the stream's truncation.
+
+    Raises:
+        InvalidArgument: the stream begins at a cut that no reader can be at, as this epoch shows.
     """
     cut, span = truncation.cut, truncation.span
     if not len(cut) or record.epoch > span.high:
         return offsets_at_start(record)
+    begins = PlacedCut(cut, span)
+    refuse_invalid(begins, is_valid=is_valid(begins, [record.segments]))
     if record.epoch < span.low:
         return cut
     of_cut = KeyProfile.of(span.segments.ranges, cut.ids)

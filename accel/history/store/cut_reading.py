@@ -72,8 +72,8 @@ class CutReading:
         return self.place(cut).span
 
     def compare(self, one: Cut, other: Cut) -> CutOrder:
-        """The order of two cuts. Raises as `place`."""
-        return cuts.compare(self.place(one), self.place(other))
+        """The order of two valid cuts. Raises as `place_valid`."""
+        return cuts.compare(self.place_valid(one), self.place_valid(other))
 
     def is_valid(self, cut: Cut) -> bool:
         """Whether a cut is a valid position of readers; False if it contains a segment that does not exist."""
@@ -96,8 +96,7 @@ class CutReading:
             AccelError: as `place`.
         """
         placed = self.place(cut)
-        if not self.is_valid_place(placed):
-            raise InvalidArgument(f"expected a cut that covers all keys once, found {placed.cut}")
+        cuts.refuse_invalid(placed, is_valid=self.is_valid_place(placed))
         return placed
 
     def segments(self, low: int, high: int) -> Iterator[Segments]:
@@ -146,12 +145,16 @@ class CutReading:
         return retention.ending_before(end, self.between(start, end))
 
     def segments_between(self, start: Cut, end: Cut, *, refuse_unordered: bool = True) -> Integers:
-        """Ids of the segments between two cuts, ascending; an empty cut means the stream's beginning, or its end."""
+        """Ids of the segments between two valid cuts, ascending; an empty cut means the stream's beginning, or its end.
+
+        Raises:
+            AccelError: as `place_valid`, and as `between`.
+        """
         parts = self.between(self._bound(start), self._bound(end), refuse_unordered=refuse_unordered)
         return Segments.join(parts).ascending().ids
 
     def size_between(self, start: Cut, end: Cut) -> int:
-        """The size of the stream between two cuts, in its offset unit."""
+        """The size of the stream between two cuts, in its offset unit; truncated data counts. As `segments_between`."""
         bounds = self._bound(start), self._bound(end)
         return self.size_of(self.between(*bounds), *bounds)
 
@@ -203,7 +206,7 @@ class CutReading:
 
     def _bound(self, cut: Cut) -> PlacedCut | None:
         columns = as_cut(cut)
-        return self.place(columns) if len(columns) else None
+        return self.place_valid(columns) if len(columns) else None
 
 
 def as_cut(cut: Cut) -> IdMap:

@@ -171,8 +171,8 @@ class RetentionWorkflow:
         return find_by_size(self.read(), size)
 
     def reference_before(self, cut: Mapping[int, int]) -> RetentionEntry | None:
-        """The last recorded cut that a cut is equal to or after. O(log n) recorded cuts are read."""
-        return self._reference_before(self._cuts.place(cut))
+        """The last recorded cut that a valid cut is equal to or after. O(log n) recorded cuts are read."""
+        return self._reference_before(self._cuts.place_valid(cut))
 
     # Deleting
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from accel.history.rules.epochs import EpochRecord
@@ -111,6 +111,56 @@ def segments_at(records: Sequence[EpochRecord], epoch: int, cut: Cut) -> dict[in
     return found
 
 
+def reachable(records: Sequence[EpochRecord], states_max: int) -> list[frozenset[int]] | None:
+    """Every set of segments that a reader may have read to their ends; None if there are more than this."""
+    found = [frozenset[int]()]
+    known = set(found)
+    for finished in found:
+        reader = Reader(records)
+        for each in sorted(finished):
+            reader.finish(each)
+        for each in reader.live():
+            then = finished | {each}
+            if reader.around(each)[0] and then not in known:
+                known.add(then)
+                found.append(then)
+        if len(found) > states_max:
+            return None
+    return found
+
+
+def is_possible(records: Sequence[EpochRecord], cut: Cut, states: Iterable[frozenset[int]]) -> bool:
+    """Whether some reader is at a cut: at each key at the oldest segment that it has not read to its end."""
+    known = {each.id: each for record in records for each in record.segments}
+    keys = sorted({each.key_start for each in known.values()})
+    for finished in states:
+        left = [each for each in known.values() if each.id not in finished]
+        position = {key: min(each.id for each in left if holds(each, key)) for key in keys}
+        is_named = all(each in cut for each in position.values())
+        has_begun = all(
+            position[key] == each
+            for each, offset in cut.items()
+            if offset >= 0
+            for key in keys
+            if holds(known[each], key)
+        )
+        if is_named and has_begun and not finished & set(cut):
+            return True
+    return False
+
+
+def has_idle(records: Sequence[EpochRecord], cut: Cut) -> bool:
+    """Whether a cut has a future segment that is the position at none of its keys."""
+    known = {each.id: each for record in records for each in record.segments}
+    keys = sorted({each.key_start for each in known.values()})
+
+    def position(key: float) -> int:
+        here = sorted((offset < 0, each) for each, offset in cut.items() if holds(known[each], key))
+        return here[0][1] if here else -1
+
+    return any(offset < 0 and each not in set(map(position, keys)) for each, offset in cut.items())
+
+
 def is_valid(records: Sequence[EpochRecord], cut: Cut) -> bool:
     """Key by key: at each bound, as nothing changes between two of them."""
     known = {each.id: each for record in records for each in record.segments}
@@ -122,14 +172,15 @@ def is_valid(records: Sequence[EpochRecord], cut: Cut) -> bool:
         return False
     if any(f.overlaps(each) and each.id > f.id for f in future for each in live):
         return False
-    gaps = {}
+    gaps, read = {}, set()
     for key in sorted({each.key_start for each in known.values()} | {each.key_end for each in known.values()} - {1.0}):
-        if not any(holds(each, key) for each in live):
+        held = [each.id for each in live if holds(each, key)]
+        read |= {x.id for x in known.values() if held and holds(x, key) and x.id < held[0]}
+        if not held:
             gaps[key] = sorted(each.id for each in future if holds(each, key))
     if not all(gaps.values()):
         return False
     positions = {waiting[0] for waiting in gaps.values()}
-    read = set()
     for key, waiting in gaps.items():
         counting = [waiting[0], *(each for each in waiting if each not in positions)]
         read |= {x.id for x in known.values() if holds(x, key) and x.id < max(counting) and x.id not in cut}

@@ -94,8 +94,8 @@ def _draw_sizes(random: Random, sizes: dict[int, int], current: EpochRecord) -> 
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> tuple[Stream, Random]:
+def streams(draw: st.DrawFn, changes_max: int = 9) -> tuple[Stream, Random]:
     """A stream, and the source of chance that goes on with it."""
     random = draw(st.randoms(use_true_random=False))
     chunk_size = draw(st.sampled_from([1, 2, 3, 1000]))
-    return grown(random, draw(st.integers(0, 9)), chunk_size), random
+    return grown(random, draw(st.integers(0, changes_max)), chunk_size), random

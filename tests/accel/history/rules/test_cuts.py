@@ -5,11 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 
 from accel.errors import InvalidArgument, NotInHistory
 from accel.history.rules import cuts
 from accel.history.rules.cuts import CutOrder
+from accel.history.rules.retention import TruncationRecord, segments_at
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import split_range
 from accel.history.rules.values import make_id, parse_segment
@@ -19,6 +20,7 @@ from tests.accel.history.rules.streams import Stream, streams
 from tests.accel.history.rules.world import World
 
 EXAMPLES = settings(max_examples=60, deadline=None)
+STATES_MAX = 300
 
 
 def halves_then_merged() -> World:
@@ -53,6 +55,31 @@ def test_validity_is_what_looking_at_each_key_gives(given_stream: tuple[Stream, 
         if random.random() < 0.7:
             cut[random.choice(known)] = random.choice([-1, 0, 5])
         assert stream.world.is_valid(cut) == naive.is_valid(stream.records, cut), cut
+
+
+@EXAMPLES
+@given(streams(changes_max=6))
+def test_a_cut_is_valid_if_and_only_if_a_reader_can_be_at_it(given_stream: tuple[Stream, Random]) -> None:
+    """A reader reads each segment to its end before the segments that continue it."""
+    stream, random = given_stream
+    records = stream.records
+    states = naive.reachable(records, STATES_MAX)
+    assume(states is not None)
+    known = sorted(stream.reader().known)
+    reader = stream.reader()
+    for _ in range(12):
+        stream.advance(reader, random)
+        cut = dict(reader.offsets) if random.random() < 0.5 else dict.fromkeys(random.choice(records).segments.ids, 0)
+        cut = {int(each): offset for each, offset in cut.items()}
+        for each in random.sample(known, random.randint(0, min(2, len(known)))):
+            overlapped = [other for other in cut if reader.known[other].overlaps(reader.known[each])]
+            cut = {other: offset for other, offset in cut.items() if other not in overlapped}
+            cut[each] = random.choice([-1, 0, 5])
+        is_possible = naive.is_possible(records, cut, states or ())
+        if stream.world.is_valid(cut):
+            assert is_possible, cut
+        elif not naive.has_idle(records, cut):
+            assert not is_possible, cut
 
 
 @EXAMPLES
@@ -152,6 +179,38 @@ def test_a_segment_that_counts_as_read_has_nothing_unread_before_it() -> None:
     assert not world.is_valid(by_id({"0@0": 5, "4@2": -1}))
     assert world.is_valid(by_id({"0@0": 5, "2@1": -1}))
     assert world.is_valid(by_id({"3@2": 5, "4@2": -1}))
+
+
+def merged_then_split() -> World:
+    world = halves_then_merged()
+    world.scale(ScaleRequest((parse_segment("2@1"),), split_range(0.0, 1.0, 2), 1002), {})
+    return world
+
+
+@pytest.mark.parametrize(
+    ("cut", "is_valid"),
+    [
+        ({"1@0": 0, "3@2": 2}, False),
+        ({"0@0": 5, "4@2": 0}, False),
+        ({"0@0": 5, "1@0": 3}, True),
+        ({"3@2": 0, "4@2": 0}, True),
+        ({"1@0": 3, "2@1": -1}, True),
+        ({"1@0": 3, "2@1": -1, "3@2": -1}, True),
+        ({"1@0": 3, "3@2": -1}, False),
+        ({"2@1": 4, "3@2": 0}, False),
+    ],
+)
+def test_no_reader_is_in_a_half_before_a_merge_and_in_a_half_after_it(cut: dict[str, int], *, is_valid: bool) -> None:
+    """What both halves were merged into is read after either of them, and before what follows it."""
+    assert merged_then_split().is_valid(by_id(cut)) is is_valid
+
+
+def test_a_cut_that_no_reader_can_be_at_is_the_head_of_no_epoch_between_its_segments() -> None:
+    world = merged_then_split()
+    placed = world.place(by_id({"1@0": 0, "3@2": 2}))
+    head = TruncationRecord(cut=placed.cut, span=placed.span)
+    with pytest.raises(InvalidArgument, match="that a reader can be at"):
+        segments_at(world.epoch(1), head)
 
 
 def test_what_lies_between_cuts_in_the_wrong_order_is_refused() -> None:

@@ -337,6 +337,11 @@ class World:
         low, high = epochs.creation_epochs(offsets)
         return epochs.place(offsets, self.epoch(low), self.chunks(low, high), self.epoch)
 
+    def place_valid(self, cut: Mapping[int, int]) -> PlacedCut:
+        placed = self.place(cut)
+        cuts.refuse_invalid(placed, is_valid=self.is_valid(cut))
+        return placed
+
     def is_valid(self, cut: Mapping[int, int]) -> bool:
         try:
             placed = self.place(cut)
@@ -353,7 +358,7 @@ class World:
         return cuts.between(self.segments_of(low, high), start, end)
 
     def place_given(self, cut: Mapping[int, int]) -> PlacedCut | None:
-        return self.place(cut) if cut else None
+        return self.place_valid(cut) if cut else None
 
     def size_between(self, start: Mapping[int, int], end: Mapping[int, int]) -> int:
         first, last = self.place_given(start), self.place_given(end)
