@@ -12,9 +12,8 @@
 as one object (`group_commit`). When a segment is sealed because the stream is scaled, the events that the segment
 refused go to its successors: the events of a key stay in order, no event is lost, and no event is written twice.
 
-Events of a transaction wait in memory until the transaction is committed. The writer first makes the events durable as
-an object of their own and records *afterwards* that the transaction is to be committed, so the process that finishes
-the commit finds the events. The events enter the segments all at once, with one clock value.
+Events of a transaction wait in memory until the transaction is committed (`writer_transactions`). They enter the
+segments all at once, with one clock value.
 
 A process without a host, or a process of another node, stores requests for workflows. When it flushes, the writer also
 looks for such requests and carries them out (`carry_out_requests`).
@@ -26,7 +25,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from threading import Lock
 from types import TracebackType
 from typing import Final, Self
@@ -42,7 +41,6 @@ from accel.errors import (
 )
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState
-from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import segment_text
 from accel.history.store import Stream
 from accel.streams.acknowledgements import FlushPoint, WriteFuture
@@ -53,7 +51,6 @@ from accel.streams.rules.routing import (
     OVERHEAD_BYTES,
     Events,
     KeyRouter,
-    OpenTransactions,
     PendingEvents,
     grouped,
     in_order_of_numbers,
@@ -62,10 +59,9 @@ from accel.streams.rules.routing import (
 )
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
-from accel.streams.uploads import TransactionName
 from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
+from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components
-from loaders.errors import DataConflict
 from loaders.lifetime import Lifetime
 
 logger = logging.getLogger(__name__)
@@ -127,14 +123,14 @@ class StreamWriter:
             self._forwarding = Forwarding(shared, self._name, self, self._numbers_of, self._give_back)
         self._lock = Lock()  # guards the attributes below; never held over a request
         self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
-        self._transactions = OpenTransactions(settings.transactions_bytes_max)
-        self._outcomes: dict[UUID, WriteFuture] = {}
+        self._transactions = WriterTransactions(stream, own, settings, self._system, self._lifetime, self._check_open)
         self._point = FlushPoint()
         self._open_points: list[FlushPoint] = []
         self._refused: dict[int, None] = {}
         self._appending = Lock()  # from taking events out until they are appended; held for memory accesses only
         self._looking = Lock()  # one thread at a time looks for segments, so that no thread routes by an older epoch
         self._stuck_since: float | None = None
+        self._end_of_writes: BaseException | None = None  # why no event can become durable any more, once it is known
         self._looked_seconds = self._now()
         self.pause_seconds = settings.pause_seconds
         self.troubles, self.trouble = 0, None
@@ -202,8 +198,10 @@ class StreamWriter:
 
         Raises:
             WriterStalled: the buffers stayed full for `room_seconds`.
-            InvalidArgument: the transaction is not open here or has no room for more, or the number is invalid.
-            IllegalState: the stream is sealed.
+            InvalidArgument: the transaction is not open here, its commit or abort has begun, or it has no room for
+                more; or the number is invalid.
+            IllegalState, NotInHistory: the stream is sealed, or was deleted. The writer knows it once an earlier event
+                was refused: that event's future has the same error.
             The error of an earlier event of a writer with an id, if that event will never be durable: no later event
                 is written before it. Open the writer again, and `resume`.
             SessionFenced, CommitRefused: an upload has failed permanently; all later calls fail, too.
@@ -219,7 +217,7 @@ class StreamWriter:
         position = key_position(_key_bytes(key))
         _check_number(transaction, number)
         if transaction is not None:
-            return self._add_to_transaction(transaction, [position], [payload])
+            return self._transactions.add(transaction, [position], [payload])
         size_bytes = len(payload) + OVERHEAD_BYTES
         self._commits.reserve(size_bytes, self.settings.room_seconds)
         return self._take_one(position, payload, size_bytes, number)
@@ -248,7 +246,7 @@ class StreamWriter:
         payloads, positions = _checked_events(events)
         _check_number(transaction, number)
         if transaction is not None:
-            return [self._add_to_transaction(transaction, positions, payloads)] * len(payloads)
+            return [self._transactions.add(transaction, positions, payloads)] * len(payloads)
         if not payloads:
             return []
         size_bytes = size_bytes_of(payloads)
@@ -305,17 +303,22 @@ class StreamWriter:
         return self._stream.carry_out_requests()
 
     def close(self) -> None:
-        """Flush, and abort the transactions that are open here."""
+        """Flush, and abort the transactions that are open here. Events and transactions of other threads are included.
+
+        Raises:
+            AccelError: as `flush`. After a retryable error events still wait, and another call continues. After another
+                error the writer is closed: the error is that of events that will never be durable and that no flush has
+                reported yet.
+        """
         self._lifetime.check_process()
-        if self._lifetime.is_closed:
+        if self._lifetime.is_closed and not (self._open_points or self._transactions.ids()):
             return
-        self._flush()
-        for transaction in self._transactions.ids():
-            with suppress(IllegalState, NotInHistory):  # its lease had expired before
-                self._abort(transaction)
-        with self._lock:
+        lost = [self._flush_left(), self._transactions.end_all()]
+        with self._lock, self._transactions.paused():
             self._lifetime.close()
-        self._flush()  # events that other threads have written meanwhile
+        lost += [self._flush_left(), self._transactions.end_all()]  # what other threads have written or begun meanwhile
+        if (error := next(filter(None, lost), None)) is not None:
+            raise error
 
     # Transactions
 
@@ -326,15 +329,12 @@ class StreamWriter:
             lease_ms: the lifetime of the transaction unless it is committed; None = the value of the history settings.
             writer_id: the name of the transaction's writer.
         """
-        self._lifetime.check()
-        transaction = self._stream.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
-        with self._turn():
-            self._transactions.begin(transaction)
-            self._outcomes[transaction] = WriteFuture(self._commits.acks)
-        return transaction
+        return self._transactions.begin(lease_ms, writer_id)
 
     def commit_transaction(self, transaction: UUID) -> None:
         """Commit a transaction: its events enter the stream, all at once, and are durable. May be repeated.
+
+        From the beginning of the first call on the transaction takes no more events, even if the call fails.
 
         Args:
             transaction: a transaction that this writer began; or one whose commit failed half-way in any process.
@@ -345,33 +345,19 @@ class StreamWriter:
             NotInHistory: there is no such transaction.
             OperationNotAllowed: the transaction will be committed, but another workflow had the stream for too long:
                 repeat the call, or let any process commit or recover the stream.
+            DataConflict: another process has stored other events of this transaction; abort it, and write them again.
             AccelError: the errors of `write` and `ObjectSegments.flush`.
         """
-        self._lifetime.check()
-        self._flush()  # earlier events come before the transaction's events
-        if self._stream.transactions.status(transaction) is TransactionStatus.OPEN:
-            self._keep(transaction)
-        elif (lost := self._at_risk(transaction)) > 0:
-            self._end(transaction)  # raises if it was aborted
-            refused = IllegalState(
-                f"expected transaction {transaction} to be open until its {lost} events are durable, found that"
-                " another process decided to commit it before: write them again"
-            )
-            self._drop(transaction, refused)
-            raise refused
-        self._end(transaction)
-        self._commit(transaction)
-        self._drop(transaction, None)
+        self._transactions.commit(transaction, self._flush)
 
     def abort_transaction(self, transaction: UUID) -> None:
-        """Abort a transaction: its events are dropped. May be repeated.
+        """Abort a transaction: its events are dropped. May be repeated. As of now the transaction takes no more events.
 
         Raises:
             IllegalState: the transaction was committed, or will be.
             NotInHistory: there is no such transaction.
         """
-        self._lifetime.check()
-        self._abort(transaction)
+        self._transactions.abort(transaction)
 
     def _is_look_due(self, pause_seconds: float) -> bool:
         with self._lock:
@@ -418,7 +404,7 @@ class StreamWriter:
         except AccelError as error:
             if error.retryable:
                 raise
-            self.fail(error)
+            self._fail_waiting(error, is_end=isinstance(error, (IllegalState, NotInHistory)))
             return True
 
     def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
@@ -430,9 +416,16 @@ class StreamWriter:
 
     def fail(self, error: BaseException) -> None:
         """See `EventSource.fail`."""
+        self._fail_waiting(error, is_end=True)
+        self._transactions.fail(error)
+
+    def _fail_waiting(self, error: BaseException, *, is_end: bool) -> None:
+        """Fail all waiting events; if this is the end of writing, later events are refused with the same error."""
         if self._forwarding is not None:
             self._forwarding.fail(error)
         with self._appending, self._lock:
+            if is_end and self._end_of_writes is None:
+                self._end_of_writes = error
             runs = [run for segment_id in self._pending.segments() for run in self._pending.take(segment_id)]
             self._refused.clear()
             self._stuck_since = None
@@ -475,7 +468,8 @@ class StreamWriter:
                 self._open_segments(ids)
             self._route_anew(segments)
             return True
-        if self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
+        is_sent = self._forwarding is None or self._forwarding.are_idle(())  # else replies may report durable events
+        if is_sent and self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
             raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
         self._check_waited(f"successors of {segment_text(refused[0])}, which is sealed")
         if self._is_look_due(self.settings.wait_seconds / LOOKS_OF_A_WAIT):
@@ -553,11 +547,17 @@ class StreamWriter:
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
-        """Hold the lock; WrongProcess is raised before the lock is taken, Closed also after it was taken."""
+        """Hold the lock; WrongProcess is raised before the lock is taken, other errors also after it was taken."""
         self._lifetime.check()
         with self._lock:
             self._lifetime.check()
             yield
+
+    def _check_open(self) -> None:
+        """Check that the writer takes work: it is open, and the stream takes writes as far as it is known."""
+        self._lifetime.check()
+        if self._end_of_writes is not None:
+            raise self._end_of_writes.with_traceback(None)  # else each `raise` would add to the traceback
 
     def _open_segments(self, ids: Collection[int]) -> None:
         is_shared = self._shared is not None
@@ -615,6 +615,7 @@ class StreamWriter:
         """Take an event whose bytes are reserved."""
         try:
             with self._turn():
+                self._check_open()
                 numbers = self._take_numbers(1, number)
                 future = WriteFuture(self._commits.acks, self._point)
                 its_number = None if numbers is None else numbers[0]
@@ -633,6 +634,7 @@ class StreamWriter:
     ) -> list[WriteFuture]:
         try:
             with self._turn():
+                self._check_open()
                 numbers = self._take_numbers(len(payloads), number)
                 futures = [WriteFuture(self._commits.acks, self._point) for _ in payloads]
                 events = Events(list(positions), list(payloads), futures, size_bytes, list(numbers or ()))
@@ -646,13 +648,6 @@ class StreamWriter:
             raise
         self._commits.add(self, size_bytes)
         return futures
-
-    def _add_to_transaction(
-        self, transaction: UUID, positions: Sequence[float], payloads: Sequence[bytes]
-    ) -> WriteFuture:
-        with self._turn():
-            self._transactions.add(transaction, positions, payloads)
-            return self._outcomes[transaction]
 
     def _flush(self) -> None:
         with self._lock:
@@ -668,62 +663,19 @@ class StreamWriter:
                     point for point in self._open_points if point not in points or point.settled < point.written
                 ]
 
-    def _at_risk(self, transaction: UUID) -> int:
-        with self._lock:
-            return self._transactions.at_risk(transaction)
+    def _flush_left(self) -> AccelError | None:
+        """Flush; return the error of events that will never be durable.
 
-    def _keep(self, transaction: UUID) -> None:
-        with self._lock:
-            events = self._transactions.events(transaction)
-            if transaction not in self._transactions:
-                raise InvalidArgument(f"expected a transaction that this writer began, found {transaction}")
-        self._host.keep_transaction(TransactionName(self._stream.unique_id, transaction), events)
-        with self._lock:
-            self._transactions.keep(transaction)
-
-    def _drop(self, transaction: UUID, error: BaseException | None) -> None:
-        """Forget a transaction that ended, and settle its future."""
-        with self._lock:
-            self._transactions.drop(transaction)
-            outcome = self._outcomes.pop(transaction, None)
-        if outcome is not None:
-            self._commits.settle_alone(outcome, error)
-
-    def _end(self, transaction: UUID) -> None:
+        Raises:
+            AccelError: a retryable error; the events still wait.
+        """
         try:
-            self._stream.transactions.seal(transaction, commit=True)
-        except (IllegalState, NotInHistory) as error:
-            self._drop(transaction, error)
-            self._host.drop_transaction(TransactionName(self._stream.unique_id, transaction))
-            raise
-
-    def _commit(self, transaction: UUID) -> None:
-        waited, is_done = 0, False
-        while self._stream.transactions.status(transaction) is not TransactionStatus.COMMITTED:
-            try:
-                is_done = not self._stream.commit().is_empty  # may be other transactions, committed before this one
-            except (OperationNotAllowed, DataConflict):
-                is_done = False
-            if not is_done:
-                waited = self._pause(waited, f"a stream that commits {transaction}: its events are durable")
-        if not is_done and self._stream.state() is StreamState.COMMITTING_TXN:
-            # The commit stopped after this transaction was recorded as committed, for instance by an error of an
-            # earlier call: finish the commit, so that the stream is free again. An error does not matter: this
-            # transaction is committed.
-            with suppress(OperationNotAllowed, DataConflict):
-                self._stream.commit()
-
-    def _abort(self, transaction: UUID) -> None:
-        self._drop(transaction, IllegalState(f"expected a transaction that is committed, found {transaction} aborted"))
-        self._stream.transactions.seal(transaction, commit=False)
-        self._stream.transactions.abort_expired()
-
-    def _pause(self, waited: int, expected: str) -> int:
-        """Wait once more; return the number of waits."""
-        if waited * self.settings.pause_seconds >= self.settings.wait_seconds:
-            raise OperationNotAllowed(f"expected {expected}; waited {self.settings.wait_seconds} s for it: try again")
-        self._system.sleep(self.settings.pause_seconds)
-        return waited + 1
+            self._flush()
+        except AccelError as error:
+            if error.retryable:
+                raise
+            return error
+        return None
 
 
 def _check_number(transaction: UUID | None, number: int | None) -> None:

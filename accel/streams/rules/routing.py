@@ -251,6 +251,7 @@ class OpenTransactions:
         self._size_bytes_max = size_bytes_max
         self._events: dict[UUID, Events] = {}
         self._kept: set[UUID] = set()
+        self._ending: set[UUID] = set()
         self.size_bytes = 0
 
     def __contains__(self, transaction: UUID) -> bool:
@@ -264,11 +265,17 @@ class OpenTransactions:
         """Add events to a transaction.
 
         Raises:
-            InvalidArgument: the transaction is not open here, or there is no room; nothing was added.
+            InvalidArgument: the transaction is not open here, its end has begun, or there is no room: nothing was
+                added.
         """
         events = self._events.get(transaction)
         if events is None:
             raise InvalidArgument(f"expected a transaction that this writer began and did not end, found {transaction}")
+        if transaction in self._ending:
+            raise InvalidArgument(
+                f"expected a transaction that takes events, found {transaction}, whose commit or abort has begun: it"
+                " takes none any more, even if that call fails; begin another"
+            )
         size_bytes = size_bytes_of(payloads)
         if self.size_bytes + size_bytes > self._size_bytes_max:
             raise InvalidArgument(
@@ -276,6 +283,13 @@ class OpenTransactions:
                 f"{size_bytes} more: end one, or begin smaller ones"
             )
         self.size_bytes += events.extend(positions, payloads)
+
+    def begin_end(self, transaction: UUID) -> bool:
+        """Take no more events of a transaction, for good; returns False if it is not open here."""
+        if transaction not in self._events:
+            return False
+        self._ending.add(transaction)
+        return True
 
     def events(self, transaction: UUID) -> TransactionEvents:
         """Return all events of a transaction; none if it is not open here."""
@@ -294,6 +308,7 @@ class OpenTransactions:
     def drop(self, transaction: UUID) -> None:
         """Remove a transaction that ended; does nothing if it is not open here."""
         self._kept.discard(transaction)
+        self._ending.discard(transaction)
         events = self._events.pop(transaction, None)
         if events is not None:
             self.size_bytes -= events.size_bytes

@@ -125,8 +125,8 @@ def test_a_commit_decided_before_a_crash_is_made_by_the_next_process_that_looks(
         writer = process.writer()
         transaction = writer.begin_transaction()
         writer.write_many(numbered(9), transaction=transaction)
-        writer._keep(transaction)
-        writer._end(transaction)  # dies between 'shall be committed' and the merge
+        writer._transactions.keep(transaction)
+        writer._transactions.decide(transaction)  # dies between 'shall be committed' and the merge
     assert asking(world).recover() == []
     assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTING
     with world.process() as process:
@@ -203,8 +203,8 @@ def test_a_commit_into_segments_of_another_node_is_left_to_it(world: World, node
     with owner.writer() as writer:
         transaction = writer.begin_transaction()
         writer.write_many(numbered(9), transaction=transaction)
-        writer._keep(transaction)
-        writer._end(transaction)
+        writer._transactions.keep(transaction)
+        writer._transactions.decide(transaction)
         with pytest.raises(SegmentsElsewhere):
             other.stream().commit()
         assert asking(world).transactions.status(transaction) is TransactionStatus.COMMITTING

@@ -1,0 +1,249 @@
+"""The transactions of one writer: from the first event to the commit, or the abort.
+
+    begun here     `add`: events wait in memory, with one future for all of them
+    end begun      `commit` or `abort` was called: the transaction takes no more events, also if that call fails
+    kept           the events are durable, in an object of their own
+    decided        the stream's records say that the transaction is committed, or aborted
+    ended          the events are in the segments, or dropped; the future is settled
+
+The writer first makes the events durable and records *afterwards* that the transaction is to be committed, so the
+process that finishes the commit finds the events. The first step of the end comes before everything else: so the object
+has all events that were accepted, and a repeated commit finds the object that an earlier call has written.
+
+Source: docs/explanation/history.md, "A commit".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from threading import Lock
+from uuid import UUID
+
+from accel.errors import AccelError, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
+from accel.history.store import Stream
+from accel.streams.acknowledgements import WriteFuture
+from accel.streams.rules.routing import OpenTransactions
+from accel.streams.rules.transaction_data import TransactionEvents
+from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import StreamWriterSettings
+from accel.streams.uploads import TransactionName
+from accel.system import Components
+from loaders.errors import DataConflict
+from loaders.lifetime import Lifetime
+
+
+class WriterTransactions:
+    """Transactions that one writer began. Threads: any; its lock is held for memory accesses only.
+
+    Args:
+        stream: the stream of the writer.
+        host: keeps the events of transactions.
+        settings, system: those of the writer.
+        lifetime: of the writer.
+        check: raises if the writer takes no more events; it is also called under the lock.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        host: ObjectSegments,
+        settings: StreamWriterSettings,
+        system: Components,
+        lifetime: Lifetime,
+        check: Callable[[], None],
+    ) -> None:
+        self._stream, self._host, self._settings, self._system = stream, host, settings, system
+        self._lifetime, self._check = lifetime, check
+        self._lock = Lock()  # guards the attributes below; never held over a request
+        self._open = OpenTransactions(settings.transactions_bytes_max)
+        self._outcomes: dict[UUID, WriteFuture] = {}
+
+    def ids(self) -> list[UUID]:
+        """Return the transactions that have not ended."""
+        with self._lock:
+            return self._open.ids()
+
+    def events(self, transaction: UUID) -> TransactionEvents:
+        """Return the events of a transaction; none if it is not open here."""
+        with self._lock:
+            return self._open.events(transaction)
+
+    def paused(self) -> AbstractContextManager[object]:
+        """Let no transaction begin and take no events while the caller is in the block."""
+        return self._lock
+
+    def begin(self, lease_ms: int | None, writer_id: str | None) -> UUID:
+        """See `StreamWriter.begin_transaction`."""
+        self._check()
+        transaction = self._stream.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
+        with self._turn():
+            self._open.begin(transaction)
+            self._outcomes[transaction] = WriteFuture(self._host.commits.acks)
+        return transaction
+
+    def add(self, transaction: UUID, positions: Sequence[float], payloads: Sequence[bytes]) -> WriteFuture:
+        """Add events to a transaction, and return its future.
+
+        Raises:
+            InvalidArgument: as `OpenTransactions.add`; and the errors of `check`.
+        """
+        with self._turn():
+            self._open.add(transaction, positions, payloads)
+            return self._outcomes[transaction]
+
+    def commit(self, transaction: UUID, flush: Callable[[], None]) -> None:
+        """See `StreamWriter.commit_transaction`.
+
+        Args:
+            transaction: the transaction.
+            flush: makes earlier events of the writer durable.
+        """
+        self._lifetime.check()
+        with self._lock:
+            is_begun_here = self._open.begin_end(transaction)
+        flush()  # earlier events come before the transaction's events
+        with self._dropped_if_missing(transaction):
+            status = self._stream.transactions.status(transaction)
+        if status is TransactionStatus.OPEN:
+            if not is_begun_here:
+                raise InvalidArgument(f"expected a transaction that this writer began, found {transaction}")
+            self.keep(transaction)
+        elif (lost := self._at_risk(transaction)) > 0:
+            self.decide(transaction)  # raises if it was aborted
+            refused = IllegalState(
+                f"expected transaction {transaction} to be open until its {lost} events are durable, found that"
+                " another process decided to commit it before: write them again"
+            )
+            self._drop(transaction, refused)
+            raise refused
+        self.decide(transaction)
+        self._carry_out(transaction)
+        self._drop(transaction, None)
+
+    def abort(self, transaction: UUID) -> None:
+        """See `StreamWriter.abort_transaction`."""
+        self._lifetime.check()
+        self._abort(transaction)
+
+    def end_all(self) -> AccelError | None:
+        """Abort all transactions that have not ended, as the writer is closed; return the error of one that was lost.
+
+        A transaction that will be committed is left to the stream's commits.
+
+        Raises:
+            AccelError: a retryable error; call again.
+        """
+        lost: AccelError | None = None
+        for transaction in self.ids():
+            try:
+                self._abort(transaction)
+            except (IllegalState, NotInHistory) as error:  # it was decided before, or its lease had expired
+                self._drop(transaction, self._outcome(transaction, error))
+            except AccelError as error:
+                if error.retryable:
+                    raise
+                self._drop(transaction, error)
+                lost = error
+        return lost
+
+    def fail(self, error: BaseException) -> None:
+        """Settle the futures of all transactions with an error."""
+        with self._lock:
+            outcomes = list(self._outcomes.values())
+        for outcome in outcomes:
+            self._host.commits.settle_alone(outcome, error)
+
+    # Steps
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Hold the lock, if the writer takes events; checked before the lock is taken, too, for a forked process."""
+        self._check()
+        with self._lock:
+            self._check()
+            yield
+
+    def _at_risk(self, transaction: UUID) -> int:
+        with self._lock:
+            return self._open.at_risk(transaction)
+
+    def keep(self, transaction: UUID) -> None:
+        """Make the events durable: all that were accepted, or none if another thread has ended the transaction."""
+        self._host.keep_transaction(self._name_of(transaction), self.events(transaction))
+        with self._lock:
+            self._open.keep(transaction)
+
+    def decide(self, transaction: UUID) -> None:
+        """Record that a transaction is to be committed."""
+        try:
+            self._stream.transactions.seal(transaction, commit=True)
+        except (IllegalState, NotInHistory) as error:
+            self._drop(transaction, error)
+            self._host.drop_transaction(self._name_of(transaction))
+            raise
+
+    def _carry_out(self, transaction: UUID) -> None:
+        """Commit the stream's transactions until this one is committed."""
+        waited, is_done = 0, False
+        while self._stream.transactions.status(transaction) is not TransactionStatus.COMMITTED:
+            try:
+                is_done = not self._stream.commit().is_empty  # may be other transactions, committed before this one
+            except (OperationNotAllowed, DataConflict):
+                is_done = False
+            if not is_done:
+                waited = self._pause(waited, f"a stream that commits {transaction}: its events are durable")
+        if not is_done and self._stream.state() is StreamState.COMMITTING_TXN:
+            # The commit stopped after this transaction was recorded as committed, for instance by an error of an
+            # earlier call: finish the commit, so that the stream is free again. An error does not matter: this
+            # transaction is committed.
+            with suppress(OperationNotAllowed, DataConflict):
+                self._stream.commit()
+
+    def _abort(self, transaction: UUID) -> None:
+        with self._lock:
+            self._open.begin_end(transaction)
+        with self._dropped_if_missing(transaction):
+            self._stream.transactions.seal(transaction, commit=False)
+        self._drop(transaction, IllegalState(f"expected a transaction that is committed, found {transaction} aborted"))
+        self._stream.transactions.abort_expired()
+
+    def _drop(self, transaction: UUID, error: BaseException | None) -> None:
+        """Forget a transaction that ended, and settle its future."""
+        with self._lock:
+            self._open.drop(transaction)
+            outcome = self._outcomes.pop(transaction, None)
+        if outcome is not None:
+            self._host.commits.settle_alone(outcome, error)
+
+    @contextmanager
+    def _dropped_if_missing(self, transaction: UUID) -> Iterator[None]:
+        """Settle the future if there is no such transaction: it ended long ago, or its stream was deleted."""
+        try:
+            yield
+        except NotInHistory as error:
+            self._drop(transaction, error)
+            raise
+
+    def _outcome(self, transaction: UUID, error: AccelError) -> AccelError | None:
+        """Return the outcome of a transaction that cannot be aborted any more: None if it is committed."""
+        if isinstance(error, NotInHistory):
+            return error
+        status = self._stream.transactions.status(transaction)
+        if status is TransactionStatus.COMMITTING:
+            found = "that its writer was closed before: any process that commits or recovers the stream commits it"
+            return OperationNotAllowed(f"expected {transaction} committed, found {found}")
+        return None if status is TransactionStatus.COMMITTED else error
+
+    def _pause(self, waited: int, expected: str) -> int:
+        """Wait once more; return the number of waits."""
+        settings = self._settings
+        if waited * settings.pause_seconds >= settings.wait_seconds:
+            raise OperationNotAllowed(f"expected {expected}; waited {settings.wait_seconds} s for it: try again")
+        self._system.sleep(settings.pause_seconds)
+        return waited + 1
+
+    def _name_of(self, transaction: UUID) -> TransactionName:
+        return TransactionName(self._stream.unique_id, transaction)
