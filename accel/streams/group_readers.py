@@ -28,7 +28,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from accel.errors import IllegalState
+from accel.errors import IllegalState, NotInHistory
 from accel.history.rules.values import IdMap
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
@@ -41,6 +41,7 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.rules.shares import Assignment
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
+from loaders.errors import TableMissing
 
 Answer = TypeVar("Answer")
 
@@ -100,7 +101,7 @@ class _Member(ReaderBase):
         """Return the call of the group that is due before the next event; None if no call is due."""
         self._collect()
         if self._lifetime.is_closed:
-            return self._leave  # if leaving failed at the close: other readers need its segments
+            return self._leave_for_good  # if leaving failed at the close: other readers need its segments
         return self._rebalance if self._pause_seconds() <= 0 else None
 
     def _rebalance(self) -> None:
@@ -125,6 +126,13 @@ class _Member(ReaderBase):
         if self._member.has_joined:
             self._member.leave()
             self._group.leave(self.name, self._finished(), session=self._member.lease.session)
+            self._drop_all()
+
+    def _leave_for_good(self) -> None:
+        """Leave before the reader is closed; no error if the group or the stream was deleted: it has no readers."""
+        try:
+            self._leave()
+        except (NotInHistory, TableMissing):
             self._drop_all()
 
     def _skip_to_head(self) -> IdMap:
@@ -324,9 +332,12 @@ class GroupReader(_Member, ThreadReader):
         self._leave()
 
     def close(self) -> None:
-        """Leave, and stop reading, without waiting for requests under way. Raises as `leave`, which may be repeated."""
+        """Leave, and stop reading, without waiting for requests under way. Raises as `leave`; may be repeated.
+
+        Does not raise if the group or the stream was deleted: then no reader continues after this one.
+        """
         try:
-            self._leave()
+            self._leave_for_good()
         finally:
             self._close()
 
@@ -386,7 +397,7 @@ class AsyncGroupReader(_Member, AsyncReader):
     async def close(self) -> None:
         """See `GroupReader.close`."""
         try:
-            await self._ask_in_thread(self._leave)
+            await self._ask_in_thread(self._leave_for_good)
         finally:
             self._close()
 

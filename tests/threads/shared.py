@@ -94,6 +94,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.streams.uploads.TransactionObjects",
         "accel.streams.writer.StreamWriter",
         "accel.streams.writer_numbers.SegmentNumbers",
+        "accel.streams.writer_transactions.WriterTransactions",
         "loaders.shared_loads.SharedChunks",
     ),
     "connections": (

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from accel import AsyncGroupReader, Event, GroupReader, ReaderGroup
-from accel.errors import IllegalState, ReaderStalled
+from accel.errors import Closed, IllegalState, ReaderStalled
+from accel.history.store import StreamStore
 from accel.streams.rules.shares import Assignment
 from loaders.store import MemoryStore
 from tests.accel.streams.groups.team import NEVER_SECONDS, OFTEN_SECONDS, one_batch, written
@@ -146,3 +147,18 @@ def test_both_readers_take_the_same_choices() -> None:
     assert len({str(signature(each)) for each in choices}) == 1
     public = [{name for name in dir(each) if not name.startswith("_")} for each in (GroupReader, AsyncGroupReader)]
     assert public[0] == public[1]
+
+
+def test_a_reader_whose_stream_was_deleted_is_closed_without_an_error(orders: Shop) -> None:
+    written(orders, 3)
+
+    async def run() -> None:
+        async with reader(orders, ReaderGroup.open(orders.stream, "team"), "a") as member:
+            assert await member.next_event() is not None
+            await asyncio.to_thread(orders.stream.seal)
+            streams = StreamStore.open(orders.store, host=orders.host)
+            await asyncio.to_thread(streams.delete_stream, *orders.stream.name.split("/"))
+        with pytest.raises(Closed):
+            await member.next_event()
+
+    asyncio.run(run())

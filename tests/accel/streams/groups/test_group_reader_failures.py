@@ -15,6 +15,7 @@ import pytest
 from accel import GroupReader, ReaderGroup
 from accel.errors import Closed, IllegalState, NotInHistory
 from accel.history.rules.segments import SegmentRecord
+from accel.history.store import StreamStore
 from accel.streams.rules.group_state import NO_LEASE, Lease
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.rules.shares import Assignment
@@ -276,3 +277,19 @@ def test_a_group_that_was_deleted_has_no_readers(orders: Shop) -> None:
             next(member)
         with pytest.raises(NotInHistory):
             readers.leave("a")
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_reader_whose_group_or_stream_was_deleted_is_closed_without_an_error(orders: Shop, is_stream: bool) -> None:
+    with team(orders) as readers:
+        member = readers.join("a")
+        readers.ask("a")
+        if is_stream:
+            orders.stream.seal()
+            StreamStore.open(orders.store, host=orders.host).delete_stream(*orders.stream.name.split("/"))
+        else:
+            readers.group.delete()
+        member.close()
+        member.close()
+        with pytest.raises(Closed):
+            next(member)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from uuid import UUID
@@ -9,17 +10,29 @@ from uuid import UUID
 import pytest
 
 from accel import ReadAccelerator, StreamReader
-from accel.errors import IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed, SessionFenced
+from accel.errors import (
+    Closed,
+    IllegalState,
+    InvalidArgument,
+    NotInHistory,
+    OperationNotAllowed,
+    SessionFenced,
+    StoreError,
+)
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
+from accel.streams.acknowledgements import WriteFuture
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.streams.uploads import TransactionName
 from accel.streams.writer import StreamWriter
 from loaders.errors import DataConflict
-from tests.accel.streams.writer.world import NAME, NO_REPEATS, NODE, World, ids_of
+from loaders.store import ObjectStore
+from loaders.store.base import CreateOnly
+from loaders.store.decorated import WRITES, Answer, DecoratedStore, StoreCall
+from tests.accel.streams.writer.world import NAME, NO_REPEATS, NODE, Process, World, ids_of
 
 
 def numbered(start: int, stop: int) -> list[bytes]:
@@ -238,18 +251,127 @@ def test_open_transactions_have_a_bound() -> None:
     assert world.payloads() == [bytes(600)]
 
 
-def test_two_writers_of_one_transaction_are_refused() -> None:
+class Failing(DecoratedStore):
+    """From the n-th write on every write fails; `is_sent` says whether the first of them was carried out before."""
+
+    def __init__(self, inner: ObjectStore) -> None:
+        super().__init__(inner)
+        self.left, self.is_sent, self.written = 1_000_000, False, 0
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation not in WRITES:
+            return send()
+        self.left -= 1
+        self.written += 1
+        if self.left < 0:
+            if self.left == -1 and self.is_sent:
+                send()
+            raise StoreError(call.operation, call.key, "the store is away")
+        return send()
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_a_commit_that_failed_anywhere_is_repeated_with_the_events_that_it_had(is_sent: bool) -> None:
+    failed = 0
+    for number in range(100):
+        world = World()
+        world.create()
+        store = Failing(world.store)
+        with world.process(store) as process:
+            writer = process.writer()
+            transaction = writer.begin_transaction()
+            future = writer.write_many([(b"1", b"a"), (b"2", b"b")], transaction=transaction)[0]
+            store.left, store.is_sent, before = number, is_sent, store.written
+            try:
+                writer.commit_transaction(transaction)
+            except StoreError:
+                failed += 1
+            is_over = store.written - before <= number
+            store.left = 1_000_000
+            with pytest.raises(InvalidArgument, match="expected a transaction that"):
+                writer.write(b"late", b"a", transaction=transaction)
+            writer.commit_transaction(transaction)
+            assert future.result() is None
+            writer.close()
+        assert by_number(world.payloads()) == [b"1", b"2"]
+        assert world.transaction_keys() == []
+        if is_over:
+            break
+    assert failed > 5
+
+
+def test_other_data_of_a_transaction_is_refused_until_it_is_aborted() -> None:
     world = World()
     world.create()
     with world.process() as process:
         writer = process.writer()
         transaction = writer.begin_transaction()
-        put(writer, transaction, 0, 3)
+        future = writer.write(b"1", b"a", transaction=transaction)
         name = TransactionName(process.stream().unique_id, transaction)
-        process.host.keep_transaction(name, writer._transactions.events(transaction))
-        put(writer, transaction, 3, 4)
-        with pytest.raises(DataConflict, match="one writer"):
-            writer.commit_transaction(transaction)
+        world.store.put(name.key, b"of another writer", condition=CreateOnly())
+        for _ in range(2):
+            with pytest.raises(DataConflict, match="one writer"):
+                writer.commit_transaction(transaction)
+        writer.abort_transaction(transaction)
+        with pytest.raises(IllegalState, match="aborted"):
+            future.result()
+        again = writer.begin_transaction()
+        writer.write(b"2", b"a", transaction=again)
+        writer.commit_transaction(again)
+    assert world.payloads() == [b"2"]
+    assert world.transaction_keys() == []
+
+
+def half_committed(process: Process) -> tuple[StreamWriter, UUID, WriteFuture]:
+    """A transaction that will be committed, whose commit found the stream taken."""
+    writer = process.writer(StreamWriterSettings(wait_seconds=1.0))
+    transaction = writer.begin_transaction()
+    future = writer.write(b"1", b"a", transaction=transaction)
+    process.stream().set_state(StreamState.TRUNCATING)
+    with pytest.raises(OperationNotAllowed, match="durable"):
+        writer.commit_transaction(transaction)
+    process.stream().set_state(StreamState.ACTIVE)
+    return writer, transaction, future
+
+
+def test_an_abort_that_comes_after_the_decision_leaves_the_events_to_the_commit() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer, transaction, future = half_committed(process)
+        with pytest.raises(IllegalState):
+            writer.abort_transaction(transaction)
+        assert not future.done()
+        writer.commit_transaction(transaction)
+        assert future.result() is None
+    assert world.payloads() == [b"1"]
+
+
+def test_a_writer_that_is_closed_after_the_decision_says_that_the_events_come_later() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer, _, future = half_committed(process)
+        writer.close()
+        with pytest.raises(OperationNotAllowed, match="closed before"):
+            future.result()
+        process.stream().commit()
+    assert world.payloads() == [b"1"]
+
+
+def test_a_host_that_stops_settles_the_futures_of_transactions() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        transaction = writer.begin_transaction()
+        future = writer.write(b"1", b"a", transaction=transaction)
+    with pytest.raises(Closed):
+        future.result()
+    with pytest.raises(Closed):
+        writer.write(b"2", b"a", transaction=transaction)
+    with pytest.raises(Closed):
+        writer.begin_transaction()
 
 
 def test_a_transaction_that_nobody_knows_is_refused() -> None:
