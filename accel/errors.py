@@ -37,6 +37,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   └── MaintenanceStopped     a collection ended half-way
     ├── HistoryError               a query or a change of a stream's history failed
     │   ├── InvalidArgument        a cut, time or size that is invalid for this stream
+    │   │   └── PositionBeyondEnd  a position after the end of its segment
     │   ├── NotInHistory           an epoch, segment, recorded cut or transaction that does not exist
     │   │   └── StreamDeleted      the stream was deleted since it was opened, or is being deleted
     │   ├── IllegalState           the state of the stream or transaction does not allow it
@@ -136,6 +137,7 @@ __all__ = [
     "ObjectExists",
     "ObjectLost",
     "OperationNotAllowed",
+    "PositionBeyondEnd",
     "PositionTruncated",
     "PreconditionFailed",
     "RangeInvalid",
@@ -492,6 +494,31 @@ class ScaleConflict(HistoryError):
     code = "SCALE_CONFLICT"
     retryable = True
     advice = "retry with the segments after the other scale; if it lasts, accel stream recover finishes it"
+
+
+class PositionBeyondEnd(InvalidArgument):
+    """A position is after the end of its segment: of another stream, mistyped, or of a bucket before it was restored.
+
+    Args:
+        stream: which stream.
+        segment_id: the segment of the position.
+        offset: the position in that segment.
+        end: the end of the segment, as the newest metadata has it.
+    """
+
+    code = "INVALID_ARGUMENT"
+    advice = "begin at an earlier position; a group is moved by ReaderGroup.reset(), or accel stream group reset"
+
+    def __init__(self, stream: str, segment_id: int, offset: int, end: int) -> None:
+        name = f"{segment_id & 0xFFFFFFFF}@{segment_id >> 32}"
+        super().__init__(f"{stream}: expected a position up to the end of segment {name}, {end}, found {name}={offset}")
+        self.stream = stream
+        self.segment_id = segment_id
+        self.offset = offset
+        self.end = end
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.stream, self.segment_id, self.offset, self.end)
 
 
 class PositionTruncated(HistoryError, LookupError):

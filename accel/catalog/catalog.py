@@ -239,6 +239,14 @@ class ObjectCatalog:
         stream_id = checked_stream(stream_id)
         return self._ends([stream_id])[stream_id]
 
+    def stream_ends(self, stream_ids: Iterable[int]) -> dict[int, int]:
+        """The current end offsets of streams, by id. Requests: as `stream_end`, for all together.
+
+        Raises:
+            CommitRefused: an unknown stream.
+        """
+        return self._ends(checked_streams(stream_ids))
+
     # Writing
 
     def open_node(self, node_id: int) -> NodeWriter:

@@ -71,6 +71,7 @@ from accel.streams.owners import (
 )
 from accel.streams.reader import AsyncStreamReader, Order, StreamReader
 from accel.streams.rules.settings import ReaderSettings
+from accel.streams.segment_directory import segment_tails
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import (
@@ -80,7 +81,7 @@ from accel.streams.settings import (
 )
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
-from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
+from accel.system import SYSTEM, Components, measured, of_store
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
 from loaders.shared_loads import SharedLoads
@@ -343,13 +344,6 @@ class Connection:
         streams: StreamStore | None = self._parts.peek("stream store")
         return caches if streams is None else caches | {"tables": streams.cache_stats()}
 
-    def clock_skew_seconds(self) -> float:
-        """Return how far the host's clock was ahead of the store's when the store was last asked (`accel.system`).
-
-        Below 0 = behind; 0 = within a second, or not asked yet. No request.
-        """
-        return skew_seconds(self._system)
-
     def scaling_stats(self) -> AutoScaleStats | None:
         """Return what this process has done for scaling policies; None while `host` is not open. Opens nothing."""
         host: ObjectSegments | None = self._parts.peek("host")
@@ -373,6 +367,13 @@ class Connection:
             MissingExtra: `listen` was set, and Starlette or uvicorn is not installed.
         """
         return self._part("segments", self._open_segments, SharedSegments.close, SharedSegments.close)
+
+    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """Return the ends of the durable data of segments, by id; 0 for segments without data. Opens no session."""
+        segments: SharedSegments | None = self._parts.peek("segments")
+        if segments is not None:
+            return segments.tails(stream, ids)
+        return segment_tails(self.catalog, self.stream(*stream), ids)
 
     def forwarding_app(self) -> Starlette:
         """Return an ASGI application that takes events of other processes, for a server of the caller.
@@ -624,8 +625,8 @@ class _HostWhenNeeded:
         return self._connection.segments.seal(stream, ids)
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.tails`."""
-        return self._connection.segments.tails(stream, ids)
+        """See `SegmentHost.tails`; without a session by the catalog, so that a check of a cut opens none."""
+        return self._connection.tails(stream, ids)
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """See `SegmentHost.truncate`."""

@@ -33,13 +33,12 @@ from accel.errors import IllegalState, NotInHistory, Sought
 from accel.history.columns import StoredSegments, check_within, make_rows, pack_segments, restore_segments
 from accel.history.records import HistoryForm, plain
 from accel.history.rules import retention
-from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.cuts import PlacedCut, place_offsets
 from accel.history.rules.epochs import offsets_at_start
 from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.values import NOTHING, Cut, IdMap, checked_id, checked_integer
 from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
-from accel.streams.rules.frontier import place_offsets
 from accel.streams.rules.group_state import (
     ENDED,
     FREE,
@@ -160,6 +159,7 @@ class ReaderGroup:
 
         Raises:
             InvalidArgument: not a name, or a cut that is no valid position.
+            PositionBeyondEnd: a cut after the end of a segment.
             NotInHistory: a cut of segments that the stream does not have.
         """
         keys.checked_name("reader group", name)
@@ -170,7 +170,7 @@ class ReaderGroup:
         except TableMissing:
             is_new = True
         if is_new:
-            begun = GroupState.at(_head(stream) if from_cut is None else stream.cuts.place_valid(from_cut))
+            begun = _begun(stream, from_cut)
             stream.parts.store.tables.create_table(table.name)
             key.create_if_absent(begun)
         return cls(stream, name, key)
@@ -314,6 +314,21 @@ class ReaderGroup:
         """Return the largest lag that a reader reported, in milliseconds; 0 if there is no report. 1 call."""
         return int(self.state().lags.max(initial=0))
 
+    def behind(self, tail: Cut | None = None) -> int | None:
+        """Return the size of the data that exists and that the group has not read, in the stream's offset unit.
+
+        Truncated data does not count. Calls: 2, those of the tail, and those of the cuts and sizes in between.
+
+        Args:
+            tail: the end of the stream; None = as the host of the stream knows it.
+
+        Returns:
+            The size; None if the end of the stream is not known here.
+        """
+        position = self.position()
+        end = self._stream.cuts.tail() if tail is None else tail
+        return None if end is None else self._stream.cuts.unread_size(position, end)
+
     def skip_to_head(self) -> IdMap:
         """Move the group to the head where the stream was truncated beyond it; returns its position. 3 calls.
 
@@ -339,8 +354,9 @@ class ReaderGroup:
         Raises:
             IllegalState: there are readers in the group; nothing was changed.
             InvalidArgument, NotInHistory: not a cut of this stream, or the group was deleted.
+            PositionBeyondEnd: a cut after the end of a segment; nothing was changed.
         """
-        begun = GroupState.at(_head(self._stream) if cut is None else self._stream.cuts.place_valid(cut))
+        begun = _begun(self._stream, cut)
 
         def step(now: GroupState) -> GroupState:
             if now.readers and not evict:
@@ -385,6 +401,15 @@ def groups_table(stream: Stream) -> str:
 
 def _table_of(stream: Stream) -> Table:
     return stream.parts.store.tables.table(groups_table(stream))
+
+
+def _begun(stream: Stream, cut: Cut | None) -> GroupState:
+    """Return a group at a cut, or at the stream's head."""
+    if cut is None:
+        return GroupState.at(_head(stream))
+    placed = stream.cuts.place_valid(cut)
+    stream.cuts.refuse_beyond(placed.cut)
+    return GroupState.at(placed)
 
 
 def _head(stream: Stream) -> PlacedCut:

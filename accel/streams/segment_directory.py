@@ -5,7 +5,7 @@ Source: docs/explanation/history.md; docs/reference/catalog-records.md, "Stream 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from threading import Lock
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from uuid import UUID
 
 import numpy as np
 
+from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import OPEN
 from accel.catalog.stream_shards import shards_of
@@ -130,14 +131,6 @@ class SegmentDirectory:
             return []
         return [epochs.segment(before) for before in epochs.predecessors(segment_id)]
 
-    def creation_time_ms(self, name: StreamName, segment_id: int) -> int:
-        """Return the time of a segment's epoch, ms since 1970. 1 call."""
-        return self._known(name).stream.epochs.segment(segment_id).creation_time_ms
-
-    def successors(self, name: StreamName, segment_id: int) -> list[int]:
-        """Return the ids of the segments that follow a segment, ascending. 3 calls."""
-        return sorted(self._known(name).stream.epochs.successors(segment_id))
-
     def _forget_stream(self, name: StreamName) -> None:
         with self._lock:
             self._streams.pop(name, None)
@@ -183,6 +176,35 @@ class StreamSpan(NamedTuple):
     def is_open_beside(self, node_id: int) -> bool:
         """Whether a node other than this one has the stream open."""
         return self.is_open and self.node_id != node_id
+
+
+def data_ends(catalog: ObjectCatalog, spans: Iterable[StreamSpan]) -> dict[int, int]:
+    """Return the ends of the durable data of streams, by id. No request if no node has one of them open.
+
+    Requests: otherwise those of `ObjectCatalog.stream_ends`.
+    """
+    ends = {span.stream_id: span.end for span in spans}
+    open_ids = [stream_id for stream_id, end in ends.items() if end == OPEN]
+    return ends | catalog.stream_ends(open_ids) if open_ids else ends
+
+
+def segment_tails(catalog: ObjectCatalog, stream: Stream, ids: Integers) -> dict[int, int]:
+    """Return what `SegmentHost.tails` returns, without a session. Requests: 1 a segment, and those of the data."""
+    bound = dict(zip(ids.tolist(), stream.segment_streams(ids.tolist()), strict=True))
+    spans = stream_spans(catalog.parts, [stream_id for stream_id in bound.values() if stream_id is not None])
+    ends = data_ends(catalog, spans.values())
+    return {segment_id: 0 if stream_id is None else ends.get(stream_id, 0) for segment_id, stream_id in bound.items()}
+
+
+def known_ends(catalog: ObjectCatalog, stream: Stream, ids: Integers) -> dict[int, int]:
+    """Return the ends of a stream's segments, by the newest catalog; none if its data is not in this catalog.
+
+    For processes that do not know where the data is: segments without data count as empty if other segments of the
+    stream have data here. Requests: 3, and those of `segment_tails` for them, the head and the active segments.
+    """
+    beside = {*stream.head(), *stream.active_segments().ids.tolist()}
+    ends = segment_tails(catalog, stream, np.array(sorted(beside | set(ids.tolist())), dtype=np.int64))
+    return {segment_id: ends[segment_id] for segment_id in ids.tolist()} if any(ends.values()) else {}
 
 
 def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:

@@ -52,7 +52,7 @@ from accel.streams.rules.arrival_order import StreamSegmentInfo
 from accel.streams.rules.events import HostClock
 from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.rules.transaction_data import TransactionEvents
-from accel.streams.segment_directory import SegmentDirectory, stream_spans
+from accel.streams.segment_directory import SegmentDirectory, data_ends, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import Group, Merging, TransactionName, TransactionObjects, UploadParts
 from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, progress_of
@@ -203,9 +203,9 @@ class ObjectSegments:
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
         with self._turn():
             segment_ids = {stream_id: segment_id for segment_id, stream_id in stream_ids.items()}
-            keep = partial(self._segments.keep_taken, stream, segment_ids)
+            keep = partial(self._segments.tables.keep_rows, stream, segment_ids)
             self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()}, keep)
-            self._segments.refresh()  # time indexes are restored from the newest data of the other nodes
+            self._segments.accelerator.refresh()  # time indexes are restored from the newest data of the other nodes
             self._segments.find(stream, owners)
 
     def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> WriteFuture:
@@ -478,15 +478,12 @@ class ObjectSegments:
         """See `SegmentHost.tails`: returns the ends of durable data, also of segments that other nodes write."""
         self._lifetime.check()
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
-        here = {stream_id: end for stream_id in stream_ids.values() if (end := self._node.end(stream_id)) is not None}
-        spans = stream_spans(
-            self._catalog.parts, [stream_id for stream_id in stream_ids.values() if stream_id not in here]
-        )
-        ends = {
-            stream_id: self._catalog.stream_end(stream_id) if span.is_open else span.end
-            for stream_id, span in spans.items()
-        }
-        return {segment_id: here.get(stream_id, ends.get(stream_id, 0)) for segment_id, stream_id in stream_ids.items()}
+        spans = stream_spans(self._catalog.parts, stream_ids.values())
+        # Another node may have taken a stream over since this session wrote to it.
+        here = [each.stream_id for each in spans.values() if each.is_open and each.node_id == self._node.node_id]
+        ends = {stream_id: end for stream_id in here if (end := self._node.end(stream_id)) is not None}
+        ends |= data_ends(self._catalog, [each for each in spans.values() if each.stream_id not in ends])
+        return {segment_id: ends.get(stream_id, 0) for segment_id, stream_id in stream_ids.items()}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """See `SegmentHost.truncate`: drops the data before the cut.
@@ -502,8 +499,6 @@ class ObjectSegments:
         self.commits.flush_appended()
         with self._turn():
             self._segments.move_times(located.open.values())  # records in memory cannot be rebuilt without the data
-            if any(self._node.numbers(each.stream_id).are_missing for each in located.open.values()):
-                self._node.checkpoint()  # nor can numbers of writers that the node's list does not have
             self._node.trim({segment.stream_id: live[segment.segment_id] for segment in located.open.values()})
         trim_streams(
             self._catalog.parts, {span.stream_id: live[segment_id] for segment_id, span in located.sealed.items()}
@@ -512,8 +507,6 @@ class ObjectSegments:
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
         """See `SegmentHost.delete`: closes the streams, drops all data, and deletes the time indexes.
-
-        Segments that follow get the writers' numbers first.
 
         Raises:
             SegmentsElsewhere: other nodes have some segments open; the others are deleted.
@@ -532,7 +525,7 @@ class ObjectSegments:
             self._segments.forget(opened)
         self._directory.forget(stream, ids)
         trim_streams(self._catalog.parts, ends)
-        self._segments.delete_times(stream, {item: at for item, at in stream_ids.items() if at not in beside})
+        self._segments.delete_times(ends)
         refuse_elsewhere(
             "delete", stream, {segment_id: beside[at] for segment_id, at in stream_ids.items() if at in beside}
         )

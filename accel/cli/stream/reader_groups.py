@@ -104,11 +104,9 @@ def show(*, group: str, behind: bool, stream: StreamChoice, reader: ReaderChoice
     Other readers take over from a reader that is silent for longer than its lease. Its lag is its last report.
     """
     opened = stream.open()
-    state = _existing(opened, group).state()
-    position = state.position()
-    left: int | None = None
-    if behind:
-        left = opened.cuts.size_between(position, _cut(Place(TAIL), opened, reader))
+    found = _existing(opened, group)
+    state = found.state()
+    left = found.behind(_cut(Place(TAIL), opened, reader)) if behind else None
     unit = opened.configuration().offset_unit.value
     output.show(_shown_state(group, state, left, unit))
 

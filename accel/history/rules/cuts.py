@@ -20,6 +20,17 @@ it. So at all keys of a segment the position is after the segment, or at none of
 If two segments overlap, the segment with the higher id is later. So two cuts are compared key by key: first the ids,
 and then, if both contain the same segment, the offsets.
 
+A reader that cannot continue at a truncated position continues at the later of two positions, key by key (`later`):
+
+    position      0@0 |==        1@0 |=====                     0@0 was half read, 1@0 further
+    head          2@1 |===       1@0 |==                        0@0 was truncated
+    continues at  2@1 |===       1@0 |=====
+
+A segment stays unless the other position is in a later segment at any of its keys: then the other position is after the
+end of the segment. Of a segment in both positions the higher offset counts. The segments that are being read determine
+a position; future segments count only at keys that none of them has (`PlacedCut.position`): a position in 0@0 that also
+waits for 9@4 at the same keys has not read 5@2 in between.
+
 Complexity: O(n log n) in the segments of both cuts.
 
 Source: PDP-32, "streamCutComparison"; docs/explanation/history.md for details that it leaves out.
@@ -33,6 +44,7 @@ from enum import Enum, unique
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accel.errors import InvalidArgument
 from accel.history.rules.segments import (
@@ -260,6 +272,26 @@ def between(segments: Iterable[Segments], start: PlacedCut | None, end: PlacedCu
             yield part.where(chosen)
 
 
+FUTURE: Final = -1
+"""The offset of a segment that has not begun yet."""
+
+
+def place_offsets(segments: Segments, offsets: IdMap) -> PlacedCut:
+    """A position, given its segments, ascending by id.
+
+    The last epochs of the segments are not known here; `later` and `compare` do not need them.
+    """
+    return PlacedCut(offsets, CutSpan(segments, IdMap(segments.ids, segments.epochs)))
+
+
+def later(one: PlacedCut, other: PlacedCut) -> PlacedCut:
+    """The later of two cuts at each key. Their order does not matter. O(n log n) in both."""
+    parts = [one.segments.where(_is_kept(one, other)), other.segments.where(_is_kept(other, one))]
+    segments = Segments.join(parts).ascending()
+    offsets = np.maximum(one.cut.get_many(segments.ids, FUTURE), other.cut.get_many(segments.ids, FUTURE))
+    return place_offsets(segments, IdMap(segments.ids, offsets))
+
+
 def _reached(future: Segments, held: KeyProfile, awaited: KeyProfile) -> KeyProfile:
     """For each key, the id below which all segments were read to their ends."""
     positions = np.where(held.is_empty, awaited.lowest, held.lowest)
@@ -271,3 +303,7 @@ def _reached(future: Segments, held: KeyProfile, awaited: KeyProfile) -> KeyProf
 def _skips(part: Segments, cut: PlacedCut, reached: KeyProfile, named: KeyProfile) -> bool:
     is_read = (reached.highest_over(part.ranges) > part.ids) & ~np.isin(part.ids, cut.cut.ids)
     return bool((is_read & (named.lowest_over(part.ranges) < part.ids)).any())
+
+
+def _is_kept(cut: PlacedCut, other: PlacedCut) -> NDArray[np.bool_]:
+    return other.position().highest_over(cut.segments.ranges) <= cut.cut.ids

@@ -183,12 +183,6 @@ def with_entry(now: RetentionSet, entry: RetentionEntry) -> RetentionSet | None:
     return RetentionSet(np.append(now.times_ms, entry.recording_time_ms), np.append(now.sizes, entry.recorded_size))
 
 
-def without_ahead(now: RetentionSet, latest_ms: int) -> tuple[RetentionSet, Integers]:
-    """The set without the cuts that a wrong clock recorded, and their times: those after the latest possible time."""
-    known = entries_up_to(now, latest_ms)
-    return known, now.times_ms[len(known) :]
-
-
 def entries_up_to(now: RetentionSet, time_ms: int) -> RetentionSet:
     """The cuts that were recorded at or before a time."""
     return now[: int(np.searchsorted(now.times_ms, time_ms, side="right"))]
@@ -362,6 +356,36 @@ def with_planned_truncation(
 def after_truncation_by(now: TruncationRecord, workflow_id: UUID) -> TruncationRecord | None:
     """As `after_truncation`, if the record was written by this truncation; None otherwise."""
     return after_truncation(now) if now.workflow_id == workflow_id else None
+
+
+def without_truncation(
+    now: TruncationRecord, workflow_id: UUID, base_id: UUID | None, size: int
+) -> TruncationRecord | None:
+    """The record of a truncation that is given up before it deletes data; None if the record is not its own.
+
+    The record keeps the id of this truncation, so that a late process does not begin it again.
+
+    Args:
+        now: the current record.
+        workflow_id: the id of this truncation.
+        base_id: the workflow id in the record when the truncation was planned.
+        size: size of the data between the previous beginning of the stream and the cut, in its offset unit.
+    """
+    if not now.updating:
+        return replace(now, workflow_id=workflow_id) if now.workflow_id == base_id else None
+    if now.workflow_id not in (workflow_id, base_id):
+        return None
+    return replace(
+        now,
+        cut=now.last_cut,
+        span=now.last_span,
+        last_cut=NOTHING,
+        last_span=NO_SPAN,
+        to_delete_count=0,
+        size_till=now.size_till - size,
+        updating=False,
+        workflow_id=workflow_id,
+    )
 
 
 def after_truncation(now: TruncationRecord) -> TruncationRecord | None:

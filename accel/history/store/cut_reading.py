@@ -9,12 +9,14 @@ Source: PDP-32.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
-from accel.errors import InvalidArgument, NotInHistory, Sought
+from accel.errors import InvalidArgument, NotInHistory, PositionBeyondEnd, Sought
 from accel.history.rules import cuts, retention
 from accel.history.rules.cuts import CutOrder, CutSpan, PlacedCut
 from accel.history.rules.epochs import creation_epochs, place, segments_of
@@ -31,6 +33,9 @@ from accel.history.rules.values import (
 )
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
+
+Ends: TypeAlias = Callable[[Integers], Mapping[int, int]]
+"""Returns the ends of segments, by id; those that are not known may be missing."""
 
 SHARDS_KEPT_MAX = 64
 """Shards that are kept during a query. Segments come in the order of their epochs, so few shards are read twice."""
@@ -167,6 +172,16 @@ class CutReading:
 
         return retention.size_between(parts, _offsets(start), _offsets(end), read)
 
+    def unread_size(self, position: Cut, end: Cut) -> int:
+        """The size of the data between a position and a later cut that exists: truncated data does not count.
+
+        Calls: as `size_between`, and 1 for the head.
+        """
+        start, stop = self.place_valid(position), self.place_valid(end)
+        head = retention.place_truncation(self._epochs.truncation())
+        first = start if head is None else cuts.later(start, head)
+        return self.size_of(self.between(first, stop, refuse_unordered=False), first, stop)
+
     def size_till(self, cut: Cut, reference: Cut | None = None, reference_size: int = 0) -> int:
         """The size of the stream before a cut: the size from an earlier cut, plus the size before the earlier cut.
 
@@ -184,6 +199,49 @@ class CutReading:
     def sealed_sizes(self, ids: Integers) -> dict[int, int]:
         """The sizes of those segments that are sealed, by id. 1 call a shard of sizes."""
         return self._sealed_sizes(ids, {})
+
+    # The ends of segments
+
+    def ends(self, ids: Integers, ask: Ends | None = None) -> dict[int, int]:
+        """The ends of segments, by id, without those that are not known here. 1 call a shard of sizes.
+
+        Args:
+            ids: the segments.
+            ask: returns the ends of segments that are not sealed; None = the host, if there is one.
+        """
+        known = self.sealed_sizes(ids)
+        open_ids = ids[[segment_id not in known for segment_id in ids.tolist()]] if len(ids) else ids
+        if ask is None and self._parts.has_host:
+            ask = partial(self._parts.host.tails, self._parts.name)
+        if ask is None or not len(open_ids):
+            return known
+        return {**known, **checked_numbers("ends from the host", ask(open_ids), 0)}
+
+    def tail(self, ask: Ends | None = None) -> IdMap | None:
+        """The cut at the stream's end; None if the end of a segment is not known here. 1 call, and those of `ends`."""
+        ids = self._epochs.active_segments().ids
+        ends = self.ends(ids, ask)
+        return None if len(ends) < len(ids) else IdMap.of(ends)
+
+    def refuse_beyond(self, cut: Cut, ask: Ends | None = None) -> list[int]:
+        """Refuse a cut after the end of a segment; return the segments whose ends are not known here, ascending.
+
+        A position may be ahead of what this process knows, and right: the newest metadata is read. Calls: `ends`.
+
+        Args:
+            cut: offsets by segment id.
+            ask: as for `ends`.
+
+        Raises:
+            PositionBeyondEnd: a segment ends before its offset.
+        """
+        offsets = as_cut(cut)
+        ids = offsets.ids[offsets.values_array > 0]
+        ends = self.ends(ids, ask)
+        for segment_id, end in sorted(ends.items()):
+            if offsets[segment_id] > end:
+                raise PositionBeyondEnd(str(self._parts.stream), segment_id, offsets[segment_id], end)
+        return [segment_id for segment_id in ids.tolist() if segment_id not in ends]
 
     def shard(self, number: int) -> IdMap:
         """A shard of sealed sizes; empty if none of its segments was sealed. 1 call."""

@@ -38,7 +38,10 @@ class SegmentHost(Protocol):
         ...
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """Present sizes of segments, by segment id."""
+        """Present sizes of segments, by segment id, by the newest metadata; segments of unknown size are left out.
+
+        Workflows ask for the ends before they take a stream, so that a position beyond an end is refused.
+        """
         ...
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
@@ -105,7 +108,7 @@ class GivenSizes:
     """A host without data: the caller holds the segments, and passes their final sizes in.
 
     Args:
-        sizes: sizes by segment id; a missing segment has size 0.
+        sizes: sizes by segment id; a missing segment is sealed with size 0, and its end is unknown.
     """
 
     def __init__(self, sizes: Mapping[int, int] | None = None) -> None:
@@ -115,12 +118,12 @@ class GivenSizes:
         """Does nothing."""
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """The sizes that the caller passed in."""
-        return self.tails(stream, ids)
+        """The sizes that the caller passed in; 0 for other segments."""
+        return {**dict.fromkeys(ids.tolist(), 0), **self.tails(stream, ids)}
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - sizes of one stream
         """The sizes that the caller passed in."""
-        return {segment_id: self._sizes.get(segment_id, 0) for segment_id in ids.tolist()}
+        return {segment_id: self._sizes[segment_id] for segment_id in ids.tolist() if segment_id in self._sizes}
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """Does nothing."""

@@ -204,17 +204,17 @@ class Recovering:
         raise OperationNotAllowed("expected workflows of other processes to end, found new ones: try again")
 
     def carry_out(self, request: WorkflowRequest) -> str:
-        """Carry out a workflow that has the stream; return its name."""
+        """Carry out a workflow that has the stream; return its name, and whether it was given up."""
         if request.workflow is not StreamState.UPDATING:
             self._parts.require_host(NAMES[request.workflow])
         act: dict[StreamState, Callable[[WorkflowRequest], object]] = {
             StreamState.SCALING: self._workflows.scales.carry_out,
-            StreamState.TRUNCATING: self._workflows.truncations.carry_out,
+            StreamState.TRUNCATING: self._workflows.truncations.finish,
             StreamState.COMMITTING_TXN: self._workflows.commits.carry_out,
             StreamState.UPDATING: self._workflows.updating.carry_out,
         }
-        act[request.workflow](request)
-        return NAMES[request.workflow]
+        is_given_up = act[request.workflow](request) is False
+        return f"{NAMES[request.workflow]}, given up" if is_given_up else NAMES[request.workflow]
 
     # What was stored step by step
 

@@ -8,6 +8,11 @@
 
 The record contains the id of the truncation that wrote it: a late truncation finds another id, and changes nothing.
 
+The plan refuses a cut beyond the end of a segment. Ends never fall, so a planned truncation can be carried out,
+unless the bucket was restored, or the host did not know better. Before it writes the record and deletes data, the
+truncation therefore asks once more, and is given up if the cut is beyond an end: the record is as before, and the state
+ACTIVE. A record of such a truncation is put back.
+
 A truncation can also be begun step by step (`start`, `complete`); `recover` finishes such a truncation.
 
 Calls: to find both cuts, twice to find the segments between them (see `cut_reading`), and 10. Memory: one chunk.
@@ -17,13 +22,14 @@ Source: PDP-32.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 import numpy as np
 
-from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed
+from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, PositionBeyondEnd
 from accel.history.rules.cuts import PlacedCut
 from accel.history.rules.requests import TruncationPlan, WorkflowRequest
 from accel.history.rules.retention import (
@@ -34,6 +40,7 @@ from accel.history.rules.retention import (
     refuse_truncation,
     with_planned_truncation,
     with_truncation,
+    without_truncation,
 )
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState, refuse_sealed_truncation
@@ -41,6 +48,8 @@ from accel.history.store.cut_reading import CutReading
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from loaders.tables import TypedKey
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +74,8 @@ class TruncationWorkflow:
         """Store a new head of the stream, step by step.
 
         Raises:
-            InvalidArgument: a truncation is under way, or the cut is not valid or before the stream's beginning.
+            InvalidArgument: a truncation is under way, or the cut is not valid, before the stream's beginning, or after
+                the end of a segment.
             IllegalState: the stream is sealed; a truncation that was under way is completed.
             DataConflict: another truncation was begun meanwhile.
         """
@@ -105,6 +115,7 @@ class TruncationWorkflow:
 
         Raises:
             InvalidArgument: the cut is not valid, or is before the stream's beginning.
+            PositionBeyondEnd: the cut is after the end of a segment.
             OperationNotAllowed: another workflow, or another truncation, has the stream.
             IllegalState: the stream is sealed. With each of these errors, the stream is unchanged.
         """
@@ -119,10 +130,22 @@ class TruncationWorkflow:
         return self._key.get().value if taken is None else self.carry_out(taken)
 
     def carry_out(self, request: WorkflowRequest) -> TruncationRecord:
-        """Do all steps of a truncation that has the stream; return its record. May be repeated at any time."""
+        """Do all steps of a truncation that has the stream; return its record. May be repeated at any time.
+
+        Raises:
+            PositionBeyondEnd: the cut is after the end of a segment; the truncation was given up.
+        """
         plan, workflow_id = request.plan_of(TruncationPlan), request.workflow_id
+        seen = self._key.get()
+        if seen.value.workflow_id == plan.base_id or (seen.value.workflow_id == workflow_id and seen.value.updating):
+            try:
+                self._cuts.refuse_beyond(plan.record.cut)
+            except PositionBeyondEnd:
+                self._give_up(plan, workflow_id)
+                self._ownership.end(request)
+                raise
         stored = self._key.change(
-            lambda now: None if now is None else with_planned_truncation(now, plan.record, plan.base_id)
+            lambda now: None if now is None else with_planned_truncation(now, plan.record, plan.base_id), seen=seen
         ).value
         if stored.workflow_id == workflow_id and stored.updating:
             self._parts.host.truncate(self._parts.name, plan.record.cut)
@@ -132,8 +155,17 @@ class TruncationWorkflow:
         self._ownership.end(request)
         return after_truncation(plan.record) or plan.record
 
+    def finish(self, request: WorkflowRequest) -> bool:
+        """As `carry_out`, for a process that did not ask for it; False if the truncation was given up."""
+        try:
+            self.carry_out(request)
+        except PositionBeyondEnd as error:
+            log.warning("a truncation was given up: %s", error)
+            return False
+        return True
+
     def finish_begun(self) -> bool:
-        """Carry out a truncation that was begun step by step, or has the stream; return whether there was one.
+        """Finish a truncation that was begun step by step, or has the stream; return whether there was one.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
@@ -147,10 +179,16 @@ class TruncationWorkflow:
 
         taken = self._ownership.take(StreamState.TRUNCATING, plan, lambda running: running)
         if taken is not None:
-            self.carry_out(taken)
+            self.finish(taken)
         return taken is not None
 
     # Inside
+
+    def _give_up(self, plan: TruncationPlan, workflow_id: UUID) -> None:
+        record = plan.record
+        last = PlacedCut(record.last_cut, record.last_span) if len(record.last_cut) else None
+        _, size = self.what_ends(last, PlacedCut(record.cut, record.span))
+        self._key.change(lambda now: None if now is None else without_truncation(now, workflow_id, plan.base_id, size))
 
     def _plan(self, cut: Mapping[int, int], workflow_id: UUID) -> TruncationPlan | None:
         now = self._key.get().value
@@ -168,6 +206,7 @@ class TruncationWorkflow:
             raise InvalidArgument(f"expected no truncation under way, found one to {now.cut}")
         wanted = self._placed(cut)
         refuse_truncation(now, wanted, state, is_valid=self._cuts.is_valid_place(wanted))
+        self._cuts.refuse_beyond(cut)
         count, size = self.what_ends(place_truncation(now), wanted)
         return with_truncation(now, wanted, count, size, workflow_id)
 

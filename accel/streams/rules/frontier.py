@@ -1,4 +1,4 @@
-"""The position of a reader: the segments that it reads or waits for; and the later of two positions.
+"""The position of a reader: the segments that it reads or waits for.
 
 A `Frontier` is the position: the segments that are being read and those that have not begun, so it is a stream cut.
 
@@ -11,58 +11,17 @@ At each key the reader reads exactly one segment: the oldest segment with this k
 a segment was read to its end, its successors replace it. A successor begins once all older segments of its keys are
 read: if two segments were merged, both must have been read. So the events of each key come in the order of writing.
 
-A reader that cannot continue at a truncated position continues at the later of two positions, key by key (`later`):
-
-    position      0@0 |==        1@0 |=====                     0@0 was half read, 1@0 further
-    head          2@1 |===       1@0 |==                        0@0 was truncated
-    continues at  2@1 |===       1@0 |=====
-
-A segment stays unless the other position is in a later segment at any of its keys: then the other position is after the
-end of the segment. Of a segment in both positions the higher offset counts. The segments that are being read determine
-a position; future segments count only at keys that none of them has (`PlacedCut.position`): a position in 0@0 that also
-waits for 9@4 at the same keys has not read 5@2 in between.
-
 Source: PDP-32, on stream cuts and successors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from accel.errors import InvalidArgument
-from accel.history.rules.cuts import CutSpan, PlacedCut
+from accel.history.rules.cuts import FUTURE, PlacedCut, later, place_offsets
 from accel.history.rules.segments import KeyProfile, SegmentRecord, Segments
 from accel.history.rules.values import IdMap, segment_text
-
-# The later of two positions
-
-FUTURE: Final = -1
-"""The offset of a segment that has not begun yet, as in cuts."""
-
-
-def place_offsets(segments: Segments, offsets: IdMap) -> PlacedCut:
-    """Return a position, given its segments, ascending by id.
-
-    The last epochs of the segments are not known here; `later` and `cuts.compare` do not need them.
-    """
-    return PlacedCut(offsets, CutSpan(segments, IdMap(segments.ids, segments.epochs)))
-
-
-def later(one: PlacedCut, other: PlacedCut) -> PlacedCut:
-    """Return the later of two cuts at each key. Their order does not matter. O(n log n) in both."""
-    parts = [one.segments.where(_is_kept(one, other)), other.segments.where(_is_kept(other, one))]
-    segments = Segments.join(parts).ascending()
-    offsets = np.maximum(one.cut.get_many(segments.ids, FUTURE), other.cut.get_many(segments.ids, FUTURE))
-    return place_offsets(segments, IdMap(segments.ids, offsets))
-
-
-def _is_kept(cut: PlacedCut, other: PlacedCut) -> NDArray[np.bool_]:
-    return other.position().highest_over(cut.segments.ranges) <= cut.cut.ids
-
 
 # The position of a reader
 

@@ -28,10 +28,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from accel.errors import IllegalState, InvalidArgument
-from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.cuts import FUTURE, PlacedCut, later, place_offsets
 from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
 from accel.history.rules.values import NOTHING, IdMap, Integers, segment_text
-from accel.streams.rules.frontier import FUTURE, Frontier, later, place_offsets
+from accel.streams.rules.frontier import Frontier
 
 FREE: Final = -1
 """The owner of a segment without a reader."""

@@ -37,9 +37,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.history.rules.cuts import FUTURE
 from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.values import Integers
-from accel.streams.rules.frontier import FUTURE
 from accel.streams.rules.group_state import GroupMember, GroupState
 
 Weights: TypeAlias = NDArray[np.float64]

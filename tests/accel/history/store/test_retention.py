@@ -31,6 +31,7 @@ HALVES = [(0.0, 0.5), (0.5, 1.0)]
 def test_the_head_is_where_the_stream_was_truncated(bench: Bench) -> None:
     """Pitfall A18: where the stream begins was told with offsets of 0 in spite of a truncation (pravega issue 2644)."""
     bench.scale_once()
+    bench.append_all(2)
     stream = bench.stream()
     stream.truncate(cut(s1_0=4, s2_1=2))
     assert stream.head() == stream.segments_at(START_MS) == cut(s1_0=4, s2_1=2)

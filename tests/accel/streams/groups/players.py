@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from accel.errors import IllegalState
-from accel.history.rules.cuts import CutOrder
+from accel.history.rules.cuts import CutOrder, place_offsets
 from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
-from accel.streams.rules.frontier import place_offsets
 from accel.streams.rules.group_state import NO_LEASE, GroupState, Lease
 from accel.streams.rules.membership import LeaseWatch
 from tests.accel.history.store.bench import NAME, Bench

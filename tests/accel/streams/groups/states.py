@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.cuts import PlacedCut, place_offsets
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import IdMap, make_id, parse_segment
-from accel.streams.rules.frontier import place_offsets
 from accel.streams.rules.group_state import FREE, GroupMember, GroupState
 
 CREATED_MS = 1_760_000_000_123

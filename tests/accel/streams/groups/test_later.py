@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.history.rules.cuts import CutOrder, PlacedCut, compare, is_valid
+from accel.history.rules.cuts import CutOrder, PlacedCut, compare, is_valid, later, place_offsets
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import make_id
-from accel.streams.rules.frontier import Frontier, later, place_offsets
+from accel.streams.rules.frontier import Frontier
 from tests.accel.streams.groups.states import CREATED_MS, cut, named, segment
 from tests.examples import examples
 

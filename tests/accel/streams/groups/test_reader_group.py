@@ -33,6 +33,7 @@ def test_a_new_group_begins_at_the_head_of_the_stream(bench: Bench) -> None:
 
 
 def test_a_new_group_begins_at_the_cut_that_it_is_given(bench: Bench) -> None:
+    bench.append_all(5)
     group = ReaderGroup.open(bench.stream(), "group", cut(s0_0=3, s2_1=5, s3_1=0))
     assert named(group.position()) == {"0@0": 3, "2@1": 5, "3@1": 0}
 
@@ -144,6 +145,7 @@ def test_a_group_goes_on_at_the_head_when_it_is_asked_to(bench: Bench) -> None:
     group.join("a")
     positions = {each.segment.id: each.offset for each in group.rebalance("a", {}, 0).start}
     assert group.skip_to_head() == group.position()
+    bench.append_all(2)
     bench.stream().truncate(cut(s0_0=3, s2_1=2, s3_1=-1))
     assert named(group.position()) == {"0@0": 0, "1@0": 0}
     assert named(group.skip_to_head()) == {"0@0": 3, "2@1": 2, "3@1": 0}
