@@ -348,7 +348,7 @@ class VirtualReader:
 
     def read(self, stream_id: int, start: int, end: int) -> list[int]:
         """The base offsets of all batches of a read."""
-        inputs = Inputs(self.cache, policy_of(DEFAULTS.policy), LAYOUT.object_key, lambda: False)
+        inputs = Inputs(self.cache, policy_of(DEFAULTS.policy), LAYOUT.object_key, lambda _: False)
         sizes = (DEFAULTS.read_ahead_size_bytes, DEFAULTS.read_window_size_bytes)
         steps = read_range(
             stream_id, start, end, BYTES_MAX, inputs, span_size_bytes_max=sizes[0], window_size_bytes=sizes[1]

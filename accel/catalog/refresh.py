@@ -147,7 +147,8 @@ class Watch:
         timer: seconds, from any start.
         ends: the known ends of streams, for the images; None = no ends.
 
-    Threads: any. Two threads that refresh at once both send requests; the newer state is kept.
+    Threads: any. Two threads that refresh at once both send requests; the newer state is kept. If neither is newer, one
+    of them reads again: a refresh returns everything that was written before it began.
     """
 
     def __init__(
@@ -204,6 +205,17 @@ class Watch:
         return self._catch_up(before, self._listed(NODE_LISTS, NODES))
 
     def _catch_up(self, before: CatalogState | None, listed: ETags | None) -> CatalogState:
+        after = self._read_joined(before, listed)
+        for _ in range(REREADS_MAX):
+            kept = self._keep(after)
+            if kept.version == after.version or is_newer(kept.version, after.version):
+                return kept
+            # Another thread has read some keys before this one, and other keys after it: neither state has everything.
+            after = self._read_joined(kept, None)
+        return self._keep(after)
+
+    def _read_joined(self, before: CatalogState | None, listed: ETags | None) -> CatalogState:
+        """Read all changes, until lists and shards do not contradict each other."""
         try:
             after = self._read(before, listed)
         except CatalogWentBack:
@@ -221,7 +233,7 @@ class Watch:
             behind = None if before is None else _behind(replace(after, shards=before.shards), known)
             if behind is not None:  # behind shards that were read before these lists: no commit was made in between
                 raise CatalogDamaged(behind)
-        return self._keep(after)
+        return after
 
     def _keep(self, after: CatalogState) -> CatalogState:
         with self._lock:

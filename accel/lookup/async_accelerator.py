@@ -89,7 +89,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         """Ask for a newer image unless a query was just made, and install it; see `ReadAccelerator.follow`."""
         engine = self._engine
         image = await self._run(current_image(engine, Deadline(engine.system.timer, None)))
-        if not engine.images.may_ask():
+        if not engine.images.may_ask(image.version):
             return False
         asked = engine.images.ask_newer(image.version)
         await _done(asked)

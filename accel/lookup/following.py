@@ -207,7 +207,7 @@ class ImageFollower:
             As `refresh`.
         """
         version = self.current().version
-        return self.may_ask() and isinstance(self.newer(self.ask_newer(version), version), MetadataImage)
+        return self.may_ask(version) and isinstance(self.newer(self.ask_newer(version), version), MetadataImage)
 
     def changed(self) -> None:
         """Handle the report that there is a newer image: ask for it in the background. Does not block."""
@@ -218,12 +218,15 @@ class ImageFollower:
         elif self._polling.is_due():
             self.ask()
 
-    def may_ask(self) -> bool:
-        """Whether a short answer may ask for a newer image now; not if a query was just made.
+    def may_ask(self, version: ImageVersion) -> bool:
+        """Whether a short answer from an image of this version may ask for a newer one now; not if one was just asked.
 
+        If a newer image is installed, it may: a query that began before the lookup, or with it, has just ended.
         If a query for the newest image is running, the first caller waits for it. Other callers do not: the source may
         hang. While a caller waits for the next image, a source that polls is asked as often as this limit allows.
         """
+        if is_newer(self._image.version, version):
+            return True
         if self._polling is not None and self._next.is_asking:
             return False
         last = self._asked_seconds

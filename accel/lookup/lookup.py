@@ -6,7 +6,7 @@ them, and a node opens streams and commits objects that this image does not have
 - A *listed object does not exist*: all picks are discarded, a newer image is requested, and the search is repeated
   once. If the newest image still lists the object and the answer depends on it, the object is lost, which is an error.
 - The answer *is short* (it ends at a hole), or the image *does not have the stream*: a newer image is requested first,
-  at most once in `refresh_seconds`.
+  at most once in `refresh_seconds`, or if a newer one was installed while the lookup ran.
 
 A lookup begins with plain calls: `begin` returns the answer itself if memory proves all of it, as for most lookups of a
 running broker. Only if it has to wait, it returns steps, which continue from there. A read does not wait for the whole
@@ -96,7 +96,7 @@ def begin(
     answer = searching.begin()
     if answer is None:
         return _go_on(request, image, inputs, trace, picks, searching)
-    if answer.ending is Ending.HOLE and inputs.may_refresh():
+    if answer.ending is Ending.HOLE and inputs.may_refresh(image.version):
         return _go_on(request, image, inputs, trace, picks, answer)
     return answer
 
@@ -163,7 +163,7 @@ def _go_on(
             newer = yield from newer_than_unknown(error, image, inputs, looked_again=looked_again)
             looked_again, image, begun = True, newer, None
             continue
-        if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh():
+        if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh(image.version):
             return answer
         newer = yield from _newer(image)
         if not isinstance(newer, MetadataImage):
@@ -193,7 +193,7 @@ def newer_than_unknown(
     """
     if looked_again:
         raise error  # the image is the result of the request just made
-    if not inputs.may_refresh():
+    if not inputs.may_refresh(image.version):
         raise unconfirmed(error, "a newer one was asked for a moment ago, and not again") from error
     newer = yield from _newer(image)
     if isinstance(newer, RefreshFailed):

@@ -287,12 +287,12 @@ class Inputs:
         index_cache: index and filters.
         policy: chooses the objects to open next.
         key_of: object id -> key, for errors.
-        may_refresh: whether a lookup with a short answer may request a newer image now.
+        may_refresh: whether a lookup with a short answer from an image of this version may request a newer image now.
         hints: snapshots that may be read; None = do not use hints.
     """
 
     index_cache: IndexCache
     policy: Policy
     key_of: Callable[[int], str]
-    may_refresh: Callable[[], bool]
+    may_refresh: Callable[[ImageVersion], bool]
     hints: Hints | None = None

@@ -5,15 +5,17 @@ A listing that lags shows the keys as they stood some time ago; a server may do 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from accel import ReadAccelerator
-from accel.catalog import NodeWriter
-from accel.catalog.refresh import LISTING_PAUSE_SECONDS, build_image
+from accel.catalog import CatalogSettings, NodeWriter
+from accel.catalog.keys import STREAM_SHARDS
+from accel.catalog.refresh import LISTING_PAUSE_SECONDS, BuiltImage, build_image
 from accel.catalog.shard_writes import move_stream_objects
 from accel.errors import AccessDenied, ImageTooOld
 from accel.image import MetadataImage
@@ -296,3 +298,43 @@ def test_an_older_etag_in_a_listing_never_leads_back() -> None:
     assert len(newer.nodes[4]) == 2
     assert follower.follow() is newer
     assert follower.asked.count("get_if_changed node-lists/0000000004") == 1
+
+
+def test_of_two_refreshes_at_once_each_returns_all_that_was_written_before_it_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One thread read an old list and a new shard, the other one the reverse: the later one was dropped."""
+    world = World(settings=CatalogSettings(parallel_requests=16, ids_block=64))
+    with world.open() as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([4])
+        world.upload(writer, {4: (0, 10)})
+        is_at_shards, may_read_shards, main = threading.Event(), threading.Event(), threading.get_ident()
+        slow: list[threading.Thread] = []
+        held: list[str] = []
+
+        def hear(call: StoreCall) -> None:
+            if slow and f"/{STREAM_SHARDS}/" in call.key and len(held) < SHARDS:
+                held.append(call.key)
+                if len(held) == SHARDS:
+                    is_at_shards.set()
+                may_read_shards.wait(60)
+
+        def built(*args: Any, **named: Any) -> BuiltImage:
+            if slow and slow[0].is_alive() and threading.get_ident() == main:  # this thread has read everything
+                writer.open_streams([5])
+                may_read_shards.set()
+                slow[0].join()
+            return build_image(*args, **named)
+
+        monkeypatch.setattr("accel.catalog.refresh.build_image", built)
+        with world.open(_Recorded(world.memory, hear)) as reader:
+            reader.refresh()
+            slow.append(threading.Thread(target=reader.refresh))
+            slow[0].start()
+            assert is_at_shards.wait(60)
+            uploaded = world.upload(writer, {4: (10, 20)})
+            image = reader.refresh()
+            assert not slow[0].is_alive()
+            assert uploaded.object_id in image.node(4).position_of
+            assert {4, 5} <= set(image.streams)
+            assert reader.refresh() is image

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +26,10 @@ from accel import (
 )
 from accel.errors import KeyMissing
 from accel.image import ImageVersion
+from accel.image_source import PolledImages
 from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, Fetched, MemoryStore, PrefixedStore
+from loaders.store.decorated import DecoratedStore
 from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, line_store, put, store_of, system
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.test_search_property import queries_of
@@ -197,6 +201,36 @@ def test_a_short_answer_asks_once_for_a_newer_image_and_not_again_at_once() -> N
         clock.seconds += 1.0
         assert found(one, 0, 40, 9) == [0, 1, 2, 3]
         assert one.stats().lookups.refreshes == 2
+
+
+def test_a_short_answer_is_not_believed_if_a_newer_image_came_while_objects_were_opened() -> None:
+    """The lookup had started the query that returned it, and neither waited for it nor asked again at once."""
+    clock = Clock()
+    offered = [line_image([0, 1])]
+    under_way: list[Callable[[], object]] = []
+
+    class Slow(DecoratedStore):
+        def get_tail(self, key: str, length: int) -> Fetched:
+            while under_way:
+                under_way.pop()()
+            return super().get_tail(key, length)
+
+    def start(work: Callable[[], object], name: str) -> None:
+        if name == "accel-image" and not has_started:
+            has_started.append(name)
+            under_way.append(work)
+        else:
+            work()
+
+    has_started: list[str] = ["the first image"]
+    source = PolledImages(lambda: offered[-1], timer=clock, sleep=lambda _: None)
+    parts = replace(system(clock), start=start)
+    with ReadAccelerator(source, Slow(line_store(4)), settings=Settings(refresh_seconds=1.0), system=parts) as one:
+        clock.seconds += 5.0  # nobody asked for anything since
+        offered.append(line_image([0, 1, 2, 3], version=1))
+        has_started.clear()
+        assert found(one, 0, 40, 9) == [0, 1, 2, 3]
+        assert not under_way
 
 
 def test_an_image_source_that_fails_does_not_fail_lookups(caplog: pytest.LogCaptureFixture) -> None:

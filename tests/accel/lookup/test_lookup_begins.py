@@ -26,7 +26,7 @@ Query = tuple[int, int, int, int]
 
 
 def inputs_of(known: SharedIndexCache, *, may_refresh: bool = False) -> Inputs:
-    return Inputs(known, Spread(), str, lambda: may_refresh)
+    return Inputs(known, Spread(), str, lambda _: may_refresh)
 
 
 def run(request: Request, image: MetadataImage, driver: Driver, known: SharedIndexCache, trace: Trace | None) -> Answer:

@@ -1,0 +1,83 @@
+"""A segment that a node opens again in a running process: its reader's image may be older than the segment's end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from accel.catalog import NodeWriter
+from accel.catalog.takeover import KeepNumbers
+from accel.errors import StreamsReleased
+from accel.testing import Crash, Fault, FaultStore
+from loaders.errors import StoreUnavailable
+from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
+
+OTHER = NODE + 1
+FIRST, SECOND = ids_of("0@0", "1@0")
+
+
+def append(process: Process, segment_id: int, count: int) -> None:
+    """Make this number of events durable, one by one."""
+    for _ in range(count):
+        process.host.append(NAME, segment_id, [b"an event"])
+        process.host.flush()
+
+
+def with_old_image(world: World, process: Process) -> None:
+    """Let a process read an image now, as it does when it takes a segment over; time does not go by afterwards."""
+    with world.process(node_id=NODE + 2) as third:
+        append(third, SECOND, 1)
+    process.host.take_over(NAME, {SECOND: NODE + 2})
+
+
+def test_a_take_over_that_stopped_after_the_move_is_finished_from_the_newest_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    world.create()
+    faults = FaultStore(world.store, operations=("get", "get_if_changed"))
+    move = NodeWriter.take_over
+
+    def moved(node: NodeWriter, streams: Mapping[int, int], keep: KeepNumbers | None = None) -> dict[int, int]:
+        ends = move(node, streams, keep)
+        faults.schedule(Fault.TIMEOUT)
+        return ends
+
+    with world.process() as old, world.process(faults, node_id=OTHER) as new:
+        append(old, FIRST, 2)
+        with_old_image(world, new)
+        append(old, FIRST, 3)
+        monkeypatch.setattr(NodeWriter, "take_over", moved)
+        with pytest.raises(StoreUnavailable):
+            new.host.take_over(NAME, {FIRST: NODE})
+        assert faults.injected
+        new.host.open_segments(NAME, [FIRST])
+        assert new.host.info(NAME, FIRST).end_offset == 5
+        append(new, FIRST, 1)
+    assert len(world.batches()[FIRST]) == 6
+
+
+def test_a_segment_that_a_dead_taker_released_is_continued_from_the_newest_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def die(*_: object) -> None:
+        raise Crash
+
+    world = World()
+    world.create()
+    with world.process() as owner:
+        append(owner, FIRST, 2)
+        with_old_image(world, owner)
+        append(owner, FIRST, 3)
+        with world.process(node_id=OTHER) as taker, monkeypatch.context() as patch:
+            patch.setattr("accel.catalog.takeover.edit_shards", die)  # after the release, before the move
+            with pytest.raises(Crash):
+                taker.host.take_over(NAME, {FIRST: NODE})
+        lost = owner.host.append(NAME, FIRST, [b"not durable"])
+        owner.host.flush()
+        assert isinstance(lost.exception(), StreamsReleased)
+        owner.host.open_segments(NAME, [FIRST])
+        assert owner.host.info(NAME, FIRST).end_offset == 5
+        append(owner, FIRST, 1)
+    assert len(world.batches()[FIRST]) == 6
