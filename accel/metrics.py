@@ -78,8 +78,9 @@ class AccelCollector(Collector):
         store: the store that all requests pass through; with a timer, metrics include latency. None = none.
         caches: returns further caches by their name, as `Connection.cache_stats` does; None = none.
         scaling: returns the work for scaling policies, as `Connection.scaling_stats` does, or None while no segments
-        are
-            held; None = no such metrics.
+            are held; None = no such metrics.
+        clock: returns how far the host's clock is ahead of the store's, as `Connection.clock_skew_seconds` does; None =
+            no such metric.
 
     Complexity: of a scrape O(caches + operations x outcomes + objects of nodes with hints).
     """
@@ -90,11 +91,13 @@ class AccelCollector(Collector):
         store: CountingStore | None = None,
         caches: Callable[[], Mapping[str, CacheStats]] | None = None,
         scaling: Callable[[], AutoScaling | None] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._accelerator = accelerator
         self._store = store
         self._caches = caches
         self._scaling = scaling
+        self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: so that a registry does not query the accelerator at registration."""
@@ -116,6 +119,9 @@ class AccelCollector(Collector):
         scaled = None if self._scaling is None else self._scaling()
         if scaled is not None:
             yield from _scales(scaled)
+        if self._clock is not None:
+            text = "How far this host's clock is ahead of the store's; below 0 = behind; 0 = within a second."
+            yield _gauge("accel_clock_skew_seconds", text, self._clock())
 
 
 def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:

@@ -223,3 +223,8 @@ def measured(system: Components, *, must_confirm: bool = False) -> bool:
     """Ask the store for its time if that is due (`StoreClock.measure`). Returns whether the clock can be relied on."""
     clock = system.clock
     return not isinstance(clock, StoreClock) or clock.measure(must_confirm=must_confirm)
+
+
+def skew_seconds(system: Components) -> float:
+    """How far the host's clock is ahead of the store's (`StoreClock.skew_seconds`); 0 without a clock of a store."""
+    return system.clock.skew_seconds if isinstance(system.clock, StoreClock) else 0.0

@@ -396,7 +396,7 @@ class SessionTimes:
         is_kept = np.isin(known["stream_id"], ends.stream_ids) & ~np.isin(known["stream_id"], self._logged())
         rows = join_rows(rows, known[is_kept])
         if len(rows) > NUMBERS_MAX:
-            rows = rows[np.argsort(-rows["value"], kind="stable")[:NUMBERS_MAX]]
+            rows = _last_writers(rows)
         return rows[np.argsort(rows["stream_id"], kind="stable")]
 
     def begin(self, ranges: Rows) -> None:
@@ -427,6 +427,15 @@ class SessionTimes:
 
     def _logged(self) -> NDArray[np.int64]:
         return _no_ids() if self.log is None else self.log.stream_ids()
+
+
+def _last_writers(rows: Rows) -> Rows:
+    """The rows of the writers that wrote last; rows without a writer say where others were forgotten."""
+    is_whole = (rows["writer_high"] == 0) & (rows["writer_low"] == 0)
+    order = np.lexsort((-rows["value"], ~is_whole))
+    kept, lost = rows[order[:NUMBERS_MAX]], rows[order[NUMBERS_MAX:]]
+    kept["settled"][is_whole[order[:NUMBERS_MAX]] & np.isin(kept["stream_id"], lost["stream_id"])] = 1
+    return kept
 
 
 # Opening

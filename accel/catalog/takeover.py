@@ -48,6 +48,7 @@ from accel.catalog.keys import require
 from accel.catalog.node_list import with_released
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import (
+    NO_STREAM,
     OPEN,
     OWNED_RANGE,
     RELEASED,
@@ -68,7 +69,8 @@ from accel.errors import CommitRefused, StreamsReleased
 
 Ids = NDArray[np.int64]
 KeepNumbers = Callable[[Mapping[int, int], Rows], object]
-"""Called with {stream id: its end} and the WRITER_NUMBER rows of these streams, before the streams are moved."""
+"""Called with {stream id: its end} and the WRITER_NUMBER rows of these streams, before the streams are moved; and with
+a row of `NO_STREAM` if rows are missing."""
 
 OBJECTS_AT_ONCE = 16
 """The number of objects that are opened in parallel before the next check whether all streams were found."""
@@ -167,7 +169,7 @@ def _ends_of(parts: CatalogParts, node_list: NodeList, ranges: Rows) -> tuple[di
         if not wanted:
             break
     numbers = join_rows(numbers, node_list.numbers)
-    return ends, numbers[np.isin(numbers["stream_id"], ranges["stream_id"])]
+    return ends, numbers[np.isin(numbers["stream_id"], [*ranges["stream_id"].tolist(), NO_STREAM])]
 
 
 def _newest_first(node_list: NodeList, covered: int, stream_ids: Ids) -> Iterator[Rows]:

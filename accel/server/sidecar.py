@@ -204,7 +204,9 @@ class Sidecar:
             seconds.add_metric((operation, str(status)), buckets, stats.total)
         yield requests
         yield seconds
-        yield from AccelCollector(self._accelerator, self.store, self._connection.cache_stats).collect()
+        connection = self._connection
+        caches, clock = connection.cache_stats, connection.clock_skew_seconds
+        yield from AccelCollector(self._accelerator, self.store, caches, clock=clock).collect()
 
     async def _keep_opening(self) -> None:
         pause_seconds = most = self.settings.open_retry_seconds

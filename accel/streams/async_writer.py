@@ -66,9 +66,9 @@ class AsyncStreamWriter:
         if kind is None:
             await self.close()
 
-    async def resume(self) -> int:
+    async def resume(self, expected: int | None = None) -> int:
         """See `StreamWriter.resume`."""
-        return (await self._writer()).resume()
+        return (await self._writer()).resume(expected)
 
     async def write(
         self, payload: bytes, key: Key, *, transaction: UUID | None = None, number: int | None = None

@@ -81,7 +81,7 @@ from accel.streams.settings import (
 )
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
-from accel.system import SYSTEM, Components, measured, of_store
+from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
 from loaders.shared_loads import SharedLoads
@@ -343,6 +343,13 @@ class Connection:
         caches = {"time_parts": self._time_parts.stats()}
         streams: StreamStore | None = self._parts.peek("stream store")
         return caches if streams is None else caches | {"tables": streams.cache_stats()}
+
+    def clock_skew_seconds(self) -> float:
+        """Return how far the host's clock was ahead of the store's when the store was last asked (`accel.system`).
+
+        Below 0 = behind; 0 = within a second, or not asked yet. No request.
+        """
+        return skew_seconds(self._system)
 
     def scaling_stats(self) -> AutoScaleStats | None:
         """Return what this process has done for scaling policies; None while `host` is not open. Opens nothing."""

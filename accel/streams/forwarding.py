@@ -177,7 +177,7 @@ class SegmentService:
         name = request.scope, request.stream
         if not request.payloads:
             held = self._host.held_by(name, request.segment_id, request.writer_id)
-            return AppendReply(Status.DURABLE, held=list(held.held), settled=held.settled)
+            return AppendReply(Status.DURABLE, [], list(held.held), held.settled, held.has_forgotten)
         numbered = NumberedEvents(request.writer_id, request.numbers, request.positions, request.settled)
         futures = self._host.append_numbered(name, request.segment_id, request.payloads, numbered)
         self._host.flush()

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Lock
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
 from accel.catalog import NodeWriter, ObjectCatalog
-from accel.catalog.records import TIME_RECORD, WRITER_NUMBER, Rows, no_rows
+from accel.catalog.records import NO_STREAM, TIME_RECORD, WRITER_NUMBER, Rows, no_rows
 from accel.catalog.session import StreamEnds
 from accel.errors import (
     AccelError,
@@ -34,6 +34,7 @@ from accel.errors import (
     IllegalState,
     InconsistentAnswer,
     SegmentsElsewhere,
+    UnknownStream,
 )
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.values import Integers, epoch_of, segment_text, some_ids
@@ -49,12 +50,13 @@ from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.errors import FormatLimit
 from loaders.format import RecordBatch
-from loaders.layout import time_part_prefix
+from loaders.layout import number_tables_prefix, time_part_prefix
 from loaders.lifetime import Threads
 from loaders.parallel import map_bounded
 from loaders.store import ObjectStore
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # Appends that wait for an object
 
@@ -549,10 +551,19 @@ class OpenSegments:
 
         map_bounded(self._executor, move, segments)
 
-    def delete_times(self, stream_ids: Iterable[int]) -> None:
-        """Delete the time indexes and tables of numbers of streams. 1 listing and 1 request for 1,000 objects."""
-        for stream_id in stream_ids:
+    def delete_times(self, name: StreamName, stream_ids: Mapping[int, int]) -> None:
+        """Delete the time indexes of segments, and their tables of numbers, which the segments that follow get before.
+
+        1 listing and 1 request for 1,000 objects; see `NumberTables.hand_on` for segments with tables.
+
+        Args:
+            name: scope and stream.
+            stream_ids: {segment id: its stream}.
+        """
+        for segment_id, stream_id in sorted(stream_ids.items()):  # predecessors before their successors
             keys = [info.key for info in self.store.list(time_part_prefix(stream_id))]
+            if any(key.startswith(number_tables_prefix(stream_id)) for key in keys):
+                self.tables.hand_on(name, segment_id)
             erase_keys(self.store, keys[::-1])  # from the end: if this stops half-way, the rest is a valid chain
 
     # Numbers of writers
@@ -568,6 +579,31 @@ class OpenSegments:
             if segment is None or segment.numbers.is_loaded:
                 continue
             self.tables.load(name, segment_id, segment.numbers)
+
+    def keep_taken(self, name: StreamName, segment_ids: Mapping[int, int], ends: Mapping[int, int], rows: Rows) -> None:
+        """Write tables of segments that are taken over from another node; see `KeepNumbers`.
+
+        Reads the data whose numbers are missing in that node's list.
+
+        Args:
+            name: scope and stream.
+            segment_ids: {stream id: segment id}.
+            ends: the ends of the streams, by id.
+            rows: WRITER_NUMBER rows of the other node.
+        """
+        are_missing = bool((rows["stream_id"] == NO_STREAM).any())
+        spans = stream_spans(self.catalog.parts, ends) if are_missing else {}
+
+        def keep(stream_id: int) -> None:
+            own, numbers = rows[rows["stream_id"] == stream_id], self.tables.new()
+            numbers.inherit(own)
+            if are_missing:
+                self._note_data(stream_id, max(known_end(own), spans[stream_id].start), ends[stream_id], numbers)
+            # Rows marked as complete may be older than the segment's time on other nodes: read the tables.
+            self.tables.load(name, segment_ids[stream_id], numbers)
+            self.tables.keep(stream_id, ends[stream_id], numbers)
+
+        map_bounded(self._executor, keep, ends if are_missing else np.unique(rows["stream_id"]).tolist())
 
     def keep_numbers(self, segments: Collection[OpenSegment]) -> None:
         """Write the tables of segments that leave this node, at the end of their data. 1 request each."""
@@ -661,8 +697,10 @@ class OpenSegments:
 
         def restore(segment: OpenSegment) -> int:
             start, noting = spans[segment.stream_id].start, segment.numbers.noting
-            return restore_times(
-                segment.index, accelerator, segment.stream_id, segment.unit, start, segment.end, through=noting
+            return self._read_to_end(
+                lambda: restore_times(
+                    segment.index, accelerator, segment.stream_id, segment.unit, start, segment.end, through=noting
+                )
             )
 
         map_bounded(self._executor, restore, segments)
@@ -672,16 +710,50 @@ class OpenSegments:
         missing = [segment for segment in segments if self.node.numbers(segment.stream_id).are_missing]
         if not missing:
             return
-        accelerator = self.accelerator
         spans = stream_spans(self.catalog.parts, [segment.stream_id for segment in missing])
 
         def read(segment: OpenSegment) -> None:
             told = self.node.numbers(segment.stream_id)
             start = max(known_end(told.rows), told.start, spans[segment.stream_id].start)
-            if start < segment.end:
-                deque(segment.numbers.noting(accelerator.read(segment.stream_id, start, segment.end)), maxlen=0)
+            self._note_data(segment.stream_id, start, segment.end, segment.numbers)
 
         map_bounded(self._executor, read, missing)
+
+    def _note_data(self, stream_id: int, start: int, end: int, numbers: SegmentNumbers) -> None:
+        """Note the numbers of all events in a range of a stream."""
+        accelerator = self.accelerator
+
+        def note() -> None:
+            found = start
+            for batch in numbers.noting(accelerator.read(stream_id, start, end)):
+                found = batch.end_offset
+            if found < end:
+                raise InconsistentAnswer(f"stream {stream_id}: expected batches up to {end}, found them up to {found}")
+
+        if start < end:
+            self._read_to_end(note)
+
+    def refresh(self) -> None:
+        """Let the next reads use the newest image.
+
+        Raises:
+            AccelError: it cannot be had.
+        """
+        accelerator = self.accelerator
+        self.catalog.refresh()  # an accelerator whose refresh fails goes on with the image that it has
+        accelerator.refresh()
+
+    def _read_to_end(self, read: Callable[[], T]) -> T:
+        """Read data up to the end of a stream; once more in the newest image, if the image of the reader is older.
+
+        The session and the stream shards know the end. Nobody uses the reader between two starts of segments, and its
+        image may be older than the last commits. Any number of threads may do this at once.
+        """
+        try:
+            return read()
+        except (InconsistentAnswer, UnknownStream):
+            self.refresh()
+            return read()
 
 
 def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:

@@ -398,6 +398,7 @@ class AppendReply(msgspec.Struct, frozen=True):
     offsets: list[int] = msgspec.field(default_factory=list)
     held: list[Held] = msgspec.field(default_factory=list)
     settled: int = 0
+    has_forgotten: bool = False
 
 
 def checked_secret(secret: str) -> bytes:
@@ -653,7 +654,9 @@ class SharedSegments:
         if self.client is None:
             return None
         reply = self.client.append(owner, AppendRequest(*stream, segment_id, owner.token, writer_id, [], [], 0, []))
-        return WriterHeld(tuple(reply.held), reply.settled) if reply.status is Status.DURABLE else None
+        if reply.status is not Status.DURABLE:
+            return None
+        return WriterHeld(tuple(reply.held), reply.settled, reply.has_forgotten)
 
     # For workflows
 

@@ -131,6 +131,14 @@ class SegmentDirectory:
             return []
         return [epochs.segment(before) for before in epochs.predecessors(segment_id)]
 
+    def creation_time_ms(self, name: StreamName, segment_id: int) -> int:
+        """Return the time of a segment's epoch, ms since 1970. 1 call."""
+        return self._known(name).stream.epochs.segment(segment_id).creation_time_ms
+
+    def successors(self, name: StreamName, segment_id: int) -> list[int]:
+        """Return the ids of the segments that follow a segment, ascending. 3 calls."""
+        return sorted(self._known(name).stream.epochs.successors(segment_id))
+
     def _forget_stream(self, name: StreamName) -> None:
         with self._lock:
             self._streams.pop(name, None)

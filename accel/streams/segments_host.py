@@ -203,9 +203,9 @@ class ObjectSegments:
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in owners}
         with self._turn():
             segment_ids = {stream_id: segment_id for segment_id, stream_id in stream_ids.items()}
-            keep = partial(self._segments.tables.keep_rows, stream, segment_ids)
+            keep = partial(self._segments.keep_taken, stream, segment_ids)
             self._node.take_over({stream_ids[segment_id]: node_id for segment_id, node_id in owners.items()}, keep)
-            self._segments.accelerator.refresh()  # time indexes are restored from the newest data of the other nodes
+            self._segments.refresh()  # time indexes are restored from the newest data of the other nodes
             self._segments.find(stream, owners)
 
     def append(self, stream: StreamName, segment_id: int, payloads: Sequence[bytes]) -> WriteFuture:
@@ -499,6 +499,8 @@ class ObjectSegments:
         self.commits.flush_appended()
         with self._turn():
             self._segments.move_times(located.open.values())  # records in memory cannot be rebuilt without the data
+            if any(self._node.numbers(each.stream_id).are_missing for each in located.open.values()):
+                self._node.checkpoint()  # nor can numbers of writers that the node's list does not have
             self._node.trim({segment.stream_id: live[segment.segment_id] for segment in located.open.values()})
         trim_streams(
             self._catalog.parts, {span.stream_id: live[segment_id] for segment_id, span in located.sealed.items()}
@@ -507,6 +509,8 @@ class ObjectSegments:
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
         """See `SegmentHost.delete`: closes the streams, drops all data, and deletes the time indexes.
+
+        Segments that follow get the writers' numbers first.
 
         Raises:
             SegmentsElsewhere: other nodes have some segments open; the others are deleted.
@@ -525,7 +529,7 @@ class ObjectSegments:
             self._segments.forget(opened)
         self._directory.forget(stream, ids)
         trim_streams(self._catalog.parts, ends)
-        self._segments.delete_times(ends)
+        self._segments.delete_times(stream, {item: at for item, at in stream_ids.items() if at not in beside})
         refuse_elsewhere(
             "delete", stream, {segment_id: beside[at] for segment_id, at in stream_ids.items() if at in beside}
         )

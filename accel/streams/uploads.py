@@ -517,6 +517,9 @@ class Merging:
             return True  # a stream is truncated, or deleted, only after the end of a commit
         wanted = (intent.start, intent.end, intent.epoch)
         batch = next(self._segments.accelerator.read(stream_id, intent.start, intent.end), None)
+        if batch is None:  # perhaps only in the reader's image
+            self._segments.refresh()
+            batch = next(self._segments.accelerator.read(stream_id, intent.start, intent.end), None)
         return batch is not None and (batch.base_offset, batch.end_offset, batch.epoch) == wanted
 
 

@@ -140,7 +140,16 @@ class StreamWriter:
         segments = stream.active_segments()
         self._adopt(segments)
         if writer_id is not None:
-            self._numbering = WriterNumbering(writer_id.bytes, host.progress_of(self._name, segments, writer_id.bytes))
+            progress = host.progress_of(self._name, segments, writer_id.bytes)
+            self._numbering = WriterNumbering(writer_id.bytes, progress)
+            if progress.has_forgotten:
+                logger.warning(
+                    "%s: writer %s is not known in all segments, and these have forgotten writers: there its events"
+                    " count as new; it continues at %d",
+                    stream.name,
+                    writer_id,
+                    progress.next_number,
+                )
         elif self._are_numbered:  # for owners, which skip events that they already have
             self._numbering = WriterNumbering(self._system.nonce(), Progress(), is_resumable=False)
         self._commits.know(self)
@@ -161,7 +170,7 @@ class StreamWriter:
 
     # Events
 
-    def resume(self) -> int:
+    def resume(self, expected: int | None = None) -> int:
         """Return the number to continue at: all events of this writer with lower numbers are durable. No request.
 
         The producer writes again from this number on, each event with its earlier number; an event that is durable is
@@ -173,11 +182,18 @@ class StreamWriter:
                 if number >= first:
                     writer.write(line, key_of(line), number=number)
 
+        Args:
+            expected: one above the last number of this writer that was acknowledged to the producer, which keeps it
+                itself; None, the default: it does not know. A stream remembers `SegmentsSettings.writers_max` writers
+                of a segment, for `writer_idle_seconds`, and logs a warning for a writer that it may have forgotten.
+
         Raises:
-            InvalidArgument: the writer has no id, or events were written already.
+            InvalidArgument: the writer has no id, events were written already, or an invalid number.
+            IllegalState: the stream does not know events below `expected`, for instance because it has forgotten the
+                writer: it would store repeated events again.
         """
         with self._turn():
-            return self._numbered().resume()
+            return self._numbered().resume(expected)
 
     def write(
         self, payload: bytes, key: Key, *, transaction: UUID | None = None, number: int | None = None

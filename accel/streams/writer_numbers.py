@@ -19,13 +19,17 @@ batch was made. After a restart `Progress.next_number` is the higher one of this
 have: the producer continues there, and repeated events are skipped.
 
 **Bounds.** At most `writers_max` writers of a segment are kept, and no writer that has been idle for `idle_ms`. A
-forgotten writer that repeats numbers counts as a new writer.
+forgotten writer that repeats numbers counts as a new writer. That a segment has forgotten writers is stored, too, so
+that a writer that it does not know is warned (`WriterHeld.has_forgotten`).
 
 **Storage.** Commits and checkpoints contain its rows (`accel.catalog.records.WRITER_NUMBER`), so that a session that
 opens the segment has them without a request; missing rows are read from the data. When a segment leaves its node,
 sealed or taken over, the table is written as an object beside the time index, at the end of the data. The number in a
 row of the writer `NO_WRITER` is an offset: the rows are complete for all data below it, so no such object needs to be
-read.
+read; `settled` is 1 in this row if writers were forgotten.
+
+**Deletion.** Before a segment is deleted, each segment that follows it and has no table gets one, at offset 0
+(`NumberTables.hand_on`). So numbers outlive the segments whose events had them, whatever is deleted in which order.
 
 Source: docs/decisions/0047-writers-have-numbers.md; docs/reference/events.md, "Numbers of writers".
 """
@@ -35,14 +39,16 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from struct import Struct
 from threading import Lock
 from typing import Annotated, Final, NamedTuple, Protocol
+from uuid import UUID
 
 import numpy as np
 
 from accel.catalog.records import WRITER_NUMBER, Rows, no_rows
-from accel.errors import InvalidArgument
+from accel.errors import IllegalState, InvalidArgument
 from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.values import checked_integer
 from accel.history.store.hosts import StreamName
@@ -51,6 +57,7 @@ from accel.streams.rules.events import NO_WRITER, NUMBER_MAX, WRITER_ID_SIZE_BYT
 from accel.streams.settings import SegmentsSettings
 from accel.system import Components
 from loaders.backoff import Backoff
+from loaders.errors import KeyMissing
 from loaders.format import RecordBatch
 from loaders.layout import number_table_key, number_tables_prefix
 from loaders.store import ObjectStore
@@ -131,10 +138,12 @@ class Progress(NamedTuple):
     Args:
         next_number: all its events below this number are durable; the producer continues at this number.
         unused: a number above all its numbers that are known to be durable.
+        has_forgotten: whether a segment does not know the writer, and has forgotten writers.
     """
 
     next_number: int = 0
     unused: int = 0
+    has_forgotten: bool = False
 
 
 class Held(NamedTuple):
@@ -156,10 +165,12 @@ class WriterHeld(NamedTuple):
     Args:
         held: numbers for ranges of keys, in any order; for each key the highest number counts.
         settled: all events below this number are durable, in any segment.
+        has_forgotten: whether the segment has forgotten writers, or some keys of this one.
     """
 
     held: tuple[Held, ...]
     settled: int
+    has_forgotten: bool = False
 
     def covering(self, low: float, high: float) -> int:
         """Return the highest number that all keys in [low, high) have; NOTHING if some keys have none."""
@@ -180,7 +191,8 @@ def progress_of(parts: Iterable[tuple[float, float, WriterHeld]]) -> Progress:
     settled = max((each.settled for _, _, each in known), default=0)
     covered = min((each.covering(low, high) for low, high, each in known), default=NOTHING)
     highest = max((held.number for _, _, each in known for held in each.held), default=NOTHING)
-    return Progress(max(settled, covered + 1), max(settled, highest + 1))
+    has_forgotten = any(each.has_forgotten and each.covering(low, high) == NOTHING for low, high, each in known)
+    return Progress(max(settled, covered + 1), max(settled, highest + 1), has_forgotten)
 
 
 class EventLostError(Exception):
@@ -217,15 +229,28 @@ class WriterNumbering:
         self._is_begun = False
         self._on_their_way: deque[tuple[int, WriteFuture]] = deque()
 
-    def resume(self) -> int:
+    def resume(self, expected: int | None = None) -> int:
         """Return the number at which the producer continues; events without a number get numbers from this one on.
 
+        Args:
+            expected: all events below this number were acknowledged to the producer; None = it does not know.
+
         Raises:
-            InvalidArgument: events were written already.
+            InvalidArgument: events were written already, or an invalid number.
+            IllegalState: the stream does not know events below `expected`.
         """
         if self._is_begun:
             raise InvalidArgument("expected a call before the first event is written, found events written")
-        self.next_number = self._progress.next_number
+        known = self._progress
+        if expected is not None:
+            expected = checked_integer("an expected number", expected, 0)
+            found = known.next_number if known.has_forgotten else known.unused
+            if found < expected:
+                raise IllegalState(
+                    f"expected the numbers of writer {UUID(bytes=self.writer_id)} up to {expected}, below which all its"
+                    f" events were acknowledged, found them up to {found}: they were forgotten, or are another stream's"
+                )
+        self.next_number = known.next_number
         return self.next_number
 
     def take(self, count: int, number: int | None) -> range:
@@ -301,6 +326,7 @@ class SegmentNumbers:
         self._writers: OrderedDict[bytes, _Writer] = OrderedDict()  # the first writer has been idle longest
         self._on_its_way: deque[_OnItsWay] = deque()
         self._newest_value = 0
+        self._has_forgotten = False
         self.is_loaded = is_loaded
 
     # Appends; one at a time
@@ -350,16 +376,17 @@ class SegmentNumbers:
         """Return the durable numbers of a writer."""
         with self._lock:
             writer = self._writers.get(writer_id, _Writer())
-            return WriterHeld(writer.held(), writer.settled)
+            return WriterHeld(writer.held(), writer.settled, self._has_forgotten)
 
     def between(self, stream_id: int, start: int, end: int) -> Rows:
         """Return rows of unsettled appends that end in (start, end]; without the commit."""
         with self._lock:
             runs = [each for each in self._on_its_way if start < each.end <= end]
             has_all = self.is_loaded and not any(writer.inherited for writer in self._writers.values())
+            has_forgotten = self._has_forgotten
         rows = [_row(each.run.writer_id, Held(*ALL_KEYS, each.run.last), each.run.settled, each.value) for each in runs]
         if rows and has_all:
-            rows.append(_says_all(end, runs[-1].value))
+            rows.append(_says_all(end, runs[-1].value, has_forgotten=has_forgotten))
         return _rows(stream_id, rows)
 
     def rows(self, stream_id: int, end: int) -> Rows:
@@ -370,14 +397,14 @@ class SegmentNumbers:
             for each in self._on_its_way:
                 if each.end <= end:
                     _raise_to(writers.setdefault(each.run.writer_id, _Writer()), each)
-            newest, is_loaded = self._newest_value, self.is_loaded
+            newest, is_loaded, has_forgotten = self._newest_value, self.is_loaded, self._has_forgotten
         rows = [
             _row(writer_id, held, writer.settled, writer.value)
             for writer_id, writer in writers.items()
             for held in writer.held()
         ]
-        if rows and is_loaded:
-            rows.append(_says_all(end, newest))
+        if (rows or has_forgotten) and is_loaded:
+            rows.append(_says_all(end, newest, has_forgotten=has_forgotten))
         return _rows(stream_id, rows)
 
     # Stored rows
@@ -391,14 +418,22 @@ class SegmentNumbers:
             high: the end of these positions.
         """
         with self._lock:
-            for row in rows[np.argsort(rows["value"], kind="stable")]:
+            for row in rows:
                 writer_id = _writer_id(int(row["writer_high"]), int(row["writer_low"]))
                 if writer_id == NO_WRITER:
+                    self._has_forgotten |= int(row["settled"]) > 0
                     continue
-                writer = self._begun(writer_id, int(row["value"]))
+                writer = self._touched(writer_id, int(row["value"]))
                 writer.settled = max(writer.settled, int(row["settled"]))
                 span = (max(low, _position(int(row["keys_from"]))), min(high, _position(int(row["keys_to"]))))
                 self._hold(writer, Held(*span, int(row["number"])))
+            self._writers = OrderedDict(sorted(self._writers.items(), key=lambda each: each[1].value))
+            self._forget()
+
+    def note_forgotten(self) -> None:
+        """Note that numbers of writers may be unknown here."""
+        with self._lock:
+            self._has_forgotten = True
 
     # Inside; under the lock
 
@@ -414,26 +449,39 @@ class SegmentNumbers:
         before = others.get((held.low, held.high), held)
         others[held.low, held.high] = max(before, held)
         writer.inherited = tuple(others.values())[-HELD_MAX:]
+        self._has_forgotten |= len(others) > HELD_MAX
 
     def _begun(self, writer_id: bytes, value: int) -> _Writer:
+        writer = self._touched(writer_id, value)
+        self._forget()
+        return writer
+
+    def _touched(self, writer_id: bytes, value: int) -> _Writer:
         writer = self._writers.setdefault(writer_id, _Writer())
         writer.value = max(writer.value, value)
         self._newest_value = max(self._newest_value, value)
         self._writers.move_to_end(writer_id)
-        if len(self._writers) > self._writers_max:
-            idle = next((each for each, known in self._writers.items() if known.appended == known.durable), writer_id)
-            if idle != writer_id:  # else all writers have events under way, whose number is bounded
-                del self._writers[idle]
-        self._forget_idle()
         return writer
 
     def _add(self, done: _OnItsWay) -> None:
         _raise_to(self._begun(done.run.writer_id, done.value), done)
 
+    def _forget(self) -> None:
+        """Forget the writers that have been idle longest; the last one, and those with events under way, stay."""
+        surplus = len(self._writers) - self._writers_max
+        if surplus > 0:
+            last = next(reversed(self._writers))
+            idle = (each for each, known in self._writers.items() if known.appended == known.durable and each != last)
+            for writer_id in list(islice(idle, surplus)):
+                del self._writers[writer_id]
+                self._has_forgotten = True
+        self._forget_idle()
+
     def _forget_idle(self) -> None:
         oldest = self._newest_value - self._idle_ms
         while self._writers and next(iter(self._writers.values())).value < oldest:
             self._writers.popitem(last=False)
+            self._has_forgotten = True
 
 
 def _raise_to(writer: _Writer, done: _OnItsWay) -> None:
@@ -460,8 +508,8 @@ def _row(writer_id: bytes, held: Held, settled: int, value: int) -> _Row:
     return (high, low, *span, held.number, settled, min(value, _VALUE_MAX))
 
 
-def _says_all(end: int, value: int) -> _Row:
-    return (0, 0, 0, 0, end, 0, min(value, _VALUE_MAX))
+def _says_all(end: int, value: int, *, has_forgotten: bool) -> _Row:
+    return (0, 0, 0, 0, end, int(has_forgotten), min(value, _VALUE_MAX))
 
 
 def _rows(stream_id: int, rows: Sequence[_Row]) -> Rows:
@@ -517,14 +565,22 @@ ANCESTORS_MAX: Final = 1000
 
 
 class SegmentsBefore(Protocol):
-    """Looks up streams and predecessors of segments. Threads: any."""
+    """Looks up streams, predecessors and successors of segments. Threads: any."""
 
     def stream_id(self, name: StreamName, segment_id: int) -> int:
         """Return the stream of the object layer that contains a segment."""
         ...
 
+    def creation_time_ms(self, name: StreamName, segment_id: int) -> int:
+        """Return the time of a segment's epoch, ms since 1970."""
+        ...
+
     def predecessors(self, name: StreamName, segment_id: int, oldest_ms: float) -> list[SegmentRecord]:
         """Return the predecessors of a segment; none if they were sealed before `oldest_ms`, ms since 1970."""
+        ...
+
+    def successors(self, name: StreamName, segment_id: int) -> list[int]:
+        """Return the ids of the segments that follow a segment."""
         ...
 
 
@@ -533,7 +589,7 @@ class NumberTables:
 
     Args:
         store: the store of the tables.
-        directory: looks up predecessors of segments.
+        directory: looks up neighbours of segments.
         backoff: the pauses after failed requests.
         settings: bounds of the host.
         system: clock.
@@ -557,50 +613,77 @@ class NumberTables:
     def load(self, name: StreamName, segment_id: int, numbers: SegmentNumbers) -> None:
         """Add the numbers of a segment on other nodes, and those of its predecessors, of writers not forgotten yet.
 
-        Requests: 1 listing, and 1 GET of a table; if there is no table, 3 calls of the history, and for each
-        predecessor 1 call, and the same again.
+        Requests: 1 listing, and 1 GET of a table; if there is no table, 4 calls of the history, and for each
+        predecessor 1 call, and the same again. Where no predecessor has a table either, 1 more listing.
 
         Raises:
             StoreError, TableError, CorruptObject, NotInHistory.
         """
-        to_visit, seen = deque([(segment_id, *ALL_KEYS)]), {segment_id}
-        oldest_ms = self._system.clock() * 1000 - self._idle_ms
+        keys: dict[int, tuple[float, float]] = {segment_id: ALL_KEYS}
+        without: dict[int, list[int]] = {}
+        to_visit, oldest_ms = deque([segment_id]), None
         while to_visit:
-            each_id, low, high = to_visit.popleft()
-            rows = self._newest(self._directory.stream_id(name, each_id))
-            if rows is not None:
-                numbers.inherit(rows, low, high)
+            each_id = to_visit.popleft()
+            if self._has_inherited(name, each_id, keys, numbers):
                 continue
-            for before in self._directory.predecessors(name, each_id, oldest_ms):
-                if before.id not in seen and len(seen) < ANCESTORS_MAX:
-                    seen.add(before.id)
-                    to_visit.append((before.id, before.key_start, before.key_end))
+            if oldest_ms is None:  # the earlier of both clocks: one of them may be wrong
+                created_ms = self._directory.creation_time_ms(name, segment_id)
+                oldest_ms = min(self._system.clock() * 1000, created_ms) - self._idle_ms
+            earlier = self._directory.predecessors(name, each_id, oldest_ms)
+            without[each_id] = [before.id for before in earlier]
+            new = [before for before in earlier if before.id not in keys]
+            if len(keys) + len(new) > ANCESTORS_MAX:
+                numbers.note_forgotten()
+                break
+            keys |= {before.id: (before.key_start, before.key_end) for before in new}
+            to_visit.extend(before.id for before in new)
+        # Meanwhile a deletion may have handed tables on, from segments not looked at yet to segments looked at before.
+        for each_id in sorted(each_id for each_id, ids in without.items() if not without.keys().isdisjoint(ids)):
+            self._has_inherited(name, each_id, keys, numbers)
         numbers.is_loaded = True
 
-    def keep(self, stream_id: int, end: int, numbers: SegmentNumbers) -> None:
-        """Write the table of a segment at an offset. 1 request; repeating it is safe."""
-        body = NUMBER_TABLE.encode(NumberTable(stream_id, end, numbers.rows(stream_id, end)))
-        self._backoff.ask(lambda: self._store.put(number_table_key(stream_id, end), body))
+    def hand_on(self, name: StreamName, segment_id: int) -> None:
+        """Before a segment with a table is deleted: write tables of the segments that follow it and have none.
 
-    def keep_rows(self, name: StreamName, segments: Mapping[int, int], ends: Mapping[int, int], rows: Rows) -> None:
-        """Write tables of segments, made of rows of other nodes' lists and of the segments' tables.
+        Requests: 3 calls of the history, and for each segment that follows 1 listing, and `load` and 1 PUT for those
+        without a table. Repeating it is safe.
 
         Args:
             name: scope and stream.
-            segments: {stream id: segment id}.
-            ends: the ends of the streams, by id.
-            rows: WRITER_NUMBER rows of these streams.
-        """
-        for stream_id in np.unique(rows["stream_id"]).tolist():
-            numbers = self.new()
-            numbers.inherit(rows[rows["stream_id"] == stream_id])
-            # Rows marked as complete may be older than the segment's time on other nodes: read the tables.
-            self.load(name, segments[stream_id], numbers)
-            self.keep(stream_id, ends[stream_id], numbers)
+            segment_id: the segment; all its predecessors were deleted before.
 
-    def _newest(self, stream_id: int) -> Rows | None:
+        Raises:
+            As `load`.
+        """
+        for after_id in self._directory.successors(name, segment_id):
+            stream_id = self._directory.stream_id(name, after_id)
+            if self._newest_key(stream_id) is None:
+                numbers = self.new()
+                self.load(name, after_id, numbers)
+                self.keep(stream_id, 0, numbers)
+
+    def keep(self, stream_id: int, end: int, numbers: SegmentNumbers) -> None:
+        """Write the table of a segment at an offset, if numbers are known. 1 request; repeating it is safe."""
+        rows = numbers.rows(stream_id, end)
+        if len(rows):
+            body = NUMBER_TABLE.encode(NumberTable(stream_id, end, rows))
+            self._backoff.ask(lambda: self._store.put(number_table_key(stream_id, end), body))
+
+    def _has_inherited(
+        self, name: StreamName, segment_id: int, keys: Mapping[int, tuple[float, float]], numbers: SegmentNumbers
+    ) -> bool:
+        """Add the newest table of a segment, for its keys; return whether there is one."""
+        stream_id = self._directory.stream_id(name, segment_id)
+        key = self._newest_key(stream_id)
+        if key is None:
+            return False
+        try:
+            body = self._backoff.ask(lambda: self._store.get(key, size_bytes_max=TABLE_SIZE_BYTES_MAX)).body
+        except KeyMissing:  # handed on and deleted meanwhile
+            return False
+        numbers.inherit(NUMBER_TABLE.decode(body, key).rows, *keys[segment_id])
+        return True
+
+    def _newest_key(self, stream_id: int) -> str | None:
         keys = self._backoff.ask(lambda: [info.key for info in self._store.list(number_tables_prefix(stream_id))])
-        if not keys:
-            return None
-        body = self._backoff.ask(lambda: self._store.get(keys[-1], size_bytes_max=TABLE_SIZE_BYTES_MAX)).body
-        return NUMBER_TABLE.decode(body, keys[-1]).rows
+        return keys[-1] if keys else None

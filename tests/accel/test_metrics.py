@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from accel.errors import KeyMissing, StoreUnavailable
 from accel.image import ImageVersion
 from accel.metrics import AccelCollector
 from accel.streams.auto_scale import AutoScaleStats
-from accel.testing import Fault, FaultStore
+from accel.system import SYSTEM
+from accel.testing import ClockStore, Fault, FaultStore
 from bloom import StreamFilter
 from loaders.counting import Histogram
 from loaders.store import CountingStore, Fetched, MemoryStore
@@ -151,6 +153,14 @@ def test_a_connection_tells_of_scales_once_it_holds_segments() -> None:
             writer.write(b"one", "key")
         assert scraped(collector)["accel_auto_scale_looks_total"] == 0
         assert streams.scaling_stats() == AutoScaleStats()
+
+
+@pytest.mark.parametrize(("ahead", "skew"), [(0, 0), (3600, 3599), (-3600, -3600)])
+def test_a_clock_that_is_off_shows(ahead: float, skew: float) -> None:
+    system = replace(SYSTEM, clock=lambda: 5000.0 + ahead)
+    with accel.connect(ClockStore(MemoryStore(), lambda: 5000.0), create=True, system=system) as streams:
+        told = scraped(AccelCollector(clock=streams.clock_skew_seconds))
+    assert told == {"accel_clock_skew_seconds": skew}
 
 
 def of_requests(told: dict[str, float], outcome: str) -> tuple[float, float]:

@@ -59,10 +59,10 @@ def shown_retention(
 
 
 def exit_code(streams: Sequence[StreamRetention]) -> int:
-    """1 if something failed."""
+    """1 if a stream failed, or was left alone because the store did not report its time."""
     from accel.history.store.retention_workflow import Retained  # noqa: PLC0415 - likewise
 
-    return EXIT_FAILED if any(stream.outcome is Retained.FAILED for stream in streams) else 0
+    return EXIT_FAILED if any(stream.outcome in (Retained.FAILED, Retained.NO_CLOCK) for stream in streams) else 0
 
 
 def _lines(streams: Sequence[StreamRetention], sentence: str, *, is_dry_run: bool) -> Iterator[Rendered]:
@@ -123,7 +123,8 @@ def run(
 
     Without --yes it writes nothing, and shows what would be recorded and truncated, in the same form.
     Streams without a policy, and sealed ones, are skipped; with a whole scope also those in another workflow.
-    A stream that fails does not stop the others; the command then exits with 1.
+    A stream that fails does not stop the others; the command then exits with 1. So it does if the store does not report
+    its time: this machine's clock may be wrong, and nothing is recorded or deleted.
 
     The sizes of segments come from the process that holds them, or from --size. With --data-elsewhere, an unsealed
     segment without --size counts as empty, so that streams are truncated by whole segments.

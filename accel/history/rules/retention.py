@@ -183,6 +183,12 @@ def with_entry(now: RetentionSet, entry: RetentionEntry) -> RetentionSet | None:
     return RetentionSet(np.append(now.times_ms, entry.recording_time_ms), np.append(now.sizes, entry.recorded_size))
 
 
+def without_ahead(now: RetentionSet, latest_ms: int) -> tuple[RetentionSet, Integers]:
+    """The set without the cuts that a wrong clock recorded, and their times: those after the latest possible time."""
+    known = entries_up_to(now, latest_ms)
+    return known, now.times_ms[len(known) :]
+
+
 def entries_up_to(now: RetentionSet, time_ms: int) -> RetentionSet:
     """The cuts that were recorded at or before a time."""
     return now[: int(np.searchsorted(now.times_ms, time_ms, side="right"))]

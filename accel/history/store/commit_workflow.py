@@ -157,7 +157,7 @@ class CommitWorkflow:
             InvalidArgument: a limit out of bounds.
         """
         self._parts.require_host("commit transactions")
-        now_ms = self._parts.store.now_ms() if time_ms is None else checked_time("the time of a commit", time_ms)
+        now_ms = self._parts.store.time_ms("the time of a commit", time_ms)
         if limit is not None:
             limit = checked_integer("a limit", limit, 1)
         try:

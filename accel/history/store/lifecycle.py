@@ -54,7 +54,7 @@ from accel.history.rules.states import (
     refuse_undeletable,
 )
 from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
-from accel.history.rules.values import NOTHING, Integers, checked_time
+from accel.history.rules.values import NOTHING, Integers
 from accel.history.store.commit_workflow import CommitWorkflow
 from accel.history.store.cut_reading import CutReading
 from accel.history.store.epoch_store import EpochReading, EpochWriting
@@ -226,7 +226,7 @@ class StreamEnding:
             OperationNotAllowed: another workflow has the stream.
         """
         if time_ms is not None:
-            time_ms = checked_time("the time of a sealing", time_ms)
+            time_ms = self._parts.store.time_ms("the time of a sealing", time_ms)
         self._parts.require_host("seal")
         if not self._is_sealing():
             return

@@ -31,7 +31,7 @@ from accel.history.store.keys import (
     SystemKeys,
 )
 from accel.history.store.settings import HistorySettings
-from accel.system import Components, measured
+from accel.system import CLOCK_SKEW_SECONDS_MAX, Components, measured
 from accel.units import milliseconds
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import DataNotFound
@@ -41,6 +41,8 @@ from loaders.tables import IdBlocks, RecordCache, Tables, Versioned
 
 MILLISECONDS = 1000
 
+CLOCK_SKEW_MS_MAX: Final = int(CLOCK_SKEW_SECONDS_MAX * MILLISECONDS)
+"""A time that is further ahead of now is from a wrong clock, or a mistake."""
 
 ITEM_SIZE_BYTES: Final = 120
 """Assumed size of an item of a tuple: an id or a short text."""
@@ -139,6 +141,29 @@ class StoreParts:
         if not math.isfinite(seconds):
             raise InvalidArgument(f"expected a clock that returns seconds since 1970, found {seconds}")
         return checked_time("the clock's time", milliseconds(seconds))
+
+    def is_clock_confirmed(self) -> bool:
+        """Whether the store reported its time when it was last asked, or reports none. At most one request."""
+        return measured(self.system, must_confirm=True)
+
+    def latest_ms(self) -> int:
+        """The latest time that a clock which is not wrong can report now: 5 minutes from now, in milliseconds."""
+        return self.now_ms() + CLOCK_SKEW_MS_MAX
+
+    def time_ms(self, what: str, given_ms: int | None) -> int:
+        """A time that a caller gave, milliseconds since 1970; now if it gave none.
+
+        Raises:
+            InvalidArgument: no time in milliseconds, or one that is more than 5 minutes from now.
+        """
+        now_ms = self.now_ms()
+        if given_ms is None:
+            return now_ms
+        given_ms = checked_time(what, given_ms)
+        if given_ms > now_ms + CLOCK_SKEW_MS_MAX:
+            latest = f"at most 5 minutes from now, which is {now_ms} for the store"
+            raise InvalidArgument(f"expected {what} {latest}, found {given_ms}")
+        return given_ms
 
     def each(self, act: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """Call `act` for each item, in parallel if there is an executor; return the results in the items' order."""

@@ -39,6 +39,7 @@ from accel.history.rules.retention import (
     reference_before,
     truncation_point,
     with_entry,
+    without_ahead,
     without_up_to,
 )
 from accel.history.rules.states import StreamState
@@ -61,6 +62,8 @@ class Retained(Enum):
     |------------|-------------------------------------------------------------------------------------------|
     | truncated  | begins at a recorded cut now                                                              |
     | recorded   | has a new recorded cut; there was nothing to truncate                                     |
+    | unchanged  | has a cut that was recorded at this time or later; there was nothing to truncate          |
+    | no clock   | is unchanged: the store did not report its time, and the process's clock may be wrong     |
     | no policy  | has no retention policy; nothing was recorded or truncated                                |
     | sealed     | is sealed or being sealed; nothing was recorded or truncated                              |
     | unfinished | is half created, or was deleted meanwhile                                                 |
@@ -70,6 +73,8 @@ class Retained(Enum):
 
     TRUNCATED = "truncated"
     RECORDED = "recorded"
+    UNCHANGED = "unchanged"
+    NO_CLOCK = "no clock"
     NO_POLICY = "no policy"
     SEALED = "sealed"
     UNFINISHED = "unfinished"
@@ -143,22 +148,44 @@ class RetentionWorkflow:
     def add(self, recording_time_ms: int, size: int, cut: Mapping[int, int]) -> RetentionSet:
         """Record a cut, unless a cut was recorded at that time or later. 3 calls.
 
+        Cuts that are recorded more than 5 minutes from now, by a process with a wrong clock, are removed, with a
+        warning: they would prevent all further records until then.
+
         Args:
             recording_time_ms: milliseconds since 1970.
             size: size of the stream before the cut, in the stream's offset unit.
             cut: offsets by segment id.
 
+        Returns:
+            The recorded cuts. If none was recorded at this time, a later one was.
+
         Raises:
-            InvalidArgument: numbers out of bounds.
+            InvalidArgument: numbers out of bounds, or a time of more than 5 minutes from now.
         """
-        recording_time_ms = checked_time("the time of a recorded cut", recording_time_ms)
+        recording_time_ms = self._parts.store.time_ms("the time of a recorded cut", recording_time_ms)
         size = checked_integer("the size before a cut", size, 0)
         record = (
             self._parts.keys.cut(recording_time_ms)
             .create_if_absent(StreamCutRecord(recording_time_ms, size, as_cut(cut)))
             .value
         )
-        now = self._parts.keys.retention().change(lambda now: with_entry(now or RetentionSet(), record.entry)).value
+        latest_ms = self._parts.store.latest_ms()
+        ahead: list[int] = []
+
+        def rule(now: RetentionSet | None) -> RetentionSet | None:
+            known, removed_ms = without_ahead(now or RetentionSet(), latest_ms)
+            ahead[:] = removed_ms.tolist()
+            return with_entry(known, record.entry) or (known if ahead else None)
+
+        now = self._parts.keys.retention().change(rule).value
+        if ahead:
+            logger.warning(
+                "%s: removed %d recorded cuts of times after now, from %s on: a process's clock was wrong",
+                self._parts.stream,
+                len(ahead),
+                ahead[0],
+            )
+            self._parts.each(lambda time_ms: self._parts.keys.cut(time_ms).erase(), ahead)
         self._erase_unlisted([recording_time_ms], now)
         return now
 
@@ -204,7 +231,8 @@ class RetentionWorkflow:
         """Erase records of cuts that are not in the set because a run died before it wrote the set; return the number.
 
         A cut is added to the set only after all cuts in it. So if a later cut is in the set, a record that is not in
-        the set is unused, now and later. Calls: 1 for 1,000 recorded cuts, 1, and 1 for each that is erased.
+        the set is unused, now and later; and so is one of a time after now. Calls: 1 for 1,000 recorded cuts, 1, and 1
+        for each that is erased.
         """
         prefix = keys.cut_key(0).removesuffix("0")
         times = [int(key.removeprefix(prefix)) for key in self._parts.keys.metadata.keys(prefix)]
@@ -213,8 +241,8 @@ class RetentionWorkflow:
     def _erase_unlisted(self, times_ms: list[int], now: RetentionSet) -> int:
         """Erase records of cuts that are not in a set, which was read after the records existed."""
         known = set(now.times_ms.tolist())
-        last_ms = max(known, default=-1)
-        gone = [time_ms for time_ms in times_ms if time_ms < last_ms and time_ms not in known]
+        last_ms, latest_ms = max(known, default=-1), self._parts.store.latest_ms()
+        gone = [each for each in times_ms if each not in known and (each < last_ms or each > latest_ms)]
         self._parts.each(lambda time_ms: self._parts.keys.cut(time_ms).erase(), gone)
         return len(gone)
 
@@ -252,23 +280,26 @@ class RetentionWorkflow:
         if read_by_all is not None:
             read_by_all = self._reached(read_by_all)
         state = self._parts.state()
-        policy = self._policy(state)
+        policy = self._policy(state, now_ms)
         if isinstance(policy, Retained):
             return policy, None
+        is_truncated = False
+        begins: RetentionEntry | None = None
         if state is StreamState.TRUNCATING or self._epochs.truncation().updating:
-            self._truncations.finish_begun()  # the last run may have died during its truncation
+            is_truncated = self._truncations.finish_begun()  # the last run may have died during its truncation
         tail, size = self._tail()
         # The time is read after the tail: all data before a cut is then at least as old as the cut's time.
         time_ms = self._parts.store.now_ms() if now_ms is None else now_ms
         known = self.add(time_ms, size, tail)
         read = None if read_by_all is None else self.reference_before(read_by_all)
         point = truncation_point(known, policy, time_ms, size, read, has_readers=read_by_all is not None)
-        if point is None:
-            return Retained.RECORDED, None
-        is_truncated = self._truncate(point)
-        if len(entries_up_to(known, point.recording_time_ms - 1)):
+        if point is not None and self._truncate(point):
+            is_truncated, begins = True, point
+        elif is_truncated:
+            begins = self.reference_before(self._epochs.truncation().cut)
+        if point is not None and len(entries_up_to(known, point.recording_time_ms - 1)):
             self._purge_afterwards(point.recording_time_ms - 1)
-        return (Retained.TRUNCATED, point) if is_truncated else (Retained.RECORDED, None)
+        return (Retained.TRUNCATED, begins) if is_truncated else (_kept(known, time_ms), None)
 
     def plan(
         self, now_ms: int | None = None, read_by_all: Mapping[int, int] | None = None
@@ -282,22 +313,22 @@ class RetentionWorkflow:
             now_ms = checked_time("the time of a run", now_ms)
         if read_by_all is not None:
             read_by_all = self._reached(read_by_all)
-        policy = self._policy(self._parts.state())
+        policy = self._policy(self._parts.state(), now_ms)
         if isinstance(policy, Retained):
             return policy, None
         tail, size = self._tail()
         time_ms = self._parts.store.now_ms() if now_ms is None else now_ms
-        recorded = self.read()
+        recorded, _ = without_ahead(self.read(), self._parts.store.latest_ms())
         known = with_entry(recorded, RetentionEntry(time_ms, size)) or recorded
         read = None if read_by_all is None else self.reference_before(read_by_all)
         point = truncation_point(known, policy, time_ms, size, read, has_readers=read_by_all is not None)
         if point is None:
-            return Retained.RECORDED, None
+            return _kept(known, time_ms), None
         here = self._place_of(point)
         if here is None and point.recording_time_ms == time_ms:
             here = self._cuts.place(tail)  # the cut that `retain` would record
         begins = place_truncation(self._epochs.truncation())
-        return (Retained.TRUNCATED, point) if _is_behind(here, begins) else (Retained.RECORDED, None)
+        return (Retained.TRUNCATED, point) if _is_behind(here, begins) else (_kept(known, time_ms), None)
 
     def _reached(self, read_by_all: Mapping[int, int]) -> IdMap:
         """A cut that readers can have reached; refused before anything is written."""
@@ -305,18 +336,24 @@ class RetentionWorkflow:
         self._cuts.refuse_beyond(cut)
         return cut
 
-    def _policy(self, state: StreamState) -> RetentionPolicy | Retained:
+    def _policy(self, state: StreamState, now_ms: int | None) -> RetentionPolicy | Retained:
         """The stream's policy, or the outcome if there is nothing to do.
 
         Raises:
             HostMissing: the stream has a policy, and this process does not know the ends of segments.
+            InvalidArgument: a time of a run that is more than 5 minutes from now.
         """
         if state in _LEFT_ALONE:
             return _LEFT_ALONE[state]
         policy = self._parts.keys.configuration().get().value.configuration.retention
-        if policy is not None:
-            self._parts.require_host("run retention")
-        return policy or Retained.NO_POLICY
+        if policy is None:
+            return Retained.NO_POLICY
+        self._parts.require_host("run retention")
+        if not self._parts.store.is_clock_confirmed():
+            logger.warning("%s: no retention, as the store does not report its time", self._parts.stream)
+            return Retained.NO_CLOCK
+        self._parts.store.time_ms("the time of a run", now_ms)
+        return policy
 
     def _tail(self) -> tuple[IdMap, int]:
         """A cut at the stream's end, and the size before it."""
@@ -417,6 +454,12 @@ class RetentionWorkflow:
 
         self._parts.keys.retention().change(shorter, seen=versioned)
         return len(gone)
+
+
+def _kept(known: RetentionSet, time_ms: int) -> Retained:
+    """The outcome of a run that truncates nothing: whether it recorded a cut at its time."""
+    last = find_by_time(known, time_ms)
+    return Retained.UNCHANGED if last is None or last.recording_time_ms != time_ms else Retained.RECORDED
 
 
 def _is_behind(here: PlacedCut | None, begins: PlacedCut | None) -> bool:

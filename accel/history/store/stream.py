@@ -24,7 +24,6 @@ from accel.history.rules.values import (
     checked_id,
     checked_integer,
     checked_keys,
-    checked_time,
     checked_uuid,
     read_id,
     segment_text,
@@ -484,7 +483,7 @@ class Stream:
         return cast("Part", _CheckedPart(part, self.parts))
 
     def _time(self, time_ms: int | None) -> int:
-        return self.parts.store.now_ms() if time_ms is None else checked_time("a time", time_ms)
+        return self.parts.store.time_ms("a time", time_ms)
 
 
 def _each(ids: Iterable[SegmentId]) -> tuple[int, ...]:

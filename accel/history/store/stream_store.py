@@ -40,7 +40,6 @@ from accel.history.rules.values import (
     checked_integer,
     checked_numbers,
     checked_text,
-    checked_time,
 )
 from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
@@ -246,7 +245,7 @@ class StreamStore:
         asked = StreamConfiguration() if wanted is None else _checked_configuration(wanted)
         wanted_stream = WantedStream(
             wanted=asked,
-            time_ms=self._parts.now_ms() if time_ms is None else checked_time("the time of creation", time_ms),
+            time_ms=self._parts.time_ms("the time of creation", time_ms),
             segments=checked_integer(
                 "a number of segments", asked.min_segments if segments is None else segments, 1, SEGMENTS_MAX
             ),
@@ -333,7 +332,7 @@ class StreamStore:
             HostMissing: this process does not know the ends of segments; nothing was changed.
         """
         if time_ms is not None:
-            time_ms = checked_time("the time of a run", time_ms)
+            time_ms = self._parts.time_ms("the time of a run", time_ms)
         names = self.streams(scope)
         if isinstance(self._host, NoHost):
             raise HostMissing("run retention in streams", scope)
@@ -352,7 +351,7 @@ class StreamStore:
             InvalidArgument: an invalid time.
         """
         if time_ms is not None:
-            time_ms = checked_time("the time of a run", time_ms)
+            time_ms = self._parts.time_ms("the time of a run", time_ms)
         pause = self._parts.backoff.pause
         return retain(lambda: self.stream(scope, name), f"{scope}/{name}", time_ms, pause, is_dry_run=is_dry_run)
 

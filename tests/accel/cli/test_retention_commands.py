@@ -12,11 +12,12 @@ from click.testing import Result
 from accel.cli.stream import retention
 from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore
+from accel.history.store.retention_workflow import Retained
 from loaders.store import open_store
 from tests.accel.cli.test_history_commands import Shop
 from tests.accel.cli.worlds import run
 
-NOTHING = dict.fromkeys(("truncated", "recorded", "no policy", "sealed", "unfinished", "busy", "failed"), 0)
+NOTHING = dict.fromkeys((each.value for each in Retained), 0)
 
 
 @pytest.fixture

@@ -105,11 +105,11 @@ def sound(bench: Bench) -> Stream:
 
 
 def first_scale(stream: Stream) -> object:
-    return stream.scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)], 2_000_000)
+    return stream.scale(ids("0@0"), [(0.0, 0.25), (0.25, 0.5)], 1_100_000)
 
 
 def second_scale(stream: Stream) -> object:
-    return stream.scale(ids("1@0"), [(0.5, 0.75), (0.75, 1.0)], 3_000_000)
+    return stream.scale(ids("1@0"), [(0.5, 0.75), (0.75, 1.0)], 1_200_000)
 
 
 @pytest.mark.parametrize("is_next_dead", [False, True])

@@ -167,7 +167,7 @@ def scale_often(stream: Stream) -> None:
     """Long enough for a leaf of the index of times."""
     for number in range(8):
         first = stream.active_segments()[0]
-        stream.scale([first.id], [(first.key_start, first.key_end)], 2_000_000 + number)
+        stream.scale([first.id], [(first.key_start, first.key_end)], 1_100_000 + number)
 
 
 def claim(stream: Stream) -> None:
@@ -178,7 +178,7 @@ def claim(stream: Stream) -> None:
 def scale_by_hand(stream: Stream) -> None:
     """A scale is submitted step by step, and recovered."""
     ranges = KeyRanges.of([(0.0, 0.25), (0.25, 0.5)])
-    stream.workflows.scales.submit(ScaleRequest(tuple(ids("0@0")), ranges, 2_000_000))
+    stream.workflows.scales.submit(ScaleRequest(tuple(ids("0@0")), ranges, 1_100_000))
     stream.recover()
 
 
