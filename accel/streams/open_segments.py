@@ -221,7 +221,8 @@ class AppendBuffer:
     def append_and_take(self, appends: Sequence[Append]) -> Taken:
         """Append to several segments, all or nothing, and take out all their waiting batches, as one atomic step.
 
-        All appends have one clock value: that of the first append, which no segment of the host has exceeded.
+        All appends have one clock value, which no segment of the host has exceeded; except that the values of a segment
+        never fall, so that one with a value of a wrong clock, far ahead, keeps that value.
 
         Raises:
             As `append`.
@@ -232,9 +233,9 @@ class AppendBuffer:
             for segment, _ in appends:
                 if segment.is_sealed:
                     raise SegmentSealed(segment.name, segment.segment_id)
-            value = None
+            value = appends[0][0].index.now() if appends else 0
             for segment, payloads in appends:
-                value = self._append(segment, payloads, value)
+                self._append(segment, payloads, max(value, segment.index.last_value))
             return self._taken(dict.fromkeys(segment for segment, _ in appends))
 
     def take(self, most: int) -> list[Taken]:

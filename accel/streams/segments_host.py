@@ -56,7 +56,7 @@ from accel.streams.segment_directory import SegmentDirectory, data_ends, stream_
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import Group, Merging, TransactionName, TransactionObjects, UploadParts
 from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, progress_of
-from accel.system import SYSTEM, Components, measured, of_store
+from accel.system import CLOCK_SKEW_SECONDS_MAX, SYSTEM, Components, measured, of_store
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.lifetime import Lifetime
 from loaders.store import ObjectStore
@@ -103,7 +103,7 @@ class ObjectSegments:
         self.settings = settings
         self.system = system = of_store(store, system)
         measured(system)
-        self.clock = HostClock.of_seconds(system.clock)
+        self.clock = HostClock.of_seconds(system.clock, skew_seconds_max=CLOCK_SKEW_SECONDS_MAX)
         self._lock = Lock()  # held over calls of the session, which takes one call at a time
         self._merges = Lock()  # held over a merge: a session has one intent at a time
         self._catalog, self._node = catalog, catalog.open_node(node_id)
@@ -400,7 +400,7 @@ class ObjectSegments:
                 return StreamSegmentInfo(located.sealed[segment_id].end, self.clock.now(), is_sealed=True)
             segment = located.open[segment_id]
         end = self._segments.durable_end(segment)
-        now = self.clock.now()  # read before the index: appends meanwhile get no lower value
+        now = max(self.clock.now(), segment.index.last_value)  # read first: appends meanwhile get no lower value
         waiting = segment.index.read(end, 1)
         return StreamSegmentInfo(end, waiting.value if waiting.covered else now, is_sealed=segment.is_sealed)
 

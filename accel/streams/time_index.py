@@ -457,7 +457,9 @@ class SegmentTimeIndex:
         memory: SegmentTimes | None = None,
         is_whole: bool = False,
     ) -> SegmentTimeIndex:
-        """Open the index of a segment as stored; no later clock value is lower than its highest value.
+        """Open the index of a segment as stored; no later value of the segment is lower than its highest value.
+
+        The clock continues from this value, too, unless it is from a wrong clock (`HostClock`).
 
         One listing for each 1,000 parts, none if `memory` is whole; one request for 16 bytes if there are other parts.
 
@@ -517,9 +519,14 @@ class SegmentTimeIndex:
             ValueError: the end is not after the last end, or the value is lower than the last value.
         """
         with self._lock:  # also over reading the clock, so that the values of records never fall
-            value = self._clock.now() if value is None else value
+            # A wrong clock may have stored a value that is ahead of all others: it holds for this segment alone.
+            value = max(self._clock.now(), self._memory.last_value) if value is None else value
             self._memory.append(end_offset, value)
             return value
+
+    def now(self) -> int:
+        """Return the lowest value that an append would have now, besides the last value of this segment."""
+        return self._clock.now()
 
     def merge(self, end_offset: int) -> int | None:
         """Add the record of a committed transaction; returns its clock value, None if it has no events here.

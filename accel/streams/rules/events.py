@@ -46,6 +46,7 @@ Source: PDP-28, "we would add an additional long"; docs/reference/events.md, "Ev
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -478,23 +479,32 @@ def _corrupt(batch: RecordBatch, expected: str, found: str) -> CorruptObject:
 class HostClock:
     """A clock whose values never fall. Threads: any.
 
+    A clock that was wrong for a moment must not raise the values of all segments, and those of other streams, until its
+    time has come. So with `skew_max` a value that is further ahead of the source is from a wrong clock: it raises only
+    its own segment (`SegmentTimeIndex.append`), and the values of this clock fall to those of the source again.
+
     Args:
         source: returns an integer, usually milliseconds since 1970. Its values may fall; many threads may call it.
         highest_stored: the highest value that the host stored before it was restarted; no value will be lower.
+        skew_max: how far a value may be ahead of the source; None = any distance.
 
     Source: PDP-28, "a monotonic clock class ... shared across segment".
     """
 
-    def __init__(self, source: Callable[[], int], highest_stored: int = 0) -> None:
+    def __init__(self, source: Callable[[], int], highest_stored: int = 0, *, skew_max: int | None = None) -> None:
         _check_value(highest_stored)
         self._source = source
+        self._skew_max = math.inf if skew_max is None else skew_max
         self._lock = Lock()
         self._last = highest_stored
 
     @classmethod
-    def of_seconds(cls, clock: Callable[[], float], highest_stored: int = 0) -> HostClock:
+    def of_seconds(
+        cls, clock: Callable[[], float], highest_stored: int = 0, *, skew_seconds_max: float | None = None
+    ) -> HostClock:
         """Return a clock in milliseconds over a clock in seconds since 1970, such as `accel.system.SYSTEM.clock`."""
-        return cls(lambda: milliseconds(clock()), highest_stored)
+        skew_max = None if skew_seconds_max is None else milliseconds(skew_seconds_max)
+        return cls(lambda: milliseconds(clock()), highest_stored, skew_max=skew_max)
 
     def now(self) -> int:
         """Return the value for events that arrive now: the highest value of the source, or of a segment, so far.
@@ -502,23 +512,23 @@ class HostClock:
         Raises:
             ValueError: the value of the source does not fit into 64 bits.
         """
-        return self._raised_to(self._source())
+        value = self._source()
+        if value > _VALUE_MAX:
+            _check_value(value)
+        with self._lock:
+            self._last = max(value, 0 if self._last - value > self._skew_max else self._last)
+            return self._last
 
     def seed(self, value: int) -> None:
-        """Set a stored value as lower bound: no later value is lower.
+        """Set a stored value as lower bound: no later value is lower, except if it is further ahead than allowed.
 
         Raises:
             ValueError: a value below 0 or beyond 64 bits.
         """
         _check_value(value)
-        self._raised_to(value)
-
-    def _raised_to(self, value: int) -> int:
-        if value > _VALUE_MAX:
-            _check_value(value)
-        with self._lock:
-            self._last = max(self._last, value)
-            return self._last
+        if self._skew_max == math.inf or value - self._source() <= self._skew_max:
+            with self._lock:
+                self._last = max(self._last, value)
 
 
 def _check_value(value: int) -> None:

@@ -28,6 +28,26 @@ def test_a_stored_value_that_is_higher_is_never_undercut() -> None:
     assert clock.now() == 250
 
 
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 10**6)), max_size=30), st.integers(0, 1000))
+def test_a_value_of_a_wrong_clock_holds_no_longer_than_that_clock(steps: list[tuple[bool, int]], skew_max: int) -> None:
+    source = [0]
+    clock, last = HostClock(lambda: source[0], skew_max=skew_max), 0
+    for is_stored, value in steps:
+        if is_stored:
+            clock.seed(value)
+            last = max(last, value) if value - source[0] <= skew_max else last
+        else:
+            source[0] = value
+        last = source[0] if last - source[0] > skew_max else max(last, source[0])
+        assert clock.now() == last <= source[0] + skew_max
+
+
+def test_a_clock_that_is_set_back_a_little_stays_where_it_was_and_far_back_follows() -> None:
+    times = iter([1000, 990, 400, 401])
+    clock = HostClock(lambda: next(times), skew_max=100)
+    assert [clock.now() for _ in range(4)] == [1000, 1000, 400, 401]
+
+
 def test_seconds_become_milliseconds() -> None:
     assert HostClock.of_seconds(lambda: 1_760_000_000.1239).now() == 1_760_000_000_123
 
