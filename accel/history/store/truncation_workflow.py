@@ -165,7 +165,7 @@ class TruncationWorkflow:
         return True
 
     def finish_begun(self) -> bool:
-        """Finish a truncation that was begun step by step, or has the stream; return whether there was one.
+        """Finish a truncation that was begun step by step, or has the stream; return whether one was carried out.
 
         Raises:
             OperationNotAllowed: another workflow has the stream.
@@ -178,9 +178,7 @@ class TruncationWorkflow:
             return self._adopted(now, workflow_id) if now.updating else None
 
         taken = self._ownership.take(StreamState.TRUNCATING, plan, lambda running: running)
-        if taken is not None:
-            self.finish(taken)
-        return taken is not None
+        return taken is not None and self.finish(taken)
 
     # Inside
 
