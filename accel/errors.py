@@ -42,6 +42,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   │   └── StreamDeleted      the stream was deleted since it was opened, or is being deleted
     │   ├── IllegalState           the state of the stream or transaction does not allow it
     │   ├── PositionTruncated      the stream now begins after a reader's position
+    │   ├── ReaderReplaced         another reader joined the group under this one's name
     │   ├── HostMissing            a workflow needs the process that holds the segments
     │   ├── OperationNotAllowed    another workflow has the stream                            (retryable)
     │   │   └── SegmentsElsewhere  a step is for the node that has the segments open          (retryable)
@@ -141,6 +142,7 @@ __all__ = [
     "PositionTruncated",
     "PreconditionFailed",
     "RangeInvalid",
+    "ReaderReplaced",
     "ReaderStalled",
     "RequestRefused",
     "ScaleConflict",
@@ -547,6 +549,16 @@ class PositionTruncated(HistoryError, LookupError):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.stream, self.segment_id, self.offset, self.head)
+
+
+class ReaderReplaced(HistoryError):
+    """Another reader joined the group under this reader's name. This reader never joins again; nothing was changed."""
+
+    code = "READER_REPLACED"
+    advice = (
+        "running readers of a group need different names, such as the names of their pods; if the other reader is this"
+        " one's successor, after a restart, close this one"
+    )
 
 
 class ImageTooOld(AccelError):

@@ -66,6 +66,19 @@ class AutoScaling(Protocol):
     def last_scale_ms(self) -> int | None: ...  # noqa: D102 - as there
 
 
+class GroupReading(Protocol):
+    """The work of one process's readers of groups: `accel.streams.group_readers.GroupReaderStats`."""
+
+    @property
+    def readers(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def replacing(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def replaced(self) -> int: ...  # noqa: D102 - as there
+    @property
+    def lag_seconds(self) -> float | None: ...  # noqa: D102 - as there
+
+
 HINT_TROUBLES: Final = ("missing", "corrupt", "foreign", "unreadable", "mixed", "stale", "unreachable")
 HINT_KINDS: Final = ("snapshot", "pack")
 
@@ -81,6 +94,7 @@ class AccelCollector(Collector):
             are held; None = no such metrics.
         clock: returns how far the host's clock is ahead of the store's, as `Connection.clock_skew_seconds` does; None =
             no such metric.
+        groups: returns the work of readers of groups, as `Connection.group_stats` does; None = no such metrics.
 
     Complexity: of a scrape O(caches + operations x outcomes + objects of nodes with hints).
     """
@@ -92,12 +106,14 @@ class AccelCollector(Collector):
         caches: Callable[[], Mapping[str, CacheStats]] | None = None,
         scaling: Callable[[], AutoScaling | None] | None = None,
         clock: Callable[[], float] | None = None,
+        groups: Callable[[], GroupReading] | None = None,
     ) -> None:
         self._accelerator = accelerator
         self._store = store
         self._caches = caches
         self._scaling = scaling
         self._clock = clock
+        self._groups = groups
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: so that a registry does not query the accelerator at registration."""
@@ -122,6 +138,8 @@ class AccelCollector(Collector):
         if self._clock is not None:
             text = "How far this host's clock is ahead of the store's; below 0 = behind; 0 = within a second."
             yield _gauge("accel_clock_skew_seconds", text, self._clock())
+        if self._groups is not None:
+            yield from _groups(self._groups())
 
 
 def _lookups(stats: AcceleratorStats) -> Iterator[Metric]:
@@ -238,6 +256,16 @@ def _scales(stats: AutoScaling) -> Iterator[Metric]:
     yield _counters("accel_auto_scaled_segments", text, "kind", {"split": stats.splits, "merge": stats.merges})
     text = "When the last of these scales was carried out, since 1970; 0 if none was."
     yield _gauge("accel_auto_scale_last_timestamp_seconds", text, (stats.last_scale_ms or 0) / 1000)
+
+
+def _groups(stats: GroupReading) -> Iterator[Metric]:
+    yield _gauge("accel_group_readers", "Readers that reported to their groups within their leases.", stats.readers)
+    text = "Readers that joined in place of another one of their name, and readers in whose place another one joined."
+    replacements = {"replacing": stats.replacing, "replaced": stats.replaced}
+    yield _counters("accel_group_reader_replacements", text, "role", replacements)
+    if stats.lag_seconds is not None:
+        text = "The largest lag that they reported; absent if none reported within its lease."
+        yield _gauge("accel_group_reader_lag_seconds", text, stats.lag_seconds)
 
 
 def _counter(name: str, text: str, value: float) -> Metric:

@@ -21,6 +21,7 @@ from accel.history.store import Stream
 from accel.server.operations import Asked, Operation, json_response
 from accel.server.sidecar import Sidecar
 from accel.streams.groups import ReaderGroup
+from accel.streams.segment_source import cut_at
 
 T = TypeVar("T")
 
@@ -173,11 +174,17 @@ class RecordedCuts(Struct, frozen=True):
 
 
 class Lag(Struct, frozen=True):
-    """The lag of a group in milliseconds, by its slowest reader; and its readers."""
+    """The lag of a group in milliseconds, by its slowest reader; and those of its readers.
+
+    `lag_ms` is null if it is unknown: no reader reported within its lease, or segments belong to a reader that did not;
+    a reader that did not is null, too. `behind` is how much is unread, in `unit`, whether or not there are readers.
+    """
 
     group: str
-    lag_ms: int
-    readers: dict[str, int]
+    lag_ms: int | None
+    behind: int
+    unit: str
+    readers: dict[str, int | None]
 
 
 class Names(Struct, frozen=True):
@@ -320,9 +327,13 @@ async def lag(sidecar: Sidecar, asked: Asked) -> Response:
         opened = sidecar.connection.stream_store.stream(scope, stream)
         if group not in ReaderGroup.names(opened):  # opening a group that does not exist would create it
             raise NotInHistory(f"expected a reader group of {opened.name}, found none named {group!r}")
-        state = ReaderGroup.open(opened, group).state()
-        readers = {each.name: each.lag for each in state.readers}
-        return Lag(group, max(readers.values(), default=0), readers)
+        found, now_ms = ReaderGroup.open(opened, group), opened.parts.store.now_ms()
+        state = found.state()
+        sidecar.connection.accelerator.refresh()
+        tail = cut_at(opened, sidecar.connection.source(opened), None)
+        behind = opened.cuts.unread_size(state.position(), tail)
+        readers = {each.name: each.lag if each.has_reported(now_ms) else None for each in state.readers}
+        return Lag(group, state.lag(now_ms), behind, opened.configuration().offset_unit.value, readers)
 
     return json_response(await sidecar.in_thread(work))
 

@@ -59,7 +59,7 @@ from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.auto_scale import AutoScaleStats
 from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
-from accel.streams.group_readers import AsyncGroupReader, GroupReader
+from accel.streams.group_readers import AsyncGroupReader, GroupReader, GroupReaderCounts, GroupReaderStats
 from accel.streams.groups import ReaderGroup
 from accel.streams.owners import (
     ForwardingClient,
@@ -98,6 +98,7 @@ PARTS_MAX: Final = 16
 
 Part = TypeVar("Part")
 CutReaders = TypeVar("CutReaders", StreamReader, AsyncStreamReader)
+GroupReaders = TypeVar("GroupReaders", GroupReader, AsyncGroupReader)
 Opened = TypeVar("Opened", bound=AbstractAsyncContextManager[Any])
 
 
@@ -253,6 +254,7 @@ class Connection:
         self._wanted_node, self._create, self._system = node_id, create, of_store(store, system)
         self._parts: SharedLoads[str, Any] = SharedLoads(PARTS_MAX, lambda _: 1)
         self._time_parts = PartCache()
+        self._group_counts = GroupReaderCounts()
         self._lock = Lock()  # guards the attributes below
         self._closing, self._stopping = ExitStack(), ExitStack()
         self._writers: WeakSet[StreamWriter] = WeakSet()
@@ -355,6 +357,10 @@ class Connection:
         """Return what this process has done for scaling policies; None while `host` is not open. Opens nothing."""
         host: ObjectSegments | None = self._parts.peek("host")
         return None if host is None else host.scaling.stats()
+
+    def group_stats(self) -> GroupReaderStats:
+        """Return what the readers of groups of this connection did: replacements, and their lag. Opens nothing."""
+        return self._group_counts.stats()
 
     @property
     def host(self) -> ObjectSegments:
@@ -490,11 +496,23 @@ class Connection:
         Raises:
             AccelError: as `stream` and `ReaderGroup.open`.
         """
-        stream = self.stream(scope, name)
-        shared = ReaderGroup.open(stream, group)
-        opened = GroupReader(stream, self.source(stream), shared, reader, system=self._system, **options)
+        opened = self.open_group_reader(GroupReader, scope, name, group, reader, **options)
         self._know(self._readers, opened)
         return opened
+
+    def open_group_reader(
+        self,
+        kind: type[GroupReaders],
+        scope: str,
+        name: str,
+        group: str,
+        reader: str,
+        **options: Unpack[GroupReaderOptions],
+    ) -> GroupReaders:
+        """Return a reader of a group of this class, which the connection does not close; see `group_reader`."""
+        stream = self.stream(scope, name)
+        shared, source, counts = ReaderGroup.open(stream, group), self.source(stream), self._group_counts
+        return kind(stream, source, shared, reader, system=self._system, counts=counts, **options)
 
     # Inside
 
@@ -740,13 +758,7 @@ class AsyncConnection:
         self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
     ) -> Opening[AsyncGroupReader]:
         """A reader of a group, by ``async with`` or ``await``; see `Connection.group_reader`."""
-        connection = self.connection
-
-        def opened() -> AsyncGroupReader:
-            stream = connection.stream(scope, name)
-            shared = ReaderGroup.open(stream, group)
-            return AsyncGroupReader(stream, connection.source(stream), shared, reader, **options)
-
+        opened = partial(self.connection.open_group_reader, AsyncGroupReader, scope, name, group, reader, **options)
         return Opening(opened, self._given.add)
 
     async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:

@@ -25,14 +25,19 @@ Source: PDP-28.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from socket import gethostname
+from threading import Lock
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
-from accel.errors import IllegalState, NotInHistory
+from accel.errors import IllegalState, NotInHistory, ReaderReplaced
 from accel.history.rules.values import IdMap
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
-from accel.streams.reader import AsyncReader, ReaderBase, ThreadReader
+from accel.streams.reader import MILLISECONDS, AsyncReader, ReaderBase, ThreadReader
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.membership import REBALANCE_SECONDS, Membership
@@ -46,6 +51,59 @@ from loaders.errors import TableMissing
 Answer = TypeVar("Answer")
 
 SESSION_SIZE_BYTES: Final = 4
+
+REPLACEMENTS_MAX: Final = 3
+"""If more readers of a name are replaced within a lease, a warning names the hosts."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReaderStats:
+    """What the readers of groups of one process did.
+
+    Attributes:
+        readers: how many are in their groups.
+        replacing: how often one of them joined in place of another reader of its name: a restart, or a name used twice.
+        replaced: how often another reader joined in place of one of them: a name used twice.
+        lag_seconds: the largest lag that one of them reported within its lease; None if none did.
+    """
+
+    readers: int = 0
+    replacing: int = 0
+    replaced: int = 0
+    lag_seconds: float | None = None
+
+
+class GroupReaderCounts:
+    """Counts what readers of groups do, for metrics. Threads: any."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()  # guards the attributes below
+        self._readers: WeakSet[_Member] = WeakSet()
+        self._replacing = self._replaced = 0
+
+    def add(self, reader: _Member) -> None:
+        """Count a reader, as long as it exists."""
+        with self._lock:
+            self._readers.add(reader)
+
+    def note_replacing(self) -> None:
+        """Count a reader that joined in place of another one."""
+        with self._lock:
+            self._replacing += 1
+
+    def note_replaced(self) -> None:
+        """Count a reader that another one replaced."""
+        with self._lock:
+            self._replaced += 1
+
+    def stats(self) -> GroupReaderStats:
+        """Return the present counts."""
+        with self._lock:
+            readers, replacing, replaced = list(self._readers), self._replacing, self._replaced
+        lags = [lag for each in readers if (lag := each.reported_lag_seconds()) is not None]
+        return GroupReaderStats(len(lags), replacing, replaced, max(lags, default=None))
 
 
 class _Member(ReaderBase):
@@ -64,12 +122,15 @@ class _Member(ReaderBase):
         lease_seconds: float | None = None,
         auto_commit: bool = True,
         system: Components = SYSTEM,
+        counts: GroupReaderCounts | None = None,
     ) -> None:
         self._member = Membership.of(name, rebalance_seconds, lease_seconds, auto_commit=auto_commit)
+        self._counts = GroupReaderCounts() if counts is None else counts
         core = ReaderCore(Frontier(), settings or ReaderSettings(), follow=follow, is_member=True)
         super().__init__(stream, source, core, system)
         self.name = name
         self._group = group
+        self._counts.add(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._group!r}, {self.name!r})"
@@ -78,6 +139,11 @@ class _Member(ReaderBase):
         """The position in the segments that it reads: after the last returned event."""
         self._collect()
         return self._member.with_ends(super().position())
+
+    def reported_lag_seconds(self) -> float | None:
+        """The lag that it reported to the group last; None if it is not in it, or did not report within its lease."""
+        lag = self._member.reported_lag(self._system.timer())
+        return None if lag is None else lag / MILLISECONDS
 
     @property
     def is_finished(self) -> bool:
@@ -102,21 +168,29 @@ class _Member(ReaderBase):
         self._collect()
         if self._lifetime.is_closed:
             return self._leave_for_good  # if leaving failed at the close: other readers need its segments
+        self._member.refuse_replaced()
         return self._rebalance if self._pause_seconds() <= 0 else None
 
     def _rebalance(self) -> None:
         self._lifetime.check_process()
         if self._lifetime.is_closed or self._member.has_ended:
             return
+        self._member.refuse_replaced()
         self._member.is_certain = False
         try:
             self._ask_group()
         except IllegalState:
             self._drop_all()
             raise
+        except ReaderReplaced as error:
+            self._drop_all()
+            self._member.replaced = f"{self._group!r}, on host {gethostname()}: {error}"
+            self._counts.note_replaced()
+            raise ReaderReplaced(self._member.replaced) from error
 
     def _commit(self) -> None:
         self._check()
+        self._member.refuse_replaced()
         self._member.held.clear()
         if self._member.has_joined:
             self._rebalance()
@@ -137,6 +211,7 @@ class _Member(ReaderBase):
 
     def _skip_to_head(self) -> IdMap:
         self._lifetime.check_process()
+        self._member.refuse_replaced()
         self._group.skip_to_head()
         self._rebalance()
         return self.position()
@@ -146,9 +221,7 @@ class _Member(ReaderBase):
         if member.is_leaving:
             self._leave()  # the last attempt may have failed
         if not member.has_joined:
-            session = int.from_bytes(self._system.nonce()[:SESSION_SIZE_BYTES]) or 1
-            self._group.join(self.name, member.begin(session))
-            member.has_joined = True
+            self._join()
         self._collect()
         for ended in member.tellable():
             offset, session = ended.offset, member.lease.session
@@ -161,18 +234,35 @@ class _Member(ReaderBase):
                 self._leave()
                 member.has_ended = True
 
+    def _join(self) -> None:
+        member = self._member
+        lease = member.begin(int.from_bytes(self._system.nonce()[:SESSION_SIZE_BYTES]) or 1)
+        host, before = gethostname(), member.last_session
+        joined = self._group.join(self.name, lease, host=host, before=before)
+        member.note_joined()
+        if joined.replaced and not before:
+            self._counts.note_replacing()
+            count = joined.replacements(joined.replaced[-1].time_ms)
+            if count > REPLACEMENTS_MAX:
+                logger.warning(
+                    "%r: expected one reader named %r, found %d that replaced one another within its lease of %g s, on"
+                    " hosts %s and %s",
+                    *(self._group, self.name, count, member.lease_seconds, joined.replaced[-1].host, host),
+                )
+
     def _tell(self) -> None:
         """Report this reader's positions and renew its lease; then carry out the group's assignment."""
-        member, now = self._member, self._system.timer()
+        member, now, now_ms = self._member, self._system.timer(), self._now_ms()
         renews = member.renews(now)
         told = self._group.rebalance(
             self.name,
             self._finished(),
-            member.told_lag(self._core.lag(self._now_ms())),
+            member.told_lag(self._core.lag(now_ms)),
             lease=member.lease,
             renews=renews,
             silent=member.watch.silent(self.name),
             busy=member.held,
+            lags=self._core.lags(now_ms),
         )
         self._carry_out(told)
         member.note_told(told, now, renewed=renews)
@@ -255,7 +345,8 @@ class GroupReader(_Member, ThreadReader):
         stream: the stream of the group.
         source: reads the events of segments; readers may share a source.
         group: decides which segments the reader reads.
-        name: the reader's name. A reader that joins under a name replaces the earlier reader of that name.
+        name: the reader's name. A reader that joins under a name replaces the earlier reader of that name at once: a
+            restarted process does not wait for its own lease. Running readers need different names.
         follow: whether to wait for future events.
         settings: bounds of the reader.
         rebalance_seconds: how often it reports its positions; above 0.
@@ -263,11 +354,14 @@ class GroupReader(_Member, ThreadReader):
             times `rebalance_seconds`. None, the default: 10 s, or five times `rebalance_seconds` if that is more.
         auto_commit: whether events count as read when the next one is requested; if not, when `commit` is called.
         system: the timer, the clock by which `lag` is measured, and the nonce of its session.
+        counts: counts this reader, for metrics; None = not counted.
 
     Raises:
         InvalidArgument: an invalid time; while iterating: an invalid name, or too many readers.
-        IllegalState (while iterating): its lease expired, it was declared offline, the group was reset, or another
-            reader joined under its name: unreported events are returned again. The next call joins again.
+        IllegalState (while iterating): its lease expired, it was declared offline, or the group was reset: unreported
+            events are returned again. The next call joins again.
+        ReaderReplaced (while iterating): another reader joined under its name, and returns unreported events again.
+            Each later call raises this, too; the reader never joins again.
         PositionTruncated (while iterating): the stream now begins after the position; `skip_to_head` continues.
         ReaderStalled (while iterating): data that must exist was not found for `stall_seconds`; and see above.
         NotInHistory (while iterating): the group was deleted.
@@ -306,6 +400,7 @@ class GroupReader(_Member, ThreadReader):
 
         Raises:
             IllegalState: the reader was considered dead; others return again the events since its last report.
+            ReaderReplaced: another reader joined under its name; nothing was reported.
             NotInHistory, AccelError: as while iterating. The report may or may not be stored; the next call repeats it.
         """
         self._commit()
@@ -317,7 +412,7 @@ class GroupReader(_Member, ThreadReader):
         meanwhile; events in work do not count as read. Does nothing after the end or `close`.
 
         Raises:
-            IllegalState, NotInHistory, AccelError: as while iterating.
+            IllegalState, ReaderReplaced, NotInHistory, AccelError: as while iterating.
         """
         self._rebalance()
 

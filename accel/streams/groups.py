@@ -23,8 +23,8 @@ Source: PDP-28; the state: `rules.group_state`; how segments are distributed: `r
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -36,7 +36,7 @@ from accel.history.rules import retention
 from accel.history.rules.cuts import PlacedCut, place_offsets
 from accel.history.rules.epochs import offsets_at_start
 from accel.history.rules.segments import SegmentRecord
-from accel.history.rules.values import NOTHING, Cut, IdMap, checked_id, checked_integer
+from accel.history.rules.values import NOTHING, Cut, IdMap, checked_id, checked_integer, segment_text
 from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
 from accel.streams.rules.group_state import (
@@ -45,15 +45,17 @@ from accel.streams.rules.group_state import (
     NO_LEASE,
     NO_LEASES,
     READERS_MAX,
+    REPLACED_MAX,
     GroupMember,
     GroupState,
     Lease,
+    Replaced,
 )
 from accel.streams.rules.shares import Assignment, after_rebalance, assignment
 from accel.streams.segment_source import SegmentSource, cut_at
 from loaders.errors import TableMissing
 from loaders.tables import Table, TypedKey
-from loaders.tables.columns import pack_columns, unpack_columns
+from loaders.tables.columns import ROWS_MAX, pack_columns, unpack_columns
 from loaders.tables.records import Converted
 
 Answer = TypeVar("Answer")
@@ -61,34 +63,46 @@ Answer = TypeVar("Answer")
 # The stored form
 
 PLACE: Final = np.dtype([("offset", "<i8"), ("owner", "<i8")])
-REPORT: Final = np.dtype([("lag", "<i8"), ("has_waited", "<i8")])
+REPORT: Final = np.dtype([(name, "<i8") for name in ("lag", "has_waited", "time_ms", "limit", "calm")])
 LEASE: Final = np.dtype([("session", "<i8"), ("renewals", "<i8"), ("milliseconds", "<i8")])
+REPLACED: Final = np.dtype([("reader", "<i8"), ("session", "<i8"), ("time_ms", "<i8")])
+
+HOST_LENGTH_MAX: Final = 255
+Host: TypeAlias = Annotated[str, msgspec.Meta(max_length=HOST_LENGTH_MAX)]
 
 
 class StoredGroup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The stored fields of a `GroupState`. Earlier releases ignore `leases`, and omit it when they write."""
+    """The stored fields of a `GroupState`."""
 
     segments: StoredSegments
     places: bytes
     readers: Annotated[list[str], msgspec.Meta(max_length=READERS_MAX)]
     reports: bytes
     leases: bytes = b""
+    hosts: Annotated[tuple[Host, ...], msgspec.Meta(max_length=READERS_MAX)] = ()
+    replaced: bytes = b""
+    replaced_hosts: Annotated[tuple[Host, ...], msgspec.Meta(max_length=READERS_MAX * REPLACED_MAX)] = ()
+    moved: Annotated[tuple[int, ...], msgspec.Meta(max_length=ROWS_MAX)] = ()
 
 
 def _stored(state: GroupState) -> StoredGroup:
-    has_waited = [reader.has_waited for reader in state.readers]
+    readers = state.readers
+    reports = [(each.lag, each.has_waited, each.reported_ms, each.limit, each.calm) for each in readers]
+    leases = [tuple(each.lease) for each in readers]
+    replaced = [(at, *each) for at, reader in enumerate(readers) for each in reader.replaced]
     return StoredGroup(
         segments=pack_segments(state.segments),
         places=pack_columns(make_rows(PLACE, offset=state.offsets, owner=state.owners)),
-        readers=[reader.name for reader in state.readers],
-        reports=pack_columns(make_rows(REPORT, lag=state.lags, has_waited=has_waited)),
-        leases=_stored_leases(state.readers),
+        readers=[each.name for each in readers],
+        reports=pack_columns(np.array(reports, dtype=REPORT)),
+        leases=pack_columns(np.array(leases, dtype=LEASE)) if any(map(any, leases)) else b"",
+        hosts=tuple(each.host for each in readers) if any(each.host for each in readers) else (),
+        replaced=pack_columns(np.array([(at, session, ms) for at, session, _, ms in replaced], dtype=REPLACED))
+        if replaced
+        else b"",
+        replaced_hosts=tuple(host for _, _, host, _ in replaced),
+        moved=state.moved,
     )
-
-
-def _stored_leases(readers: Sequence[GroupMember]) -> bytes:
-    leases = [tuple(reader.lease) for reader in readers]
-    return pack_columns(np.array(leases, dtype=LEASE)) if any(map(any, leases)) else b""
 
 
 def _restored(fields: StoredGroup, where: str) -> GroupState:
@@ -99,13 +113,32 @@ def _restored(fields: StoredGroup, where: str) -> GroupState:
     if fields.leases:
         stored = unpack_columns(fields.leases, LEASE, f"{where}, leases", rows_max=READERS_MAX)
         leases = [Lease(*row) for row in stored.tolist()]
-    rows = zip(fields.readers, reports["lag"].tolist(), reports["has_waited"].tolist(), leases, strict=True)
+    replaced = _restored_replaced(fields, where)
+    hosts = fields.hosts or [""] * len(fields.readers)
     return GroupState(
         restore_segments(fields.segments, where),
         places["offset"].copy(),
         places["owner"].copy(),
-        tuple(GroupMember(name, lag, bool(has_waited), lease) for name, lag, has_waited, lease in rows),
+        tuple(
+            GroupMember(name, lag, bool(has_waited), lease, host, time_ms, tuple(replaced.get(at, ())), limit, calm)
+            for at, (name, (lag, has_waited, time_ms, limit, calm), lease, host) in enumerate(
+                zip(fields.readers, reports.tolist(), leases, hosts, strict=True)
+            )
+        ),
+        fields.moved,
     )
+
+
+def _restored_replaced(fields: StoredGroup, where: str) -> dict[int, list[Replaced]]:
+    """The replaced readers, by the position of the one that has their name."""
+    found: dict[int, list[Replaced]] = {}
+    if fields.replaced:
+        rows_max = READERS_MAX * REPLACED_MAX
+        stored = unpack_columns(fields.replaced, REPLACED, f"{where}, replaced readers", rows_max=rows_max)
+        check_within("positions of readers", stored["reader"], 0, len(fields.readers) - 1)
+        for (at, session, time_ms), host in zip(stored.tolist(), fields.replaced_hosts, strict=True):
+            found.setdefault(at, []).append(Replaced(session, host, time_ms))
+    return found
 
 
 class _GroupForm(HistoryForm[GroupState]):
@@ -118,10 +151,16 @@ class _GroupForm(HistoryForm[GroupState]):
             {
                 "position": state.position(),
                 "owners": [names[owner] for owner in state.owners.tolist()],
-                "readers": [{**dataclasses.asdict(each), "lease": each.lease._asdict()} for each in state.readers],
+                "readers": [_shown(each) for each in state.readers],
+                "moved": [segment_text(each) for each in state.moved],
                 "segments": state.segments,
             }
         )
+
+
+def _shown(reader: GroupMember) -> dict[str, Any]:
+    replaced = [each._asdict() for each in reader.replaced]
+    return {**dataclasses.asdict(reader), "lease": reader.lease._asdict(), "replaced": replaced}
 
 
 READER_GROUP: Final = _GroupForm("reader-group", 1, Converted(StoredGroup, _stored, _restored))
@@ -189,20 +228,30 @@ class ReaderGroup:
 
     # For readers
 
-    def join(self, reader: str, lease: Lease = NO_LEASE) -> None:
+    def join(self, reader: str, lease: Lease = NO_LEASE, *, host: str = "", before: int = 0) -> GroupMember:
         """Join the group. An earlier reader of this name hands over its segments at its reported positions. 2 calls.
+
+        Each later call of the earlier reader raises `ReaderReplaced`, if it joined with a session.
 
         Args:
             reader: the reader's name: letters, digits, dots, dashes and underscores, as for scopes.
             lease: a session that no other reader of this name ever had, and how long this reader may be silent, in
                 milliseconds; by default none: then only `reader_offline` declares the reader dead.
+            host: the host of the reader, for messages; its first 255 characters count.
+            before: the reader's last session, if it was in the group before: then it replaces nobody; 0 = it was not.
+
+        Returns:
+            The reader as the group has it, with the readers that it replaced.
 
         Raises:
+            ReaderReplaced: another reader of this name joined since this one did.
             InvalidArgument: not a name, or more than 10,000 readers.
             NotInHistory: the group was deleted.
         """
         keys.checked_name("reader", reader)
-        self._change(lambda now: now.after_join(reader, lease))
+        host, now_ms = host[:HOST_LENGTH_MAX], self._stream.parts.store.now_ms()
+        joined = self._change(lambda now: now.after_join(reader, lease, host=host, now_ms=now_ms, before=before))
+        return joined.readers[joined.index(reader, lease.session)]
 
     def rebalance(
         self,
@@ -214,6 +263,7 @@ class ReaderGroup:
         renews: bool = False,
         silent: Mapping[str, Lease] = NO_LEASES,
         busy: Collection[int] = (),
+        lags: Mapping[int, int] = NOTHING,
     ) -> Assignment:
         """Report the reader's positions, and return which segments to read from now on. 2 calls; 1 if nothing changed.
 
@@ -231,23 +281,28 @@ class ReaderGroup:
             renews: whether to renew the lease, which is a change; do it a few times in each lease.
             silent: the readers that are dead by a `LeaseWatch`; they are removed, unless they renewed since.
             busy: ids of segments that are not to be given up now.
+            lags: how far behind each of its segments is, in milliseconds.
 
         Returns:
             Which segments to start and to stop. For a reader that reports no positions: all segments that it owns.
 
         Raises:
-            IllegalState: the reader is not in the group: its lease expired, or another reader joined under its name.
+            IllegalState: the reader is not in the group: its lease expired, it left, or it was declared offline.
+            ReaderReplaced: another reader joined under its name.
             NotInHistory: the group was deleted; TableMissing: the stream was deleted.
             DataConflict: too many other changes came first; call again later.
         """
         positions, lag = as_cut(positions), checked_integer("a lag", lag, 0)
+        now_ms = self._stream.parts.store.now_ms()
 
         def step(state: GroupState) -> GroupState:
-            state.index(reader, lease.session)
+            present = state.readers[state.index(reader, lease.session)]
             living = state.after_silence(silent)
             if renews:
                 living = living.with_renewal(reader, lease)
-            return after_rebalance(living, reader, positions, lag, busy)
+            then = after_rebalance(living, reader, positions, lag, busy, lags)
+            is_news = then != state or not present.reported_ms  # the time alone is not worth a write
+            return then.with_report(reader, now_ms) if is_news else state
 
         return assignment(self._change(step), reader, positions)
 
@@ -310,14 +365,19 @@ class ReaderGroup:
         """Return the stream cut that the readers together have reported; other readers can begin there. 1 call."""
         return self.state().position()
 
-    def lag(self) -> int:
-        """Return the largest lag that a reader reported, in milliseconds; 0 if there is no report. 1 call."""
-        return int(self.state().lags.max(initial=0))
+    def lag(self) -> int | None:
+        """Return the largest lag that a reader reported, in milliseconds; None if it is unknown. 1 call.
+
+        It is unknown if no reader reported within its lease, or if segments belong to a reader that did not: then only
+        `behind` says what is unread. The time is the store's.
+        """
+        return self.state().lag(self._stream.parts.store.now_ms())
 
     def behind(self, tail: Cut | None = None) -> int | None:
         """Return the size of the data that exists and that the group has not read, in the stream's offset unit.
 
-        Truncated data does not count. Calls: 2, those of the tail, and those of the cuts and sizes in between.
+        It is what follows the position that the readers reported, whether or not the group has readers. Truncated data
+        does not count. Calls: 2, those of the tail, and those of the cuts and sizes in between.
 
         Args:
             tail: the end of the stream; None = as the host of the stream knows it.

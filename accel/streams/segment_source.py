@@ -22,6 +22,7 @@ become visible with a newer image only.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,6 +34,7 @@ from cachetools import LRUCache
 
 from accel.errors import AccelError, InvalidRequest, PositionTruncated
 from accel.history.rules.configuration import OffsetUnit
+from accel.history.rules.cuts import later
 from accel.history.rules.retention import place_truncation
 from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
@@ -409,9 +411,11 @@ def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[i
     Raises:
         AccelError: the history or an object could not be read.
     """
-    begins = stream.segments_at(TIME_MS_END - 1 if time_ms is None else time_ms)
+    begins: Mapping[int, int] = stream.segments_at(TIME_MS_END - 1 if time_ms is None else time_ms)
     if not stream.cuts.is_valid(begins):
         begins = stream.head()  # the data of that time was truncated
+    elif (head := place_truncation(stream.truncation())) is not None:
+        begins = later(stream.cuts.place(begins), head).cut  # some of it was
     return {
         segment_id: offset if offset < 0 else _first_offset(source, segment_id, offset, time_ms)
         for segment_id, offset in begins.items()

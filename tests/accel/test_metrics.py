@@ -17,6 +17,7 @@ from accel.errors import KeyMissing, StoreUnavailable
 from accel.image import ImageVersion
 from accel.metrics import AccelCollector
 from accel.streams.auto_scale import AutoScaleStats
+from accel.streams.group_readers import GroupReaderStats
 from accel.system import SYSTEM
 from accel.testing import ClockStore, Fault, FaultStore
 from bloom import StreamFilter
@@ -143,6 +144,25 @@ def test_scales_by_policies_are_told_where_segments_are_held() -> None:
     assert scraped(collector)["accel_auto_scale_last_timestamp_seconds"] == 0
 
 
+def test_the_lag_of_readers_of_groups_is_told_once_they_report_and_never_as_0_instead() -> None:
+    with accel.connect(MemoryStore(), create=True) as streams:
+        collector = AccelCollector(groups=streams.group_stats)
+        none = {
+            "accel_group_readers": 0,
+            'accel_group_reader_replacements_total{role="replacing"}': 0,
+            'accel_group_reader_replacements_total{role="replaced"}': 0,
+        }
+        assert scraped(collector) == none
+        streams.create_scope("shop")
+        streams.create_stream("shop", "orders")
+        readers = [streams.group_reader("shop", "orders", "billing", "one") for _ in range(2)]
+        for each in readers:
+            each.rebalance()
+        told = scraped(collector)
+        assert told['accel_group_reader_replacements_total{role="replacing"}'] == 1
+        assert "accel_group_reader_lag_seconds" in told
+
+
 def test_a_connection_tells_of_scales_once_it_holds_segments() -> None:
     with accel.connect(MemoryStore(), create=True) as streams:
         collector = AccelCollector(caches=streams.cache_stats, scaling=streams.scaling_stats)
@@ -236,7 +256,7 @@ def test_hints_are_as_old_as_their_build() -> None:
 def test_every_metric_that_is_deployed_or_documented_exists() -> None:
     with settled(line_store(2), line_image([0, 1])) as one:
         store = CountingStore(MemoryStore(), Clock())
-        collected = list(AccelCollector(one, store, scaling=AutoScaleStats).collect())
+        collected = list(AccelCollector(one, store, scaling=AutoScaleStats, groups=GroupReaderStats).collect())
     names = {family.name + "_total" * (family.type == "counter") for family in collected}
     assert all(len(family.documentation.split()) >= 2 for family in collected)
     told = set(re.findall(r"`(accel_[a-z_]+)`", page_named("operations").read_text()))

@@ -95,20 +95,24 @@ def create(*, group: str, start: Place | None, stream: StreamChoice, reader: Rea
     "accel stream group show --store s3://bucket --scope shop --stream orders --group billing --behind",
     group=groups_group,
 )
-@click.option("--behind", is_flag=True, help="Also show the distance to the tail; reads some events.")
+@click.option("--behind", is_flag=True, help="Show how much is unread, also if the lag is known; reads some events.")
 @group_option
 @stream_reader_options
 def show(*, group: str, behind: bool, stream: StreamChoice, reader: ReaderChoice, output: Output) -> None:
     """Show the segments that a group reads, its position, and its readers: shares, lag and leases.
 
-    Other readers take over from a reader that is silent for longer than its lease. Its lag is its last report.
+    Other readers take over from a reader that is silent for longer than its lease. A lag is the last report, within the
+    lease; it is unknown if there is none. Then, or with --behind, the command shows how much is unread: what exists
+    after the group's position.
     """
     opened = stream.open()
     found = _existing(opened, group)
-    state = found.state()
-    left = found.behind(_cut(Place(TAIL), opened, reader)) if behind else None
+    state, now_ms = found.state(), opened.parts.store.now_ms()
+    left: int | None = None
+    if behind or state.lag(now_ms) is None:
+        left = found.behind(_cut(Place(TAIL), opened, reader))
     unit = opened.configuration().offset_unit.value
-    output.show(_shown_state(group, state, left, unit))
+    output.show(_shown_state(group, state, left, unit, now_ms))
 
 
 @command(
@@ -208,8 +212,8 @@ def _cut(place: Place, stream: Stream, reader: ReaderChoice) -> dict[int, int]:
         return place.cut(stream, ObjectSegmentSource(stream, opened.accelerator, store))
 
 
-def _shown_state(group: str, state: GroupState, left: int | None, unit: str) -> Shown:
-    readers = state.readers
+def _shown_state(group: str, state: GroupState, left: int | None, unit: str, now_ms: int) -> Shown:
+    readers, lag = state.readers, state.lag(now_ms)
     owners = {
         each.id: readers[owner].name if owner >= 0 else None
         for each, owner in zip(state.segments, state.owners.tolist(), strict=True)
@@ -219,13 +223,13 @@ def _shown_state(group: str, state: GroupState, left: int | None, unit: str) -> 
     data = {
         "group": group,
         "position": numbers_by_segment(state.position()),
-        "lag_seconds": max((each.lag for each in readers), default=0) / MILLISECONDS,
+        "lag_seconds": None if lag is None else lag / MILLISECONDS,
         "behind": left,
         "unit": unit,
         "segments": [
             {**segment_data(each), "offset": offsets[each.id], "reader": owners[each.id]} for each in state.segments
         ],
-        "readers": [_reader_data(each, shares[each.name]) for each in readers],
+        "readers": [_reader_data(each, shares[each.name], now_ms) for each in readers],
     }
     segment_columns: tuple[Column[SegmentRecord], ...] = (
         Column("offset", lambda each: offsets[each.id]),
@@ -234,10 +238,11 @@ def _shown_state(group: str, state: GroupState, left: int | None, unit: str) -> 
     reader_columns: tuple[Column[GroupMember], ...] = (
         word("reader", lambda each: each.name),
         Column("segments", lambda each: shares[each.name]),
-        Column("lag", lambda each: time_text(each.lag / MILLISECONDS)),
+        Column("lag", lambda each: time_text(each.lag / MILLISECONDS) if each.has_reported(now_ms) else "unknown"),
         Column("lease", lambda each: time_text(each.lease.milliseconds / MILLISECONDS) if any(each.lease) else "none"),
     )
     sentence = f"group {group}: {count_text(len(state.segments), 'segment')}, {count_text(len(readers), 'reader')}"
+    sentence += ", lag unknown: no report within a lease" if lag is None else f", lag {time_text(lag / MILLISECONDS)}"
     sentence += "" if left is None else f", {left} {unit} behind the tail"
     tables = (table_of(state.segments, *SEGMENT_COLUMNS, *segment_columns), "")
     table = (table_of(readers, *reader_columns), "") if readers else ()
@@ -245,12 +250,13 @@ def _shown_state(group: str, state: GroupState, left: int | None, unit: str) -> 
     return Shown(data, (*tables, *table, sentence, position))
 
 
-def _reader_data(reader: GroupMember, segments: int) -> dict[str, Any]:
+def _reader_data(reader: GroupMember, segments: int, now_ms: int) -> dict[str, Any]:
     lease_seconds = reader.lease.milliseconds / MILLISECONDS if any(reader.lease) else None
     return {
         "reader": reader.name,
         "segments": segments,
-        "lag_seconds": reader.lag / MILLISECONDS,
+        "host": reader.host or None,
+        "lag_seconds": reader.lag / MILLISECONDS if reader.has_reported(now_ms) else None,
         "lease_seconds": lease_seconds,
         "renewals": reader.lease.renewals,
     }

@@ -175,12 +175,13 @@ class CutReading:
     def unread_size(self, position: Cut, end: Cut) -> int:
         """The size of the data between a position and a later cut that exists: truncated data does not count.
 
-        Calls: as `size_between`, and 1 for the head.
+        Where the position is after the cut, as another process may know a later end, nothing is unread. Calls: as `size_between`, and 1 for the head.
         """
         start, stop = self.place_valid(position), self.place_valid(end)
         head = retention.place_truncation(self._epochs.truncation())
         first = start if head is None else cuts.later(start, head)
-        return self.size_of(self.between(first, stop, refuse_unordered=False), first, stop)
+        last = cuts.later(first, stop)
+        return self.size_of(self.between(first, last), first, last)
 
     def size_till(self, cut: Cut, reference: Cut | None = None, reference_size: int = 0) -> int:
         """The size of the stream before a cut: the size from an earlier cut, plus the size before the earlier cut.

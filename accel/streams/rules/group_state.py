@@ -27,7 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from accel.errors import IllegalState, InvalidArgument
+from accel.errors import IllegalState, InvalidArgument, ReaderReplaced
 from accel.history.rules.cuts import FUTURE, PlacedCut, later, place_offsets
 from accel.history.rules.segments import NO_SEGMENTS, SegmentRecord, Segments
 from accel.history.rules.values import NOTHING, IdMap, Integers, segment_text
@@ -43,6 +43,12 @@ READERS_MAX: Final = 10_000
 """Limit of readers of one group."""
 
 LAG_MAX: Final = 2**63 - 1
+
+RENEWALS: Final = 4
+"""How often a reader renews in the time of one lease, if its caller requests events as often."""
+
+CALM: Final = 6 * RENEWALS
+"""How often a reader renews its lease, six leases long, until it counts as one that has not been behind."""
 
 
 class Lease(NamedTuple):
@@ -65,6 +71,29 @@ NO_LEASE: Final = Lease()
 
 NO_LEASES: Final[Mapping[str, Lease]] = MappingProxyType({})
 
+REPORT_SECONDS: Final = 10.0
+"""For how long the report of a reader without a lease counts."""
+
+REPORT_SLACK_SECONDS: Final = 1.0
+"""Times of reports may differ by this much without an error: stores report their time in whole seconds."""
+
+REPLACED_MAX: Final = 8
+"""How many replaced readers of one name the state remembers."""
+
+
+class Replaced(NamedTuple):
+    """A reader that was replaced by another reader of its name.
+
+    Args:
+        session: the session of its lease.
+        host: the host that it ran on.
+        time_ms: when it was replaced, milliseconds since 1970. It decides nothing; messages use it.
+    """
+
+    session: int
+    host: str
+    time_ms: int
+
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
@@ -75,21 +104,44 @@ class GroupMember:
         lag: how far behind it is, as it reported; 0 or above, in any unit that all readers share.
         has_waited: whether it left a segment that was due to it to readers with precedence.
         lease: its lease.
+        host: the host that it runs on, for messages.
+        reported_ms: when it reported last, milliseconds since 1970; 0 = it has not reported yet. No lease depends on
+            this time.
+        replaced: earlier readers of its name that did not leave the group, the last one last.
+        limit: how many segments it has at most because it is behind; 0 = as many as its share. See `shares`.
+        calm: how many renewals ago it was behind last, at most `CALM`; 0 = it is behind, or has not
+            reported.
 
     Raises:
-        ValueError: a lag out of bounds.
+        ValueError: a number out of bounds.
     """
 
     name: str
     lag: int = 0
     has_waited: bool = False
     lease: Lease = NO_LEASE
+    host: str = ""
+    reported_ms: int = 0
+    replaced: tuple[Replaced, ...] = ()
+    limit: int = 0
+    calm: int = 0
 
     def __post_init__(self) -> None:
         if not 0 <= self.lag <= LAG_MAX:
             raise ValueError(f"reader {self.name!r}: expected a lag of 0 to {LAG_MAX}, found {self.lag}")
         if min(self.lease) < 0:
             raise ValueError(f"reader {self.name!r}: expected a lease of numbers from 0 on, found {self.lease}")
+        if min(self.reported_ms, self.limit, self.calm) < 0 or len(self.replaced) > REPLACED_MAX:
+            raise ValueError(f"reader {self.name!r}: expected numbers from 0 on, found {self}")
+
+    def has_reported(self, now_ms: int) -> bool:
+        """Whether it reported within its lease; without a lease, within the last 10 seconds."""
+        lease_ms = self.lease.milliseconds or 1000 * REPORT_SECONDS
+        return self.reported_ms > 0 and abs(now_ms - self.reported_ms) <= lease_ms + 1000 * REPORT_SLACK_SECONDS
+
+    def replacements(self, now_ms: int) -> int:
+        """How many readers of its name were replaced within its lease."""
+        return sum(now_ms - each.time_ms <= self.lease.milliseconds for each in self.replaced)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +153,7 @@ class GroupState:
         offsets: how far each segment was read; `FUTURE` = it waits.
         owners: the reader of each segment, as a position in `readers`; or `FREE`, `ENDED`.
         readers: ascending by name, each once.
+        moved: ids of segments that a reader gave up because it was behind, ascending. See `shares`.
 
     Raises:
         ValueError: columns of different lengths, or an owner that does not exist.
@@ -110,6 +163,7 @@ class GroupState:
     offsets: Integers
     owners: Integers
     readers: tuple[GroupMember, ...] = ()
+    moved: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         shape = self.segments.ids.shape
@@ -120,6 +174,8 @@ class GroupState:
         names = [reader.name for reader in self.readers]
         if len(names) > READERS_MAX or any(one >= other for one, other in pairwise(names)):
             raise ValueError(f"expected at most {READERS_MAX} readers, ascending by name, found {len(names)}")
+        if any(one >= other for one, other in pairwise(self.moved)):
+            raise ValueError(f"expected moved segments ascending by id, found {self.moved[:20]}")
         if (self.offsets < FUTURE).any() or (self.owners[self.offsets < 0] != FREE).any():
             raise ValueError("expected offsets from -1 on, and no owner of a segment that has not begun")
         if len(shape) and ((self.owners < ENDED) | (self.owners >= len(names))).any():
@@ -143,18 +199,18 @@ class GroupState:
 
         Args:
             reader: the reader's name.
-            session: the session of the reader's lease; 0 = any session. Older releases do not write sessions; then any
-                session is accepted, too.
+            session: the session of the reader's lease; 0 = any session.
 
         Raises:
-            IllegalState: the reader is not in the group, or another reader of its name is.
+            IllegalState: the reader is not in the group.
+            ReaderReplaced: another reader of its name is in the group.
         """
         at = self._place(reader)
         if not self._is_at(at, reader):
             found = f"found {reader!r}, which never joined, has left, was silent for longer than its lease, or was "
             raise IllegalState(f"expected a reader of the group, {found}declared offline: join again")
-        if session and self.readers[at].lease.session not in (0, session):
-            raise IllegalState(f"expected one reader of each name, found another {reader!r} that joined later")
+        if session and self.readers[at].lease.session != session:
+            raise _replaced(self.readers[at])
         return at
 
     def owned(self, reader: str) -> IdMap:
@@ -178,21 +234,58 @@ class GroupState:
         """The lag of each reader."""
         return _column(reader.lag for reader in self.readers)
 
+    @property
+    def limits(self) -> Integers:
+        """The limit of each reader; 0 = none."""
+        return _column(reader.limit for reader in self.readers)
+
+    def lag(self, now_ms: int) -> int | None:
+        """The largest lag of a reader; None if it is unknown.
+
+        It is unknown if no reader reported within its lease, or if segments belong to a reader that did not.
+
+        Args:
+            now_ms: the present time, milliseconds since 1970.
+        """
+        has_reported = np.array([reader.has_reported(now_ms) for reader in self.readers], dtype=bool)
+        if not has_reported.any() or (self.counts[~has_reported] > 0).any():
+            return None
+        return int(self.lags[has_reported].max())
+
     # Changes
 
-    def after_join(self, reader: str, lease: Lease = NO_LEASE) -> GroupState:
+    def after_join(
+        self, reader: str, lease: Lease = NO_LEASE, *, host: str = "", now_ms: int = 0, before: int = 0
+    ) -> GroupState:
         """Add a reader without segments; a present reader of its name is replaced, and its segments go to the new one.
 
+        Args:
+            reader: the reader's name.
+            lease: the session of the reader, and the duration of its lease.
+            host: the host that it runs on.
+            now_ms: the present time, milliseconds since 1970.
+            before: its last session, if it was in the group before: then it replaces nobody; 0 = it was not.
+
         Raises:
+            ReaderReplaced: it was in the group before, and another reader of its name joined since.
             InvalidArgument: the group has the largest number of readers.
         """
         at = self._place(reader)
         if self._is_at(at, reader):
-            return self if self.readers[at].lease.session == lease.session else self._with_member(at, lease=lease)
+            present = self.readers[at]
+            if present.lease.session == lease.session:
+                return self
+            if before and present.lease.session == before:
+                return self._with_member(at, lease=lease)
+            if before or (lease.session and any(each.session == lease.session for each in present.replaced)):
+                raise _replaced(present)
+            replaced = (*present.replaced, Replaced(present.lease.session, present.host, now_ms))[-REPLACED_MAX:]
+            return self._with_member(at, lease=lease, host=host, reported_ms=0, replaced=replaced)
         if len(self.readers) >= READERS_MAX:
             raise InvalidArgument(f"expected at most {READERS_MAX} readers of a group, found one more: {reader!r}")
-        readers = (*self.readers[:at], GroupMember(reader, lease=lease), *self.readers[at:])
-        return replace(self, readers=readers, owners=np.where(self.owners >= at, self.owners + 1, self.owners))
+        readers = (*self.readers[:at], GroupMember(reader, lease=lease, host=host), *self.readers[at:])
+        owners = np.where(self.owners >= at, self.owners + 1, self.owners)
+        return replace(self, readers=readers, owners=owners).without_limits()
 
     def after_leave(self, reader: str, positions: Mapping[int, int] = NOTHING, *, session: int = 0) -> GroupState:
         """Remove a reader: its segments become free, at these positions or at its last reported ones.
@@ -200,12 +293,12 @@ class GroupState:
         A reader that is not in the group, or was replaced by another reader of its name, counts as removed.
         """
         at = self._place(reader)
-        if not self._is_at(at, reader) or (session and self.readers[at].lease.session not in (0, session)):
+        if not self._is_at(at, reader) or (session and self.readers[at].lease.session != session):
             return self
         told = self.with_positions(reader, positions)
         owners = np.where(told.owners == at, FREE, told.owners)
         readers = (*self.readers[:at], *self.readers[at + 1 :])
-        return replace(told, readers=readers, owners=np.where(owners > at, owners - 1, owners))
+        return replace(told, readers=readers, owners=np.where(owners > at, owners - 1, owners)).without_limits()
 
     def after_silence(self, silent: Mapping[str, Lease]) -> GroupState:
         """Remove readers that were silent for too long, unless they renewed since; see `LeaseWatch`. O(n) for each."""
@@ -224,7 +317,13 @@ class GroupState:
             lease: the reader's session, and the duration of its lease; this method counts the renewals.
         """
         at = self.index(reader, lease.session)
-        return self._with_member(at, lease=lease._replace(renewals=self.readers[at].lease.renewals + 1))
+        present = self.readers[at]
+        calm = min(present.calm + 1, CALM) if present.calm else 0
+        return self._with_member(at, lease=lease._replace(renewals=present.lease.renewals + 1), calm=calm)
+
+    def with_report(self, reader: str, now_ms: int) -> GroupState:
+        """Store when a reader reported, milliseconds since 1970. Raises IllegalState as `index`."""
+        return self._with_member(self.index(reader), reported_ms=max(now_ms, 0))
 
     def with_positions(self, reader: str, positions: Mapping[int, int]) -> GroupState:
         """Store a reader's positions. Ignores segments that it does not own, and positions lower than the stored ones.
@@ -243,6 +342,29 @@ class GroupState:
         if not 0 <= lag <= LAG_MAX:
             raise InvalidArgument(f"expected a lag of 0 to {LAG_MAX}, found {lag}")
         return self._with_member(at, lag=lag, has_waited=has_waited)
+
+    def with_calm(self, reader: str, *, is_behind: bool) -> GroupState:
+        """Note whether a reader is behind. Raises IllegalState as `index`.
+
+        If it was not behind for long, its segments may be moved once more.
+        """
+        at = self.index(reader)
+        present = self.readers[at].calm
+        state = self._with_member(at, calm=0 if is_behind else max(present, 1))
+        if not is_behind or present < CALM:
+            return state
+        own = set(self.segments.ids[self.owners == at].tolist())
+        return replace(state, moved=tuple(each for each in self.moved if each not in own))
+
+    def with_limit(self, reader: str, limit: int, moved: int | None = None) -> GroupState:
+        """Limit the segments of a reader, and note one that it gives up therefor. Raises IllegalState as `index`."""
+        marked = self.moved if moved is None else tuple(sorted({*self.moved, moved}))
+        return replace(self._with_member(self.index(reader), limit=limit), moved=marked)
+
+    def without_limits(self) -> GroupState:
+        """Remove the limits of readers that are not behind, and the marks of moved segments: the cause changed."""
+        readers = tuple(replace(each, limit=0) if each.limit and each.calm else each for each in self.readers)
+        return replace(self, readers=readers, moved=())
 
     def after_acquire(self, reader: str, segment_ids: Integers) -> GroupState:
         """Make a reader the owner of free segments that have begun.
@@ -302,11 +424,11 @@ class GroupState:
         if not isinstance(other, GroupState):
             return NotImplemented
         columns = (self.offsets, other.offsets), (self.owners, other.owners)
-        is_same = self.readers == other.readers and self.segments == other.segments
+        is_same = (self.readers, self.moved, self.segments) == (other.readers, other.moved, other.segments)
         return is_same and all(np.array_equal(one, two) for one, two in columns)
 
     def __hash__(self) -> int:
-        return hash((self.segments, self.offsets.tobytes(), self.owners.tobytes(), self.readers))
+        return hash((self.segments, self.offsets.tobytes(), self.owners.tobytes(), self.readers, self.moved))
 
     # Inside
 
@@ -331,7 +453,21 @@ def _with_frontier(state: GroupState, frontier: Frontier) -> GroupState:
     """Return the group with the segments of the frontier; segments that it had before keep their owners."""
     cut, owners = frontier.cut(), IdMap(state.segments.ids, state.owners)
     segments = Segments.of(map(frontier.segment, cut))
-    return replace(state, segments=segments, offsets=cut.values_array, owners=owners.get_many(cut.ids, FREE))
+    then = replace(state, segments=segments, offsets=cut.values_array, owners=owners.get_many(cut.ids, FREE))
+    is_same = np.array_equal(_begun(then), _begun(state))
+    return then if is_same else then.without_limits()
+
+
+def _begun(state: GroupState) -> Integers:
+    begun: Integers = state.segments.ids[state.offsets >= 0]
+    return begun
+
+
+def _replaced(present: GroupMember) -> ReaderReplaced:
+    where = f" on host {present.host}" if present.host else ""
+    return ReaderReplaced(
+        f"expected one reader of each name in the group, found another {present.name!r} that joined later{where}"
+    )
 
 
 def _column(values: Iterable[int]) -> Integers:

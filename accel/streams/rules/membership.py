@@ -4,8 +4,12 @@
 other reader measures, by its own timer, for how long it has seen the same lease (`LeaseWatch`), and considers the
 reader dead when this is longer than the stated duration of the lease. The change that removes the reader checks that
 the lease is still the same, so a reader that renewed in time stays. If no reader could read the state for some time,
-this time does not count in full, because no reader could renew. A *session* distinguishes successive readers of one
-name: once another reader has joined, calls of the earlier one are refused.
+this time does not count in full, because no reader could renew.
+
+**Replacement.** A *session* distinguishes successive readers of one name. A reader that joins takes over from an
+earlier one at once, as a restarted process cannot wait for its own lease. The state remembers the replaced sessions, so
+that the earlier one finds out, whatever became of its own join: it raises `ReaderReplaced` for good. A reader that
+left, or was removed because of its lease, joins again, unless another reader of its name is there by then.
 
 Source: PDP-28.
 """
@@ -17,9 +21,9 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from accel.errors import InvalidArgument, ReaderStalled
+from accel.errors import InvalidArgument, ReaderReplaced, ReaderStalled
 from accel.history.rules.values import IdMap
-from accel.streams.rules.group_state import ENDED, NO_LEASE, GroupMember, GroupState, Lease, segment_texts
+from accel.streams.rules.group_state import ENDED, NO_LEASE, RENEWALS, GroupMember, GroupState, Lease, segment_texts
 from accel.streams.rules.reader_core import Finished
 from accel.streams.rules.shares import Assignment, Shares
 
@@ -77,9 +81,6 @@ LEASE_SECONDS: Final = 10.0
 LEASE_SECONDS_MAX: Final = 10 * 3600.0
 REBALANCES_IN_LEASE: Final = 5
 
-RENEWALS: Final = 4
-"""How often a reader renews in the time of one lease, if its caller requests events as often."""
-
 
 @dataclass(slots=True, eq=False)
 class Membership:
@@ -99,6 +100,9 @@ class Membership:
         untold: by id, segments that were read to their ends, which was not yet reported to the group.
         held: by segment, the offset of the first event that was returned and that the caller has not processed.
         has_joined: whether it may be in the group.
+        last_session: the last session in which it was in the group; 0 = it was not.
+        replaced: the text of the error that it raises for good, because another reader of its name joined after it.
+        lag: the lag that it reported last.
         is_leaving: whether it has tried to leave, with unknown outcome.
         is_certain: whether its last call succeeded.
         has_nothing: whether at its last look it had no events to return, and no request for events under way.
@@ -119,6 +123,9 @@ class Membership:
     untold: dict[int, Finished] = field(default_factory=dict)
     held: dict[int, int] = field(default_factory=dict)
     has_joined: bool = False
+    last_session: int = 0
+    replaced: str | None = None
+    lag: int = 0
     is_leaving: bool = False
     is_certain: bool = False
     has_nothing: bool = False
@@ -211,14 +218,21 @@ class Membership:
 
     def told_lag(self, lag: int) -> int:
         """Return the lag to report: 0 for a reader that has read all existing events, else at least 1."""
-        return 0 if self.has_nothing and not self.untold else max(1, lag)
+        self.lag = 0 if self.has_nothing and not self.untold else max(1, lag)
+        return self.lag
+
+    def reported_lag(self, now_seconds: float) -> int | None:
+        """Return the lag that it reported last; None if it is not in the group, or did not report within its lease."""
+        has_reported = self.has_joined and now_seconds - self._rebalanced_at <= self.lease_seconds
+        return self.lag if has_reported else None
 
     def is_all_read(self, state: GroupState, *, follows: bool) -> bool:
         """Whether a reader without segments will never get another one."""
         if (state.owners == ENDED).all():
             return True
         shares = Shares.of(state)
-        is_owed = bool(shares.counts[state.index(self.name, self.lease.session)] < shares.least)
+        at = state.index(self.name, self.lease.session)
+        is_owed = bool(shares.counts[at] < shares.least[at])
         return not (follows or shares.free or is_owed or state.lags.any())
 
     # Joining and leaving
@@ -228,6 +242,15 @@ class Membership:
         if self.lease == NO_LEASE:
             self.lease = Lease(session, milliseconds=int(1000 * self.lease_seconds))
         return self.lease
+
+    def note_joined(self) -> None:
+        """Note that the reader is in the group."""
+        self.has_joined, self.last_session = True, self.lease.session
+
+    def refuse_replaced(self) -> None:
+        """Check that no other reader of its name joined after it, as far as it knows. Raises ReaderReplaced."""
+        if self.replaced is not None:
+            raise ReaderReplaced(self.replaced)
 
     def leave(self) -> None:
         """Note that the reader is about to leave."""

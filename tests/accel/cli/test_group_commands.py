@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,11 @@ import accel
 from accel import FormatRecord, ReaderSettings
 from accel.cli.main import main
 from accel.errors import IllegalState, InvalidArgument
+from accel.history.store import StreamStore
 from accel.streams.group_readers import GroupReader
+from accel.streams.groups import ReaderGroup
+from accel.streams.rules.group_state import Lease
+from accel.system import SYSTEM
 from loaders.errors import StoreUnavailable
 from tests.accel.cli.worlds import NO_ENVIRONMENT
 
@@ -100,6 +105,26 @@ def test_a_group_shows_who_reads_what_and_how_much_is_left(shop: Shop) -> None:
     assert (one["reader"], one["segments"], one["lease_seconds"]) == ("one", 2, 30.0)
     assert "group billing: 2 segments, 1 reader" in told
     assert "30.0 s" in told
+    assert one["lag_seconds"] == found["lag_seconds"] > 0
+    assert "unknown" not in told
+
+
+def test_the_lag_of_a_group_whose_readers_are_silent_is_unknown_and_what_is_unread_is_shown(shop: Shop) -> None:
+    shop.read("--limit", "4")
+    left = shop.json("group", "show", "--group", "billing")
+    assert (left["lag_seconds"], left["behind"], left["readers"]) == (None, EVENTS - 4, [])
+    with accel.connect(shop.url) as streams:
+        group = streams.group("shop", "orders", "billing")
+        late = SYSTEM.clock() - 60.0
+        system = replace(SYSTEM, clock=lambda: late)
+        silent = ReaderGroup.open(StreamStore.open(streams.store, system=system).stream("shop", "orders"), "billing")
+        silent.join("one", Lease(7, 0, 30_000))
+        silent.rebalance("one", {}, 0, lease=Lease(7, 0, 30_000))
+        found = shop.json("group", "show", "--group", "billing")
+        told = shop.run("group", "show", "--group", "billing").stdout
+        group.leave("one")
+    assert (found["lag_seconds"], found["behind"], found["readers"][0]["lag_seconds"]) == (None, EVENTS - 4, None)
+    assert f"lag unknown: no report within a lease, {EVENTS - 4} records behind the tail" in told
 
 
 def test_a_group_goes_on_elsewhere_and_shows_first_where(shop: Shop) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from accel import Event, GroupReader, ReaderGroup, StreamWriter
+from accel.streams.group_readers import GroupReaderCounts
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource
@@ -51,6 +52,7 @@ class Team:
         system: Components = SYSTEM,
         lease_seconds: float | None = None,
         auto_commit: bool = True,
+        counts: GroupReaderCounts | None = None,
     ) -> GroupReader:
         """A new member, which nobody has asked for anything yet."""
         self.members[name] = GroupReader(
@@ -64,6 +66,7 @@ class Team:
             lease_seconds=lease_seconds,
             auto_commit=auto_commit,
             system=system,
+            counts=counts,
         )
         return self.members[name]
 

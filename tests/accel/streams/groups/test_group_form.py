@@ -1,4 +1,4 @@
-"""The bytes of a group: read back as written, also those of earlier releases; damage is noticed; the page is right."""
+"""The bytes of a group: read back as written; damage is noticed; the page is right."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.history.columns import StoredSegments
-from accel.history.records import HistoryForm
-from accel.streams.groups import LEASE, PLACE, READER_GROUP, REPORT, StoredGroup, groups_table
+from accel.streams.groups import LEASE, PLACE, READER_GROUP, REPLACED, REPORT, StoredGroup, groups_table
 from accel.streams.rules.group_state import ENDED, FREE, READERS_MAX, GroupState, Lease
 from loaders.errors import CorruptObject, FormatTooNew
 from loaders.tables.columns import pack_columns
 from loaders.tables.records import FormRegistry, form_of
 from tests.accel.history.store.bench import Bench
-from tests.accel.streams.groups.states import cut, group, segment
+from tests.accel.streams.groups.states import CREATED_MS, cut, group, segment
 from tests.docs.test_bytes import section
 from tests.examples import examples
 
@@ -44,8 +42,11 @@ def test_bytes_of_version_1_are_read_for_ever() -> None:
 
 
 def leased() -> GroupState:
-    """The same, and one reader has a lease."""
-    return told().with_renewal("reader-2", Lease(2**32 - 1, 0, 10_000))
+    """The same with a lease; another reader was replaced, is behind, and gave a segment up."""
+    state = told().after_join("reader-2", Lease(2**32 - 1, 0, 10_000)).with_calm("reader-2", is_behind=False)
+    for session, host in enumerate(("pod-a", "pod-b"), start=7):
+        state = state.after_join("reader-1", Lease(session, 0, 30_000), host=host, now_ms=CREATED_MS + session)
+    return state.with_report("reader-1", CREATED_MS + 99).with_limit("reader-1", 2, moved=1)
 
 
 def test_bytes_with_leases_are_read_for_ever() -> None:
@@ -55,27 +56,6 @@ def test_bytes_with_leases_are_read_for_ever() -> None:
 
 def test_equal_groups_have_equal_bytes() -> None:
     assert READER_GROUP.encode(told()) == READER_GROUP.encode(READER_GROUP.decode(GOLDEN.read_bytes(), "golden"))
-
-
-class EarlierGroup(msgspec.Struct, frozen=True):
-    """The stored fields as releases without leases know them."""
-
-    segments: StoredSegments
-    places: bytes
-    readers: list[str]
-    reports: bytes
-
-
-def test_releases_without_leases_read_what_has_them_and_leave_them_out() -> None:
-    earlier: HistoryForm[EarlierGroup] = HistoryForm("reader-group", 1, EarlierGroup)
-    read = earlier.decode(GOLDEN_LEASES.read_bytes(), "golden")
-    assert READER_GROUP.decode(earlier.encode(read), "written by an earlier release") == told()
-
-
-def test_a_group_without_leases_has_the_bytes_that_it_had() -> None:
-    earlier: HistoryForm[EarlierGroup] = HistoryForm("reader-group", 1, EarlierGroup)
-    data = READER_GROUP.encode(told())
-    assert earlier.encode(earlier.decode(data, "here")) == data
 
 
 def test_the_form_names_itself_and_its_version() -> None:
@@ -119,7 +99,11 @@ def places(*owners: int) -> bytes:
 
 
 def reports(*rows: tuple[int, int]) -> bytes:
-    return pack_columns(np.array(list(rows), dtype=REPORT))
+    return pack_columns(np.array([(*row, 0, 0, 0) for row in rows], dtype=REPORT))
+
+
+def replaced(reader: int) -> bytes:
+    return pack_columns(np.array([(reader, 7, 0)], dtype=REPLACED))
 
 
 def leases(*rows: tuple[int, int, int]) -> bytes:
@@ -135,6 +119,11 @@ WRONG: dict[str, dict[str, Any]] = {
     "a lease below 0": {"leases": leases((1, 0, 0), (1, -1, 0))},
     "a reader without a lease": {"leases": leases((1, 1, 1))},
     "readers in another order": {"readers": ["b", "a"]},
+    "a host of nobody": {"hosts": ("pod-a",)},
+    "a long host": {"hosts": ("pod-a", "b" * 256)},
+    "a predecessor of nobody": {"replaced": replaced(2), "replaced_hosts": ("pod-a",)},
+    "a predecessor without a host": {"replaced": replaced(1)},
+    "moved segments in another order": {"moved": (1, 0)},
     "too many readers": {
         "readers": [f"{each:05}" for each in range(READERS_MAX + 1)],
         "reports": reports(*[(0, 0)] * (READERS_MAX + 1)),
@@ -162,6 +151,11 @@ def test_a_person_can_look_at_a_group() -> None:
         "lag": 1_500,
         "has_waited": True,
         "lease": {"session": 0, "renewals": 0, "milliseconds": 0},
+        "host": "",
+        "reported_ms": 0,
+        "replaced": [],
+        "limit": 0,
+        "calm": 0,
     }
     assert shown["segments"][1]["key_start"] == 1 / 3
 

@@ -146,7 +146,7 @@ def test_a_segment_that_is_free_goes_to_the_one_that_is_less_behind() -> None:
                 while not readers.ask(name):
                     pass
                 readers.members[name].rebalance()
-            assert readers.group.lag() >= 3600 * 1000
+            assert (readers.group.lag() or 0) >= 3600 * 1000
             readers.leave("c")
             for name in (slow, quick):
                 readers.members[name].rebalance()

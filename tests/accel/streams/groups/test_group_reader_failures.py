@@ -16,7 +16,7 @@ from accel import GroupReader, ReaderGroup
 from accel.errors import Closed, IllegalState, NotInHistory
 from accel.history.rules.segments import SegmentRecord
 from accel.history.store import StreamStore
-from accel.streams.rules.group_state import NO_LEASE, Lease
+from accel.streams.rules.group_state import NO_LEASE, GroupMember, Lease
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.rules.shares import Assignment
 from loaders.errors import StoreUnavailable
@@ -96,8 +96,8 @@ class Shaky(ReaderGroup):
     odds: Iterator[float] = itertools.repeat(WORKS)
     errors = 0
 
-    def join(self, reader: str, lease: Lease = NO_LEASE) -> None:
-        self._maybe(lambda: super(Shaky, self).join(reader, lease))
+    def join(self, reader: str, lease: Lease = NO_LEASE, *, host: str = "", before: int = 0) -> GroupMember:
+        return self._maybe(lambda: super(Shaky, self).join(reader, lease, host=host, before=before))
 
     def rebalance(self, reader: str, positions: Mapping[int, int], lag: int, **more: Any) -> Assignment:
         return self._maybe(lambda: super(Shaky, self).rebalance(reader, positions, lag, **more))

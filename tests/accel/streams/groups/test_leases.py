@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.errors import IllegalState, InvalidArgument
+from accel.errors import IllegalState, InvalidArgument, ReaderReplaced
 from accel.streams.rules.group_state import GroupMember, Lease
 from accel.streams.rules.membership import LeaseWatch
 from accel.system import SYSTEM, Components
@@ -104,7 +104,7 @@ def test_nobody_is_silent_that_was_seen_to_change_within_its_lease(looks: list[t
 
 
 def test_who_renewed_since_it_was_looked_at_stays() -> None:
-    state = group({"a": 1, "b": 1}).with_renewal("b", Lease(7, 0, 10_000))
+    state = group({"a": 1, "b": 1}).after_join("b", Lease(7, 0, 10_000)).with_renewal("b", Lease(7, 0, 10_000))
     seen = {"b": state.readers[1].lease}
     assert owners_of(state.after_silence(seen)) == {"0@0": "a", "1@0": None}
     renewed = state.with_renewal("b", Lease(7, 0, 10_000))
@@ -176,8 +176,9 @@ def test_one_that_comes_again_under_its_name_takes_over_at_once_and_fences_the_o
         assert [next(second).payload, next(second).payload] == [b"0:1", b"0:2"]
         second.commit()
         told = readers.group.position()
-        with pytest.raises(IllegalState, match="another 'a' that joined later"):
-            first.commit()
+        for again in (first.commit, first.rebalance, lambda: next(first), first.next_batch, first.skip_to_head):
+            with pytest.raises(ReaderReplaced, match="another 'a' that joined later"):
+                again()
         first.close()
         assert readers.group.position() == told
         assert next(second).payload == b"0:3"

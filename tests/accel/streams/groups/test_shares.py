@@ -16,9 +16,12 @@ from tests.examples import examples
 LAGS = st.one_of(st.sampled_from([0, 1, 2, 10]), st.integers(0, 2**63 - 1))
 
 
-def shares(counts: list[int], lags: list[int] | None = None, *, free: int = 0) -> Shares:
+def shares(
+    counts: list[int], lags: list[int] | None = None, *, free: int = 0, limits: list[int] | None = None
+) -> Shares:
     behind = [0] * len(counts) if lags is None else lags
-    return Shares(np.array(counts, dtype=np.int64), np.array(behind, dtype=np.int64), free)
+    bounds = [0] * len(counts) if limits is None else limits
+    return Shares(np.array(counts, dtype=np.int64), np.array(behind, dtype=np.int64), free, np.array(bounds))
 
 
 def portions(of: Shares) -> list[int]:
@@ -108,8 +111,9 @@ def test_portions_are_all_that_is_free_and_leave_nobody_with_too_much(now: Given
     of = shares(now.counts, now.lags, free=now.free)
     taken = portions(of)
     assert sum(taken) <= now.free
-    assert all(count + each <= of.most for count, each in zip(now.counts, taken, strict=True) if each)
-    if max(now.counts) <= of.most:
+    rows = list(zip(now.counts, taken, of.most.tolist(), strict=True))
+    assert all(count + each <= most for count, each, most in rows if each)
+    if all(count <= most for count, _, most in rows):
         assert sum(taken) == now.free
 
 
@@ -119,8 +123,8 @@ def test_portions_are_what_one_after_the_other_would_take(now: Given) -> None:
     of = shares(now.counts, now.lags, free=now.free)
     counts, behind = list(now.counts), (of.lags / max(*now.lags, 1)).tolist()
     for _ in range(now.free):
-        below = [each for each, count in enumerate(counts) if count < of.least]
-        candidates = below or [each for each, count in enumerate(counts) if count == of.least]
+        below = [each for each, count in enumerate(counts) if count < of.least[each]]
+        candidates = below or [each for each, count in enumerate(counts) if count == of.least[each] < of.most[each]]
         if not candidates:
             break
         counts[min(candidates, key=lambda each: (counts[each] * behind[each], now.lags[each], each))] += 1
