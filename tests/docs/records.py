@@ -100,6 +100,10 @@ GROUP: Final[dict[str, str]] = {
     "readers": "names of the readers, ascending, each once",
     "reports": "for each reader the last one",
     "leases": "for each reader; no bytes where no reader has one",
+    "hosts": "of the readers; none where no reader has one",
+    "replaced": "earlier readers of these names; no bytes where there are none",
+    "replaced_hosts": "of these",
+    "moved": "ids of segments, ascending",
 }
 """What the fields of a reader group mean."""
 
@@ -158,6 +162,7 @@ HISTORY_KINDS: Final[dict[str, Dtype]] = {
     "place of a reader group": groups.PLACE,
     "report": groups.REPORT,
     "lease": groups.LEASE,
+    "replaced reader": groups.REPLACED,
 }
 """Rows of histories and of reader groups."""
 
@@ -229,6 +234,7 @@ ROWS: Final[dict[tuple[str, str], str]] = {
     ("reader-group", "places"): "place of a reader group",
     ("reader-group", "reports"): "report",
     ("reader-group", "leases"): "lease",
+    ("reader-group", "replaced"): "replaced reader",
     ("epoch-transition", "segments_to_seal"): "id",
     ("epoch-transition", "new_ranges"): "key range",
     ("history-chunk", "epochs"): "epoch",

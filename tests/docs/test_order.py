@@ -107,9 +107,12 @@ def test_the_table_of_probes_has_a_row_for_each_kind_of_lengths() -> None:
 def group_calls() -> Iterator[tuple[ReaderGroup, Callable[[], int]]]:
     """A group of a stream with two segments, and what counts the calls since it was asked last."""
     store = CountingStore(MemoryStore())
-    streams = StreamStore.open(store, host=MemorySegments())
+    host = MemorySegments()
+    streams = StreamStore.open(store, host=host)
     streams.create_scope("shop")
     orders = streams.create_stream("shop", "orders", StreamConfiguration(min_segments=1), time_ms=1_000, segments=2)
+    for number in range(2):
+        host.append(orders.parts.name, number, 9)
 
     def calls() -> int:
         found = sum(each.requests for each in store.snapshot().by_operation.values())

@@ -136,6 +136,7 @@ ELSEWHERE: dict[str, str] = {
     "accel.streams.forwarding.Forwarding": TWO_PROCESSES,
     "accel.streams.forwarding.ForwardingServer": TWO_PROCESSES,
     "accel.streams.forwarding.SegmentService": TWO_PROCESSES,
+    "accel.streams.group_readers.GroupReaderCounts": "adds within one lock; each reader that counts is one thread's",
     "accel.streams.owners.ForwardingClient": TWO_PROCESSES,
     "loaders.hints.entry_columns.EntryColumns": NOTHING,
     "loaders.store.clouds.CloudStore": NOTHING + "; contract.py of stores has eight threads on it",

@@ -175,7 +175,8 @@ class CutReading:
     def unread_size(self, position: Cut, end: Cut) -> int:
         """The size of the data between a position and a later cut that exists: truncated data does not count.
 
-        Where the position is after the cut, as another process may know a later end, nothing is unread. Calls: as `size_between`, and 1 for the head.
+        Where the position is after the cut, as another process may know a later end, nothing is unread. Calls: as
+        `size_between`, and 1 for the head.
         """
         start, stop = self.place_valid(position), self.place_valid(end)
         head = retention.place_truncation(self._epochs.truncation())
