@@ -363,6 +363,8 @@ class GroupReader(_Member, ThreadReader):
         ReaderReplaced (while iterating): another reader joined under its name, and returns unreported events again.
             Each later call raises this, too; the reader never joins again.
         PositionTruncated (while iterating): the stream now begins after the position; `skip_to_head` continues.
+        PositionBeyondEnd (while iterating): a segment ends before the group's position, as in a bucket that was
+            restored; `ReaderGroup.reset` moves the group.
         ReaderStalled (while iterating): data that must exist was not found for `stall_seconds`; and see above.
         NotInHistory (while iterating): the group was deleted.
         AccelError (while iterating): the stream or the group could not be read.

@@ -338,7 +338,7 @@ class CutReader(ReaderBase):
         stream: the stream to read.
         source: reads the events of segments.
         from_cut: where to begin; None = at the stream's head.
-        to_cut: where to end; None = no end.
+        to_cut: where to end; None = no end. A reader that follows waits for the end of a segment that is not sealed.
         follow: whether to wait for future events; False = end where the stream ends now.
         order: the order of events of different segments.
         settings: bounds of the reader.
@@ -346,6 +346,7 @@ class CutReader(ReaderBase):
 
     Raises:
         InvalidArgument: an invalid cut, or an end before the start.
+        PositionBeyondEnd: `to_cut` is after the end of a segment.
         NotInHistory: a cut of another stream.
     """
 
@@ -364,6 +365,10 @@ class CutReader(ReaderBase):
         start = stream.cuts.place_valid(dict(stream.head()) if from_cut is None else from_cut)
         end = None if to_cut is None else stream.cuts.place_valid(to_cut)
         refuse_unordered(start, end)
+        if end is not None:
+            open_ids = stream.cuts.refuse_beyond(end.cut, ask=lambda _: {})
+            for segment_id in () if follow else open_ids:
+                source.ask_end(AskEnd(segment_id, end.cut[segment_id]))  # raises if the segment ends before
         core = ReaderCore(
             Frontier(start.segments, start.cut),
             settings or ReaderSettings(),
@@ -462,6 +467,7 @@ class StreamReader(ThreadReader, CutReader):
 
     Raises:
         PositionTruncated (while iterating): the stream now begins after the position; `skip_to_head` continues.
+        PositionBeyondEnd (while iterating): a segment ends before the position, by the newest metadata.
         ReaderStalled (while iterating): data that must exist was not found for `stall_seconds`.
         AccelError (while iterating): an object or a part of the history could not be read.
     """

@@ -32,13 +32,13 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 from cachetools import LRUCache
 
-from accel.errors import AccelError, InvalidRequest, PositionTruncated
+from accel.errors import AccelError, InvalidRequest, PositionBeyondEnd, PositionTruncated
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.cuts import later
 from accel.history.rules.retention import place_truncation
 from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
-from accel.history.rules.values import TIME_MS_END, checked_id, checked_integer, segment_text
+from accel.history.rules.values import TIME_MS_END, IdMap, checked_id, checked_integer, segment_text
 from accel.history.store import Stream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, version_number
 from accel.lookup.accelerator import ReadAccelerator
@@ -86,6 +86,7 @@ class SegmentSource(Protocol):
         """Return the end and the successors of a segment, if it is sealed.
 
         Raises:
+            PositionBeyondEnd: the segment ends before `begun_at`, by the newest metadata.
             AccelError: the history could not be read.
         """
         ...
@@ -249,11 +250,13 @@ class ObjectSegmentSource:
         """See `SegmentSource.ask_end`."""
         segment_id = step.segment_id
         active = self._newest()
-        if self._accelerator.image_version != self._segment(segment_id).version:
+        if not step.begun_at and self._is_stale(segment_id):
             return SegmentEnd(None, is_stale=True)
-        if segment_id in active:
-            return SegmentEnd(None)
-        size = self._stream.cuts.sealed_size(segment_id)
+        size = None if segment_id in active else self._stream.cuts.sealed_size(segment_id)
+        if step.begun_at:
+            self._refuse_beyond(segment_id, step.begun_at, size)
+            if self._is_stale(segment_id):
+                return SegmentEnd(None, is_stale=True)
         if size is None:
             return SegmentEnd(None)
         # A segment has no successors for good only if the stream is sealed, and was sealed before this is read: sizes
@@ -353,19 +356,44 @@ class ObjectSegmentSource:
             self._unit = self._stream.configuration().offset_unit
         return self._unit
 
+    def _is_stale(self, segment_id: int) -> bool:
+        return self._accelerator.image_version != self._segment(segment_id).version
+
+    def _refuse_beyond(self, segment_id: int, offset: int, size: int | None) -> None:
+        """Refuse an offset after the end of a segment, which is its size if it is sealed."""
+        if size is None and not self._reaches(segment_id, offset):
+            self._accelerator.refresh()  # another process may have read what was stored a moment ago
+            if not self._reaches(segment_id, offset):
+                head = self._stream.head().get(segment_id, 0)
+                size = _first_offset(self, segment_id, max(head, 0), None)
+        if size is not None and offset > size:
+            raise PositionBeyondEnd(self._stream.name, segment_id, offset, size)
+
+    def _reaches(self, segment_id: int, offset: int) -> bool:
+        """Whether a segment has, or had, the data before an offset above 0."""
+        stream_id = self._segment(segment_id).stream_id
+        before = self._accelerator.read(stream_id, offset - 1, offset, max_bytes=1, ranges=self._chunks)
+        try:
+            return bool(list(before.columns()))
+        except InvalidRequest:
+            return self._head_after(segment_id, offset - 1) is not None
+
     def _refuse_truncated(self, fill: Fill) -> None:
+        head = self._head_after(fill.segment_id, fill.offset)
+        if head is not None:
+            raise PositionTruncated(self._stream.name, fill.segment_id, fill.offset, dict(head))
+
+    def _head_after(self, segment_id: int, offset: int) -> IdMap | None:
+        """The head of the stream, if the stream begins after an offset of a segment."""
         head = place_truncation(self._stream.truncation())
         if head is None:
-            return
-        if fill.segment_id in head.cut:
-            is_gone = head.cut[fill.segment_id] > fill.offset
-        else:
-            segment = self._stream.epochs.segment(fill.segment_id)
-            profile = KeyProfile.of(head.segments.ranges, head.cut.ids)
-            ranges = KeyRanges([segment.key_start], [segment.key_end])
-            is_gone = int(profile.highest_over(ranges)[0]) > segment.id
-        if is_gone:
-            raise PositionTruncated(self._stream.name, fill.segment_id, fill.offset, dict(head.cut))
+            return None
+        if segment_id in head.cut:
+            return head.cut if head.cut[segment_id] > offset else None
+        segment = self._stream.epochs.segment(segment_id)
+        profile = KeyProfile.of(head.segments.ranges, head.cut.ids)
+        ranges = KeyRanges([segment.key_start], [segment.key_end])
+        return head.cut if int(profile.highest_over(ranges)[0]) > segment.id else None
 
 
 def _batches(decoded: list[EventColumns], values: list[int]) -> tuple[EventBatch, ...]:

@@ -75,9 +75,16 @@ class Fill(NamedTuple):
 
 
 class AskEnd(NamedTuple):
-    """A request for the end and the successors of a segment, if it is sealed."""
+    """A request for the end and the successors of a segment, if it is sealed.
+
+    Args:
+        segment_id: the segment.
+        begun_at: the offset at which the reader began, if it has seen no event of the segment: it must not be after the
+            segment's end. 0 = there is nothing to check.
+    """
 
     segment_id: int
+    begun_at: int = 0
 
 
 class SegmentEvents(NamedTuple):
@@ -145,6 +152,7 @@ class _Buffer:
         news_as_of: the image because of which the segment was read again.
         asked_seconds: when its request was begun; before that, when the request became due.
         last_value: its next events have at least this value.
+        begun_at: the first offset, until the segment is known to reach it; then 0.
         passed: why the reader does not wait for the segment;
         is_counted: whether this was counted for its request.
     """
@@ -165,6 +173,7 @@ class _Buffer:
     news_as_of: int = _NEVER
     asked_seconds: float = 0.0
     last_value: int = 0
+    begun_at: int = 0
     passed: PassCause | None = None
     is_counted: bool = False
     lag: Lag = field(default_factory=Lag)
@@ -272,7 +281,7 @@ class ReaderCore:
             newest = max(events.as_of, events.newest)
             buffer.batches.extend((batch, newest) for batch in batches)
             buffer.may_ask, buffer.is_idle = True, False
-            buffer.offset = max(buffer.offset, events.next_offset)
+            buffer.offset, buffer.begun_at = max(buffer.offset, events.next_offset), 0
         else:
             buffer.must_ask_end = True
         buffer.has_more = size_bytes >= fill.max_bytes
@@ -289,6 +298,7 @@ class ReaderCore:
             return
         buffer.must_ask_end = False
         is_at_end = end.size is not None and buffer.offset >= end.size
+        buffer.begun_at = buffer.begun_at if end.is_stale else 0
         if end.is_stale:
             buffer.may_ask = True
         elif is_at_end and (end.successors or self._is_member) and buffer.end is None:
@@ -452,7 +462,7 @@ class ReaderCore:
         buffer = self._ahead.pop(segment_id, None)
         if buffer is None or offset:
             self._drop_buffer(buffer)
-            buffer = _Buffer(offset, self._stop.get(segment_id))
+            buffer = _Buffer(offset, self._stop.get(segment_id), begun_at=offset)
         elif buffer.is_idle and not buffer.is_complete:
             buffer.may_ask = True
         self._buffers[segment_id] = buffer
@@ -474,7 +484,7 @@ class ReaderCore:
 
     def _step(self, segment_id: int, buffer: _Buffer) -> Step | None:
         if buffer.must_ask_end:
-            return AskEnd(segment_id)
+            return AskEnd(segment_id, buffer.begun_at)
         fill_bytes, most = self.settings.fill_bytes, self.settings.buffer_bytes_max
         share = max(fill_bytes, most // max(1, len(self._buffers)))
         if share >= 4 * fill_bytes:
