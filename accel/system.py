@@ -21,14 +21,12 @@ from typing import Final
 
 from loaders.errors import StoreError
 from loaders.lifetime import DaemonThreads
+from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store.base import DatedStore
 
 logger = logging.getLogger(__name__)
 
 NONCE_SIZE_BYTES = 16
-
-CLOCK_SKEW_SECONDS_MAX: Final = 300.0
-"""A host's clock that differs more from the store's is wrong: a warning says so. A time further ahead is refused."""
 
 CLOCK_INTERVAL_SECONDS: Final = 600.0
 """The store is asked for its time when it is first needed, and again after this time."""

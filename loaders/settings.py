@@ -30,6 +30,9 @@ from typing import Any, Final
 
 MIB: Final = 1 << 20
 
+CLOCK_SKEW_SECONDS_MAX: Final = 300.0
+"""A clock that differs more from the store's is wrong; a time that is further ahead of now is from such a clock."""
+
 CONNECTIONS: Final = 64
 """Concurrent requests to a store, and connections kept open for them."""
 

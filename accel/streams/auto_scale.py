@@ -68,6 +68,7 @@ from accel.streams.rules.scaling_rates import (
     SegmentLoad,
     SegmentRates,
     WantedScale,
+    is_ahead,
     load_of,
     target_of,
     wanted_scale,
@@ -148,6 +149,7 @@ class _Followed:
         idle_since: since when neighbours were seen without an owner, by id.
         looks: the number of checks.
         waited: how often in a row the requested scale had to wait for other owners.
+        epoch: the current epoch, and when it was seen first, by the timer.
     """
 
     next_look_seconds: float
@@ -159,6 +161,15 @@ class _Followed:
     idle_since: dict[int, float] = field(default_factory=dict)
     looks: int = 0
     waited: int = 0
+    epoch: tuple[int, float] = (-1, 0.0)
+
+    def time_of(self, current: EpochRecord, now_ms: int, timer_seconds: float) -> int:
+        """Return now; for an epoch with a time of a wrong clock, that time and how long the epoch has been seen."""
+        if self.epoch[0] != current.epoch:
+            self.epoch = current.epoch, timer_seconds
+        if not is_ahead(current.creation_time_ms, now_ms):
+            return now_ms
+        return current.creation_time_ms + int((timer_seconds - self.epoch[1]) * MILLISECONDS)
 
 
 class AutoScaler:
@@ -336,7 +347,8 @@ class AutoScaler:
         loads = own
         if len(current.segments) > configuration.min_segments:
             loads = own | self._beside(name, followed, stream, current, own)
-        scale = wanted_scale(current, loads, configuration, self._now_ms(), self.settings)
+        now_ms = followed.time_of(current, self._now_ms(), self._system.timer())
+        scale = wanted_scale(current, loads, configuration, now_ms, self.settings)
         if scale is None:
             return
         if stream.state() is not StreamState.ACTIVE:
@@ -405,8 +417,12 @@ class AutoScaler:
         return cold
 
     def _is_marked(self, stream: Stream, segment_id: int) -> bool:
-        until_ms = stream.notes.cold_until(segment_id)
-        return until_ms is not None and until_ms > self._now_ms()
+        until_ms, now_ms = stream.notes.cold_until(segment_id), self._now_ms()
+        return until_ms is not None and until_ms > now_ms and not self._is_too_late(until_ms, now_ms)
+
+    def _is_too_late(self, until_ms: int, now_ms: int) -> bool:
+        """Whether a process with a wrong clock wrote a marker: it is valid for longer than any marker."""
+        return is_ahead(until_ms, now_ms + int(self.settings.mark_seconds * MILLISECONDS))
 
     def _is_idle(self, name: StreamName, followed: _Followed, segment_id: int) -> bool:
         """Whether a segment had no living owner for the length of the longest window."""
@@ -430,7 +446,8 @@ class AutoScaler:
 
     def _mark(self, stream: Stream, followed: _Followed, segment_id: int) -> None:
         now_ms, mark_ms = self._now_ms(), int(self.settings.mark_seconds * MILLISECONDS)
-        if followed.marked.get(segment_id, 0) - now_ms < mark_ms / 2:
+        until_ms = followed.marked.get(segment_id, 0)
+        if until_ms - now_ms < mark_ms / 2 or self._is_too_late(until_ms, now_ms):
             followed.marked[segment_id] = now_ms + mark_ms
             stream.notes.mark_cold(segment_id, now_ms + mark_ms)
 

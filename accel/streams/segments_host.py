@@ -56,9 +56,10 @@ from accel.streams.segment_directory import SegmentDirectory, data_ends, stream_
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import Group, Merging, TransactionName, TransactionObjects, UploadParts
 from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, progress_of
-from accel.system import CLOCK_SKEW_SECONDS_MAX, SYSTEM, Components, measured, of_store
+from accel.system import SYSTEM, Components, measured, of_store
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.lifetime import Lifetime
+from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import ObjectStore
 
 ROOM_SECONDS: Final = 60.0

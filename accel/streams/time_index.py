@@ -438,6 +438,7 @@ class SegmentTimeIndex:
         check_number("moved_records_max", moved_records_max, is_integer=True)
         self._parts = parts
         self._clock = clock
+        self.now = clock.now  # the value of an append that arrives now, if the last value here is not higher
         self._backoff = backoff
         self._moved_records_max = moved_records_max
         self._moving = Lock()  # held over requests to the store
@@ -457,9 +458,7 @@ class SegmentTimeIndex:
         memory: SegmentTimes | None = None,
         is_whole: bool = False,
     ) -> SegmentTimeIndex:
-        """Open the index of a segment as stored; no later value of the segment is lower than its highest value.
-
-        The clock continues from this value, too, unless it is from a wrong clock (`HostClock`).
+        """Open the index of a segment as stored; no later value of it is lower than its highest (see `HostClock`).
 
         One listing for each 1,000 parts, none if `memory` is whole; one request for 16 bytes if there are other parts.
 
@@ -519,14 +518,9 @@ class SegmentTimeIndex:
             ValueError: the end is not after the last end, or the value is lower than the last value.
         """
         with self._lock:  # also over reading the clock, so that the values of records never fall
-            # A wrong clock may have stored a value that is ahead of all others: it holds for this segment alone.
             value = max(self._clock.now(), self._memory.last_value) if value is None else value
             self._memory.append(end_offset, value)
             return value
-
-    def now(self) -> int:
-        """Return the lowest value that an append would have now, besides the last value of this segment."""
-        return self._clock.now()
 
     def merge(self, end_offset: int) -> int | None:
         """Add the record of a committed transaction; returns its clock value, None if it has no events here.

@@ -15,7 +15,6 @@ from accel.history.store import StreamStore
 from accel.system import (
     CLOCK_INTERVAL_SECONDS,
     CLOCK_RETRY_SECONDS,
-    CLOCK_SKEW_SECONDS_MAX,
     SYSTEM,
     Components,
     StoreClock,
@@ -23,6 +22,7 @@ from accel.system import (
     of_store,
 )
 from accel.testing import ClockStore, Fault, FaultStore, MemorySegments
+from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import CountingStore, MemoryStore, PrefixedStore
 from loaders.store.base import DatedStore
 from loaders.tables import FormatRecord

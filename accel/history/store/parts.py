@@ -31,12 +31,13 @@ from accel.history.store.keys import (
     SystemKeys,
 )
 from accel.history.store.settings import HistorySettings
-from accel.system import CLOCK_SKEW_SECONDS_MAX, Components, measured
+from accel.system import Components, measured
 from accel.units import milliseconds
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import DataNotFound
 from loaders.lifetime import InlineElsewhere, Lazy
 from loaders.parallel import map_bounded
+from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.tables import IdBlocks, RecordCache, Tables, Versioned
 
 MILLISECONDS = 1000

@@ -32,6 +32,7 @@ from accel.history.rules.configuration import SEGMENTS_MAX, ScalingKind, StreamC
 from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.segments import KeyRanges, SegmentRecord, split_range
 from accel.streams.rules.settings import ScalingSettings
+from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 
 KIB: Final = 1024
 MILLISECONDS: Final = 1000
@@ -158,7 +159,8 @@ def wanted_scale(
     """Return the scale that a stream needs now; None = none. O(segments).
 
     The pairs of cold segments are formed from the lowest key upwards, and the owner of the lower segment merges a pair:
-    so of two owners with the same data only one requests the scale.
+    so of two owners with the same data only one requests the scale. An epoch or a segment whose time is far ahead of
+    now, by a wrong clock, is not waited for.
 
     Args:
         current: the current epoch.
@@ -167,11 +169,10 @@ def wanted_scale(
         now_ms: milliseconds since 1970.
         settings: define young segments, the cool-down, and the limits of one scale.
     """
-    if now_ms - current.creation_time_ms < settings.cooldown_seconds * MILLISECONDS:
+    if _is_recent(current.creation_time_ms, now_ms, settings.cooldown_seconds):
         return None
-    young_ms = settings.young_seconds * MILLISECONDS
     ordered = sorted(current.segments, key=lambda each: each.key_start)
-    old = [each for each in ordered if now_ms - each.creation_time_ms >= young_ms]
+    old = [each for each in ordered if not _is_recent(each.creation_time_ms, now_ms, settings.young_seconds)]
     known = [(each, loads[each.id]) for each in old if each.id in loads]
     rows = settings.segments_max
     scale: list[tuple[tuple[int, ...], list[tuple[float, float]]]] = []
@@ -193,6 +194,15 @@ def wanted_scale(
     ranges = KeyRanges.of(each for _, new in scale for each in new)
     merged = tuple(new[0] for ids, new in scale if len(ids) > 1)
     return WantedScale(seal, ranges, len(scale) - len(merged), merged)
+
+
+def is_ahead(time_ms: int, now_ms: int) -> bool:
+    """Whether a time is so far ahead of now that a wrong clock must have said it."""
+    return time_ms - now_ms > CLOCK_SKEW_SECONDS_MAX * MILLISECONDS
+
+
+def _is_recent(time_ms: int, now_ms: int, seconds: float) -> bool:
+    return now_ms - time_ms < seconds * MILLISECONDS and not is_ahead(time_ms, now_ms)
 
 
 def _parts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count, islice, pairwise
 
 import pytest
 
@@ -322,6 +322,27 @@ def test_a_segment_that_is_warm_again_loses_its_marker() -> None:
     owners.run(6, owners.high, act=write)
     assert owners.stream.notes.cold_until(1) is None
     owners.stop()
+
+
+@pytest.mark.parametrize("ahead", [86_400.0, 365 * 86_400.0])
+def test_a_scale_of_a_wrong_clock_stops_no_later_scale_and_is_cooled_down_from(ahead: float) -> None:
+    world = bucket()
+    world.seconds += ahead
+    with world.process() as process:
+        stream = process.stream()
+        stream.split("0@0")
+        world.seconds -= ahead
+        with world.process(node_id=OTHER) as other:
+            other.stream().recover()
+    with world.process() as process:
+        load, scales = Load(world, process), []
+        for _ in range(24):
+            load.run(1, 12 * TARGET)
+            scales.append(process.host.scaling.stats().scales)
+        assert scales[-1] >= 1
+        ticks = [at for at, (before, after) in enumerate(pairwise(scales)) if after > before]
+        assert all((later - earlier) * TICK >= QUICK.cooldown_seconds for earlier, later in pairwise(ticks))
+    assert sorted(world.payloads()) == sorted(load.durable)
 
 
 def test_a_marker_that_is_over_says_nothing() -> None:

@@ -160,6 +160,13 @@ def test_hot_segments_are_split_and_cold_pairs_merged_in_one_scale() -> None:
     assert asked(epoch(4), loads) == ((0, 1, 2), [(0.0, 0.5), *thirds])
 
 
+def test_an_epoch_of_a_wrong_clock_is_not_waited_for() -> None:
+    current = epoch(1)
+    year_ms = 365 * 86_400_000
+    for ahead_ms, is_waited_for in ((1, True), (300_000, True), (300_001, False), (year_ms, False)):
+        assert (asked(current, {0: HOT}, now_ms=current.creation_time_ms - ahead_ms) is None) is is_waited_for
+
+
 def test_a_split_has_at_most_as_many_parts_as_the_policy_says() -> None:
     assert asked(epoch(1), {0: SegmentLoad(parts=50)}, wanted(factor=2)) == ((0,), [(0.0, 0.5), (0.5, 1.0)])
 
