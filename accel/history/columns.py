@@ -34,7 +34,8 @@ stored in full. A created segment has the next number and usually its epoch's ti
 | field            | meaning                                                                                     |
 |------------------|---------------------------------------------------------------------------------------------|
 | first_epoch      | the epoch of the first row of epochs; the other epochs follow it                            |
-| columns epochs   | reference_back: epoch - reference epoch; time_ms; sealed and created: numbers of segments   |
+| columns epochs   | reference_back: epoch - reference epoch; time_ms; sealed and created: numbers of segments;  |
+|                  | late_ms                                                                                     |
 | columns created  | number; lead_ms: time of the epoch - creation time; start and span of its keys              |
 | columns sealed   | back: number of rows before the first row of this epoch in created; 0 = the next of older   |
 | columns older    | segments in full, with positions in the keys of the chunk                                   |
@@ -244,7 +245,7 @@ def _halves(ids: Integers) -> tuple[Integers, Integers]:
     return ids >> NUMBER_BITS, ids & NUMBER_MASK
 
 
-EPOCH_ROW: Final = np.dtype([(name, "<i8") for name in ("reference_back", "time_ms", "sealed", "created")])
+EPOCH_ROW: Final = np.dtype([(name, "<i8") for name in ("reference_back", "time_ms", "sealed", "created", "late_ms")])
 CREATED_ROW: Final = np.dtype([(name, "<i8") for name in ("number", "lead_ms", "start", "span")])
 SEALED_ROW: Final = np.dtype([("back", "<i8")])
 
@@ -254,7 +255,7 @@ class StoredChunk(msgspec.Struct, frozen=True):
 
     Attributes:
         first_epoch: the epoch of the first row of `epochs`; the other epochs follow it.
-        epochs: `reference_back` = epoch - reference epoch, `time_ms`, and numbers of sealed and created segments.
+        epochs: `reference_back` = epoch - reference epoch, `time_ms`, numbers of sealed and created rows, `late_ms`.
         created: created segments, by epoch, then ascending by number; created at the epoch's time - `lead_ms`.
         sealed: sealed segments, by epoch, then ascending by id. `back` above 0: the row of `created` this many rows
             before the first of the epoch; 0: the next row of `older`.
@@ -284,6 +285,7 @@ def pack_chunk(chunk: HistoryChunk) -> StoredChunk:
                 time_ms=chunk.times_ms,
                 sealed=_counts(chunk.sealed_stops),
                 created=_counts(chunk.created_stops),
+                late_ms=chunk.lates_ms,
             )
         ),
         created=_pack_created(chunk, keys),
@@ -340,6 +342,7 @@ def restore_chunk(fields: StoredChunk, where: str) -> HistoryChunk:
         sealed_stops=np.cumsum(epochs["sealed"]),
         created=created_segments,
         created_stops=created_stops,
+        lates_ms=epochs["late_ms"].copy(),
     )
 
 

@@ -536,7 +536,7 @@ EPOCH_RECORD: Final = HistoryForm(
     Nested(
         EpochRecord,
         by_field={"segments": SegmentColumns(SEGMENTS_MAX)},
-        order=("epoch", "reference_epoch", "creation_time_ms", "splits", "merges", "segments"),
+        order=("epoch", "reference_epoch", "creation_time_ms", "splits", "merges", "segments", "late_ms"),
     ),
 )
 EPOCH_TRANSITION: Final = HistoryForm("epoch-transition", 1, Nested(EpochTransition, BY_TYPE))

@@ -649,6 +649,10 @@ class _HostWhenNeeded:
         """See `SegmentHost.seal`."""
         return self._connection.segments.seal(stream, ids)
 
+    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.last_times`."""
+        return self._connection.segments.last_times(stream, ids)
+
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`; without a session by the catalog, so that a check of a cut opens none."""
         return self._connection.tails(stream, ids)

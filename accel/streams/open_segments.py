@@ -37,7 +37,7 @@ from accel.errors import (
     UnknownStream,
 )
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.values import Integers, epoch_of, segment_text, some_ids
+from accel.history.rules.values import INT64_MAX, Integers, epoch_of, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, WriterRun, encode_events, span_of
@@ -551,6 +551,24 @@ class OpenSegments:
             return segment.index.move(self.durable_end(segment))
 
         map_bounded(self._executor, move, segments)
+
+    def last_times(self, stream_ids: Mapping[int, int]) -> dict[int, int]:
+        """Return the times of the last events of sealed segments, by id, given their streams; as `SegmentHost`.
+
+        A time index that cannot be read does not stop a scale: its segment counts as written until now.
+        """
+
+        def read(item: tuple[int, int]) -> tuple[int, int] | None:
+            segment_id, stream_id = item
+            try:
+                # No data is added here, so the clock is never read.
+                index = SegmentTimeIndex.open(self.store, stream_id, HostClock(lambda: 0), cache=self._cache)
+                return (segment_id, min(index.last_value, INT64_MAX)) if index.records else None
+            except (AccelError, ValueError) as error:
+                logger.warning("the times of segment %s are not known: %s", segment_text(segment_id), error)
+                return segment_id, min(self.clock.now(), INT64_MAX)
+
+        return dict(found for found in map_bounded(self._executor, read, stream_ids.items()) if found is not None)
 
     def delete_times(self, name: StreamName, stream_ids: Mapping[int, int]) -> None:
         """Delete the time indexes of segments, and their tables of numbers, which the segments that follow get before.

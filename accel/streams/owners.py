@@ -668,6 +668,10 @@ class SharedSegments:
         """See `SegmentHost.seal`."""
         return self._carried_through(stream, lambda: self.host.seal(stream, ids))
 
+    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.last_times`."""
+        return self.host.last_times(stream, ids)
+
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`."""
         return self.host.tails(stream, ids)

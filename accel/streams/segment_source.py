@@ -44,6 +44,7 @@ from accel.image import OPEN_END, ImageVersion, MetadataImage, version_number
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
+from accel.streams.rules.frontier import Frontier, later
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from accel.system import SYSTEM, Components
@@ -425,16 +426,26 @@ def _let_go(segment_id: int, known: _Known, error: Exception) -> None:
 
 # The cut of a time
 
+PASSED_MAX: Final = 1_000
+"""Segments that a search by time passes at most; its cut is then earlier than necessary, and skips nothing."""
+
+SEARCHES_MAX: Final = 10
+"""How often a search reads the end of a segment again because a newer image came meanwhile."""
+
 
 def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[int, int]:
-    """Return the cut before the first events that arrived at a time or later.
+    """Return the last cut after which all events of a time or later are.
 
-    O(log events) reads of one batch for each segment, besides the calls of `Stream.segments_at`.
+    Events before this time come after the cut only if they are behind such an event in the order of reading: in the
+    segments that follow an event of a wrong clock.
+
+    The search begins at `Stream.segments_at`, before which no such event is, and passes each segment that is sealed and
+    has none. Each of these segments costs O(log events) reads of one batch, and 5 calls if it is sealed.
 
     Args:
         stream: the stream.
         source: reads the stream.
-        time_ms: milliseconds since 1970; None = after all events that the source knows.
+        time_ms: milliseconds since 1970; None, or a time in the future = after all events that the source knows.
 
     Raises:
         AccelError: the history or an object could not be read.
@@ -444,27 +455,53 @@ def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[i
         begins = stream.head()  # the data of that time was truncated
     elif (head := place_truncation(stream.truncation())) is not None:
         begins = later(stream.cuts.place(begins), head).cut  # some of it was
-    return {
-        segment_id: offset if offset < 0 else _first_offset(source, segment_id, offset, time_ms)
-        for segment_id, offset in begins.items()
-    }
+    position = Frontier(stream.cuts.span(begins).segments, begins)
+    to_search, passed = position.started, 0
+    while to_search:
+        segment_id = to_search.pop()
+        end = _search(source, position, segment_id, time_ms)
+        if end is not None and passed < PASSED_MAX:
+            to_search += position.finish(segment_id, end.successors)
+            passed += 1
+    return dict(position.cut())
 
 
-def _first_offset(source: SegmentSource, segment_id: int, low: int, time_ms: int | None) -> int:
-    """Return the offset of the first batch, from an offset on, that did not arrive before a time: times never fall."""
+def _search(source: SegmentSource, position: Frontier, segment_id: int, time_ms: int | None) -> SegmentEnd | None:
+    """Move to the first event of a segment that did not arrive before a time; return its end if it has none."""
+    for _ in range(SEARCHES_MAX):
+        first, is_found = _first_offset(source, segment_id, position.offset(segment_id), time_ms)
+        position.advance(segment_id, first)
+        if is_found:
+            return None
+        end = source.ask_end(AskEnd(segment_id))
+        if not end.is_stale:  # else there may be more events in a newer image
+            return end if end.size == first else None
+    return None
 
-    def earlier(offset: int) -> int | None:
-        """Return the end of the batch at an offset, if there is a batch and it arrived before the time."""
+
+def _first_offset(source: SegmentSource, segment_id: int, low: int, time_ms: int | None) -> tuple[int, bool]:
+    """Return the offset of the first batch, from an offset on, that did not arrive before a time: times never fall.
+
+    Also whether there is one; if not, the offset is the end of the data that the source knows.
+    """
+
+    def earlier(offset: int) -> tuple[int | None, bool]:
+        """Return the end of the batch at an offset, if it arrived before the time; and whether there is a batch."""
         batches = source.fill(Fill(segment_id, offset, 1)).batches
         is_earlier = bool(batches) and (time_ms is None or batches[0].value < time_ms)
-        return batches[0].next_offset if is_earlier else None
+        return batches[0].next_offset if is_earlier else None, bool(batches)
 
     width = 0
-    while (end := earlier(low + width)) is not None:
+    end, is_there = earlier(low)
+    while end is not None:
         low, width = end, max(1, 2 * width)
-    high = low + width
+        end, is_there = earlier(low + width)
+    high, is_found = low + width, is_there
     while low < high:
         middle = (low + high) // 2
-        end = earlier(middle)
-        low, high = (low, middle) if end is None else (end, high)
-    return low
+        end, is_there = earlier(middle)
+        if end is None:
+            high, is_found = middle, is_there
+        else:
+            low = end
+    return low, is_found

@@ -475,6 +475,13 @@ class ObjectSegments:
         ends = {segment.segment_id: closed[segment.stream_id] for segment in segments}
         return ends | {segment_id: span.end for segment_id, span in located.sealed.items()}
 
+    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.last_times`: 2 requests a segment, also for segments that other nodes sealed."""
+        self._lifetime.check()
+        return self._segments.last_times(
+            {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
+        )
+
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`: returns the ends of durable data, also of segments that other nodes write."""
         self._lifetime.check()

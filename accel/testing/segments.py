@@ -74,6 +74,10 @@ class MemorySegments:
             self._sealed.update((stream, each) for each in ids.tolist())
         return self.tails(stream, ids)
 
+    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - sizes have no times
+        """See `SegmentHost.last_times`: none are known."""
+        return {}
+
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`."""
         with self._lock:

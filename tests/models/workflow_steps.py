@@ -247,7 +247,11 @@ class Workflows:
         return s, p._replace(pc="scale_create" if s.current <= _plan(p).epoch else "scale_show")
 
     def scale_create(self, s: Stream, p: Process) -> Stepped:
-        return self._created(s, (_plan(p).new,)), p._replace(pc="scale_record")
+        return self._created(s, (_plan(p).new,)), p._replace(pc="scale_seal")
+
+    def scale_seal(self, s: Stream, p: Process) -> Stepped:
+        wish = _segment(_plan(p).wish)
+        return s, p._replace(pc="scale_record", queue=((wish, s.told_size(wish)),))
 
     def scale_record(self, s: Stream, p: Process) -> Stepped:
         return _with_record(s, _plan(p).epoch + 1, self._scaled(s, p)), p._replace(pc="scale_chunk")
@@ -259,11 +263,7 @@ class Workflows:
         sealed = frozenset({(_segment(_plan(p).wish), _plan(p).epoch + 1)})
         if self.mutant == "moves the stream before the sizes are known":
             return s._replace(sealed_in=s.sealed_in | sealed), p._replace(pc="scale_advance")
-        return s._replace(sealed_in=s.sealed_in | sealed), p._replace(pc="scale_seal")
-
-    def scale_seal(self, s: Stream, p: Process) -> Stepped:
-        wish = _segment(_plan(p).wish)
-        return s, p._replace(pc="scale_sizes", queue=((wish, s.told_size(wish)),))
+        return s._replace(sealed_in=s.sealed_in | sealed), p._replace(pc="scale_sizes")
 
     def scale_sizes(self, s: Stream, p: Process) -> Stepped:
         return self._with_sizes(s, p), p._replace(pc="scale_advance", queue=())
@@ -314,12 +314,14 @@ class Workflows:
 
     def roll_seal_merged(self, s: Stream, p: Process) -> Stepped:
         segments = _duplicates(s, _plan(p))[0].segments
-        return s, p._replace(pc="roll_again", queue=tuple((each, s.told_size(each)) for each in segments))
+        return s, p._replace(pc="roll_seal_active", queue=(tuple((each, s.told_size(each)) for each in segments),))
+
+    def roll_seal_active(self, s: Stream, p: Process) -> Stepped:
+        sizes = tuple((each, s.told_size(each)) for each in s.epochs[_plan(p).epoch].segments)
+        return s, p._replace(pc="roll_again" if p.queue else "roll_sizes_active", queue=(*p.queue, sizes))
 
     def roll_again(self, s: Stream, p: Process) -> Stepped:
-        if s.current > _plan(p).epoch:
-            return s, p._replace(pc="roll_seal_active", queue=())
-        return s, p._replace(pc="roll_record")
+        return s, p._replace(pc="roll_sizes_active" if s.current > _plan(p).epoch else "roll_record")
 
     def roll_record(self, s: Stream, p: Process) -> Stepped:
         return _with_record(s, _plan(p).epoch + 1, _duplicates(s, _plan(p))[0]), p._replace(pc="roll_chunk")
@@ -341,14 +343,10 @@ class Workflows:
         return s._replace(sealed_in=s.sealed_in | sealed), p._replace(pc="roll_sizes")
 
     def roll_sizes(self, s: Stream, p: Process) -> Stepped:
-        return self._with_sizes(s, p), p._replace(pc="roll_seal_active", queue=())
-
-    def roll_seal_active(self, s: Stream, p: Process) -> Stepped:
-        segments = s.epochs[_plan(p).epoch].segments
-        return s, p._replace(pc="roll_sizes_active", queue=tuple((each, s.told_size(each)) for each in segments))
+        return self._with_sizes(s, _told(p, 0)), p._replace(pc="roll_sizes_active")
 
     def roll_sizes_active(self, s: Stream, p: Process) -> Stepped:
-        return self._with_sizes(s, p), p._replace(pc="roll_advance", queue=())
+        return self._with_sizes(s, _told(p, -1)), p._replace(pc="roll_advance", queue=())
 
     def roll_advance(self, s: Stream, p: Process) -> Stepped:
         return self._advanced(s, _plan(p).epoch + 2), p._replace(pc="roll_show")
@@ -635,6 +633,13 @@ def _aborting(p: Process, queue: tuple[object, ...]) -> Process:
 
 def _committing(p: Process, then: str) -> Process:
     return Process("take_status", p.who, "commit", None, (then, *p.back), p.drawn)
+
+
+def _told(p: Process, at: int) -> Process:
+    """The process with the sizes of one epoch, of those that the host told."""
+    sizes = p.queue[at]
+    assert isinstance(sizes, tuple)
+    return p._replace(queue=sizes)
 
 
 def _plan(p: Process) -> Plan:

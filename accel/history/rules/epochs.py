@@ -23,6 +23,19 @@ each epoch, of all its segments; a chunk is one read, and contains only the chan
 A walk keeps one chunk and the segments of one epoch in memory, so its memory does not grow with the number of epochs.
 Chunks may begin before the walk does and end after it. They are consumed one by one: the caller may read ahead.
 
+**Times.** An epoch is written after the segments before it were sealed, so it begins after their last events. If a host
+with a wrong clock wrote events of the future, the epoch begins at its own time, and `late_ms` says by how much it is
+earlier than the last of these events:
+
+    epoch              4           5           6           7
+    last event sealed  -           1,050       9,000       1,400
+    begins             1,000       1,100       1,200       1,500
+    late_ms            0           0           7,801       7,501
+    sealed_until_ms    1,000       1,100       9,001       9,001
+
+All events of the segments that an epoch or an earlier one sealed are before `sealed_until_ms`, which never falls. So a
+search by time finds the last epoch before which no event of that time or later can be.
+
 The constructor of a record checks it, so bytes from outside are checked by the same code as the program's own records.
 
 Threads: records are immutable, any thread may read them; a walk belongs to one thread.
@@ -34,7 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,6 +87,8 @@ class EpochRecord:
         creation_time_ms: time at which it began, milliseconds since 1970; later than all epochs before it.
         splits: number of segments that were split in this and all earlier epochs; -1 = unknown.
         merges: number of segments that were merged from several, likewise.
+        late_ms: how much later than all events of the segments that this and earlier epochs sealed its beginning would
+            have to be; 0 = it is later than all that are known.
 
     Raises:
         ValueError: segments that do not tile the key space, of later epochs, or (in a duplicate) of earlier epochs.
@@ -85,11 +100,12 @@ class EpochRecord:
     creation_time_ms: int
     splits: int = UNKNOWN_COUNT
     merges: int = UNKNOWN_COUNT
+    late_ms: int = 0
 
     def __post_init__(self) -> None:
         where = f"epoch {self.epoch}"
         check_epoch(where, self.epoch, self.reference_epoch)
-        check_least(where, 0, creation_time_ms=self.creation_time_ms)
+        check_least(where, 0, creation_time_ms=self.creation_time_ms, late_ms=self.late_ms)
         check_least(where, UNKNOWN_COUNT, splits=self.splits, merges=self.merges)
         check_ascending(self.segments.ids)
         _check_tiles(where, self.segments)
@@ -101,6 +117,11 @@ class EpochRecord:
     def is_duplicate(self) -> bool:
         """Whether it repeats an older epoch."""
         return self.epoch != self.reference_epoch
+
+    @property
+    def sealed_until_ms(self) -> int:
+        """All known events of the segments that this and earlier epochs sealed are before this time."""
+        return self.creation_time_ms + self.late_ms
 
     def find(self, segment_id: int) -> SegmentRecord | None:
         """The segment with this id, if it belongs to this epoch. O(log n)."""
@@ -184,6 +205,7 @@ class HistoryDelta:
         sealed: segments of the previous epoch that are not in this one, ascending by id; empty for a duplicate.
         created: new segments, ascending by id; empty for a duplicate, whose segments follow from its reference.
         time_ms: time at which the epoch began, milliseconds since 1970.
+        late_ms: as in `EpochRecord`.
 
     Raises:
         ValueError: a duplicate with segments, another epoch without created or (unless it is the first) sealed
@@ -195,11 +217,12 @@ class HistoryDelta:
     sealed: Segments
     created: Segments
     time_ms: int
+    late_ms: int = 0
 
     def __post_init__(self) -> None:
         where = f"history of epoch {self.epoch}"
         check_epoch(where, self.epoch, self.reference_epoch)
-        check_least(where, 0, time_ms=self.time_ms)
+        check_least(where, 0, time_ms=self.time_ms, late_ms=self.late_ms)
         check_ascending(self.sealed.ids)
         check_ascending(self.created.ids)
         sealed, created = len(self.sealed), len(self.created)
@@ -233,12 +256,16 @@ class HistoryChunk:
         sealed_stops: one past the last row of each epoch in `sealed`.
         created: segments that the epochs created, likewise.
         created_stops: one past the last row of each epoch in `created`.
+        lates_ms: `late_ms` of each epoch; None = 0 for all.
 
     Raises:
         ValueError: no epoch, columns of different lengths, or an invalid entry (see `HistoryDelta`).
     """
 
-    __slots__ = ("created", "created_stops", "first_epoch", "reference_epochs", "sealed", "sealed_stops", "times_ms")
+    __slots__ = (
+        *("created", "created_stops", "first_epoch", "lates_ms", "reference_epochs"),
+        *("sealed", "sealed_stops", "times_ms"),
+    )
 
     def __init__(
         self,
@@ -250,10 +277,12 @@ class HistoryChunk:
         sealed_stops: ArrayLike,
         created: Segments,
         created_stops: ArrayLike,
+        lates_ms: ArrayLike | None = None,
     ) -> None:
         self.first_epoch = first_epoch
         self.reference_epochs = integers(reference_epochs)
         self.times_ms = integers(times_ms)
+        self.lates_ms = np.zeros(len(self.times_ms), dtype=np.int64) if lates_ms is None else integers(lates_ms)
         self.sealed = sealed
         self.sealed_stops = integers(sealed_stops)
         self.created = created
@@ -278,6 +307,7 @@ class HistoryChunk:
             sealed_stops=np.cumsum([len(delta.sealed) for delta in deltas]),
             created=Segments.join(delta.created for delta in deltas),
             created_stops=np.cumsum([len(delta.created) for delta in deltas]),
+            lates_ms=[delta.late_ms for delta in deltas],
         )
 
     @property
@@ -312,6 +342,7 @@ class HistoryChunk:
             self.sealed[_start(self.sealed_stops, at) : int(self.sealed_stops[at])],
             self.created[_start(self.created_stops, at) : int(self.created_stops[at])],
             int(self.times_ms[at]),
+            int(self.lates_ms[at]),
         )
 
     def with_delta(self, delta: HistoryDelta) -> HistoryChunk | None:
@@ -334,6 +365,7 @@ class HistoryChunk:
             sealed_stops=np.append(self.sealed_stops, len(self.sealed) + added.sealed_stops),
             created=Segments.join((self.created, added.created)),
             created_stops=np.append(self.created_stops, len(self.created) + added.created_stops),
+            lates_ms=np.append(self.lates_ms, added.lates_ms),
         )
 
     def __len__(self) -> int:
@@ -345,7 +377,7 @@ class HistoryChunk:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HistoryChunk):
             return NotImplemented
-        columns = ("reference_epochs", "times_ms", "sealed_stops", "created_stops")
+        columns = ("reference_epochs", "times_ms", "lates_ms", "sealed_stops", "created_stops")
         return (
             self.first_epoch == other.first_epoch
             and all(np.array_equal(getattr(self, name), getattr(other, name)) for name in columns)
@@ -362,13 +394,16 @@ class HistoryChunk:
     def _check(self) -> None:
         where = f"history from epoch {self.first_epoch} on"
         count = len(self)
-        lengths = {len(self.reference_epochs), len(self.sealed_stops), len(self.created_stops)}
+        columns = (self.reference_epochs, self.lates_ms, self.sealed_stops, self.created_stops)
+        lengths = {len(column) for column in columns}
         if not count or lengths != {count}:
             raise ValueError(f"{where}: expected columns of one length, found {count} and {sorted(lengths)}")
         check_epoch(where, self.first_epoch + count - 1, 0)
         check_least(where, 0, first_epoch=self.first_epoch, time=int(self.times_ms[0]))
         if (self.times_ms[1:] <= self.times_ms[:-1]).any():
             raise ValueError(f"{where}: expected ascending times")
+        if (self.lates_ms < 0).any():
+            raise ValueError(f"{where}: expected late_ms of at least 0, found {self.lates_ms.min()}")
         if ((self.reference_epochs < 0) | (self.reference_epochs > self.epochs)).any():
             raise ValueError(f"{where}: expected references to the epoch itself or an earlier epoch")
         sealed = self._counts(where, self.sealed, self.sealed_stops)
@@ -454,7 +489,7 @@ def delta_of(record: EpochRecord, before: EpochRecord | None) -> HistoryDelta:
     if not record.is_duplicate:
         created = record.segments.where(record.segments.epochs == record.epoch)
         sealed = NO_SEGMENTS if before is None else sealed_by(record, before)
-    return HistoryDelta(record.epoch, record.reference_epoch, sealed, created, record.creation_time_ms)
+    return HistoryDelta(record.epoch, record.reference_epoch, sealed, created, record.creation_time_ms, record.late_ms)
 
 
 def record_of(delta: HistoryDelta, before: EpochRecord | None, reference: EpochRecord | None) -> EpochRecord:
@@ -471,15 +506,15 @@ def record_of(delta: HistoryDelta, before: EpochRecord | None, reference: EpochR
     if delta.epoch != (0 if before is None else before.epoch + 1):
         raise ValueError(f"expected the epoch before {delta.epoch}, found {before}")
     if before is None:
-        return EpochRecord(0, 0, delta.created, delta.time_ms, splits=0, merges=0)
+        return EpochRecord(0, 0, delta.created, delta.time_ms, splits=0, merges=0, late_ms=delta.late_ms)
     if delta.is_duplicate:
         if reference is None or reference.reference_epoch != delta.reference_epoch:
             raise ValueError(f"expected epoch {delta.reference_epoch}, found {reference}")
-        return duplicate_of(reference, before, delta.time_ms)
+        return duplicate_of(reference, before, EpochStart(delta.time_ms, delta.late_ms))
     kept = before.segments.where(positions_in(delta.sealed.ids, before.segments.ids) < 0)
     splits, merges = next_counts(before, delta.sealed.ranges, delta.created.ranges)
     segments = Segments.join((kept, delta.created))
-    return EpochRecord(delta.epoch, delta.reference_epoch, segments, delta.time_ms, splits, merges)
+    return EpochRecord(delta.epoch, delta.reference_epoch, segments, delta.time_ms, splits, merges, delta.late_ms)
 
 
 def sealed_by(record: EpochRecord, before: EpochRecord) -> Segments:
@@ -487,19 +522,65 @@ def sealed_by(record: EpochRecord, before: EpochRecord) -> Segments:
     return before.segments.where(positions_in(record.segments.ids, before.segments.ids) < 0)
 
 
-def duplicate_of(repeated: EpochRecord, before: EpochRecord, time_ms: int) -> EpochRecord:
+class LastEvents(NamedTuple):
+    """What is known of the times of segments after they were sealed.
+
+    Attributes:
+        last_ms: the time of their last event, milliseconds since 1970; None = they have none, or it is not known.
+        now_ms: the present time; a later event was written by a host with a wrong clock.
+    """
+
+    last_ms: int | None = None
+    now_ms: int = 0
+
+
+NO_EVENTS: Final = LastEvents()
+
+
+class EpochStart(NamedTuple):
+    """The time of an epoch: see `EpochRecord`.
+
+    Attributes:
+        time_ms: its beginning, milliseconds since 1970.
+        late_ms: as in `EpochRecord`.
+    """
+
+    time_ms: int
+    late_ms: int = 0
+
+
+def start_after(before: EpochRecord, time_ms: int, ended: LastEvents = NO_EVENTS) -> EpochStart:
+    """The time of the next epoch: after the previous epoch, and after the last events before it.
+
+    An event of the future does not move the epoch into the future, as all later epochs would begin later still.
+
+    Args:
+        before: the previous epoch.
+        time_ms: the epoch begins no earlier; milliseconds since 1970.
+        ended: the last events of the segments that it seals.
+    """
+    start_ms = max(time_ms, before.creation_time_ms + 1)
+    until_ms = before.sealed_until_ms
+    if ended.last_ms is not None:
+        start_ms = max(start_ms, min(ended.last_ms, ended.now_ms) + 1)
+        until_ms = max(until_ms, ended.last_ms + 1)
+    return EpochStart(start_ms, max(until_ms - start_ms, 0))
+
+
+def duplicate_of(repeated: EpochRecord, before: EpochRecord, start: EpochStart) -> EpochRecord:
     """An epoch that repeats the segments of another epoch: the same numbers and key ranges, with new ids.
 
     Args:
         repeated: the epoch whose segments are repeated.
         before: the previous epoch.
-        time_ms: start of the new epoch, milliseconds since 1970.
+        start: the time of the new epoch.
     """
     epoch = before.epoch + 1
     ids = repeated.segments.numbers + make_id(epoch, 0)
-    segments = Segments.make(ids, time_ms, repeated.segments.key_starts, repeated.segments.key_ends).ascending()
+    segments = Segments.make(ids, start.time_ms, repeated.segments.key_starts, repeated.segments.key_ends).ascending()
     splits, merges = next_counts(before, before.segments.ranges, segments.ranges)
-    return EpochRecord(epoch, repeated.reference_epoch, segments, time_ms, splits, merges)
+    reference = repeated.reference_epoch
+    return EpochRecord(epoch, reference, segments, start.time_ms, splits, merges, start.late_ms)
 
 
 def after_advance(now: EpochRecord, record: EpochRecord) -> EpochRecord | None:

@@ -8,8 +8,8 @@ same process or another one:
     | 1 state SCALING             | `states.next_state`                                              |
     | 2 is it still valid?        | `after_start`                                                    |
     | 3 create the new segments   |                                                                  |
-    | 4 record the new epoch      | `scaled_epoch`, `epochs.delta_of`, `epochs.sealed_by`            |
-    | 5 seal the old segments     |                                                                  |
+    | 4 seal the old segments     |                                                                  |
+    | 5 record the new epoch      | `scaled_epoch`, `epochs.delta_of`, `epochs.sealed_by`            |
     | 6 sizes, then current epoch | `retention.with_sizes`, `epochs.after_advance`                   |
     | 7 transition empty          | `epochs.NO_TRANSITION`                                           |
     | 8 state ACTIVE              | `states.next_state`                                              |
@@ -43,7 +43,16 @@ import numpy as np
 
 from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
 from accel.history.rules.configuration import SEGMENTS_MAX
-from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransition, HistoryChunk, next_counts
+from accel.history.rules.epochs import (
+    NO_EVENTS,
+    NO_TRANSITION,
+    EpochRecord,
+    EpochTransition,
+    HistoryChunk,
+    LastEvents,
+    next_counts,
+    start_after,
+)
 from accel.history.rules.segments import KeyRanges, Segments, replaces
 from accel.history.rules.states import StreamState, refuse_sealed
 from accel.history.rules.values import (
@@ -254,12 +263,13 @@ def is_reached(transition: EpochTransition, record: EpochRecord) -> bool:
     return not (positions_in(record.segments.ids, transition.segments_to_seal.ids) >= 0).any()
 
 
-def scaled_epoch(transition: EpochTransition, active: EpochRecord) -> EpochRecord:
+def scaled_epoch(transition: EpochTransition, active: EpochRecord, ended: LastEvents = NO_EVENTS) -> EpochRecord:
     """The new epoch of a scale: the remaining segments, then the new ones. Depends only on the arguments.
 
     Args:
         transition: the transition, not empty.
         active: its active epoch.
+        ended: the last events of the segments to seal.
 
     Raises:
         ValueError: another epoch, or an epoch without the segments to seal.
@@ -267,11 +277,11 @@ def scaled_epoch(transition: EpochTransition, active: EpochRecord) -> EpochRecor
     sealed = active.segments.where(positions_in(transition.segments_to_seal.ids, active.segments.ids) >= 0)
     if active.epoch != transition.active_epoch or len(sealed) != len(transition.segments_to_seal):
         raise ValueError(f"expected epoch {transition.active_epoch} with {transition.segments_to_seal}, found {active}")
-    time_ms = max(transition.time_ms, active.creation_time_ms + 1)
+    time_ms, late_ms = start_after(active, transition.time_ms, ended)
     stays = active.segments.where(positions_in(sealed.ids, active.segments.ids) < 0)
     segments = Segments.join((stays, transition.new_segments(time_ms)))
     splits, merges = next_counts(active, sealed.ranges, transition.new_ranges)
-    return EpochRecord(transition.new_epoch, transition.new_epoch, segments, time_ms, splits, merges)
+    return EpochRecord(transition.new_epoch, transition.new_epoch, segments, time_ms, splits, merges, late_ms)
 
 
 def _refuse_ranges(request: ScaleRequest, current: EpochRecord) -> None:

@@ -57,7 +57,7 @@ from typing import Final
 from uuid import UUID
 
 from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought
-from accel.history.rules.epochs import EpochRecord, duplicate_of
+from accel.history.rules.epochs import NO_EVENTS, EpochRecord, LastEvents, duplicate_of, start_after
 from accel.history.rules.states import StreamState, refuse_sealed
 from accel.history.rules.values import EPOCH_MAX, NOTHING, IdMap, check_epoch, check_least, transaction_epoch
 
@@ -462,30 +462,34 @@ def with_rolling(committing: CommittingTransactions, active_epoch: int) -> Commi
     return None
 
 
-def repeat_transaction_epoch(active: EpochRecord, transaction_epoch: EpochRecord, now_ms: int) -> EpochRecord:
+def repeat_transaction_epoch(
+    active: EpochRecord, transaction_epoch: EpochRecord, now_ms: int, ended: LastEvents = NO_EVENTS
+) -> EpochRecord:
     """T, which repeats the segments of the transactions. It is created if absent, and read back.
 
     Args:
         active: A, the epoch that was active when the commit began to roll.
         transaction_epoch: the epoch in which the transactions began.
-        now_ms: milliseconds since 1970.
+        now_ms: the time of the commit, milliseconds since 1970; T begins no earlier.
+        ended: the last events of the segments of A.
     """
-    return duplicate_of(transaction_epoch, active, max(active.creation_time_ms + 1, now_ms))
+    return duplicate_of(transaction_epoch, active, start_after(active, now_ms, ended))
 
 
-def repeat_active_epoch(active: EpochRecord, stored: EpochRecord) -> EpochRecord:
+def repeat_active_epoch(active: EpochRecord, stored: EpochRecord, ended: LastEvents = NO_EVENTS) -> EpochRecord:
     """N, which repeats the active segments.
 
     Args:
         active: A.
         stored: T, read back.
+        ended: the last events of the segments of T.
 
     Raises:
         ValueError: another epoch than T.
     """
     if stored.epoch != active.epoch + 1:
         raise ValueError(f"expected epoch {active.epoch + 1}, found {stored.epoch}")
-    return duplicate_of(active, stored, stored.creation_time_ms + 1)
+    return duplicate_of(active, stored, start_after(stored, stored.creation_time_ms + 1, ended))
 
 
 def is_rolled(committing: CommittingTransactions, current: EpochRecord) -> bool:

@@ -6,9 +6,10 @@
                        segments of the epoch in the plan, and the start offsets are stored in their records; or, if the
                        stream has other segments than when the transactions began:
 
-      create duplicates        the host creates the segments of T = A + 1 and N = A + 2, and merges the data into T's
-      create_duplicate_epochs  records of T and N; sizes of T
-      complete_rolling         the host seals the segments of A; sizes, markers, the current epoch becomes N
+      create duplicates        the host creates the segments of T = A + 1 and N = A + 2, merges the data into T's, and
+                               seals those of T and A
+      create_duplicate_epochs  records of T and N, which begin after the last events of A and T; sizes of T
+      complete_rolling         sizes of A, markers, the current epoch becomes N
 
     complete           record the end of each transaction, remove its entry, drop tables of older epochs
     end                state ACTIVE, or SEALING
@@ -29,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from accel.errors import NotInHistory, OperationNotAllowed
-from accel.history.rules.epochs import EpochRecord
+from accel.history.rules.epochs import NO_EVENTS, EpochRecord
 from accel.history.rules.requests import CommitPlan, WorkflowRequest
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import (
@@ -105,7 +106,7 @@ class CommitWorkflow:
         return self._parts.keys.committing().change(rolling).value
 
     def create_duplicate_epochs(
-        self, committing: CommittingTransactions, time_ms: int, sizes: Mapping[int, int]
+        self, committing: CommittingTransactions, time_ms: int, sizes: Mapping[int, int], *, are_sealed: bool = False
     ) -> None:
         """Write the records of both epochs of a rolling commit, and sizes, unless the stream has rolled already.
 
@@ -113,14 +114,17 @@ class CommitWorkflow:
             committing: the commit, which rolls.
             time_ms: milliseconds since 1970; ignored if another process has written the records.
             sizes: sizes of the segments of the first epoch, by id; a missing segment has size 0.
+            are_sealed: whether the segments of both epochs are sealed, so that their last events are known.
         """
         time_ms = checked_time("the time of a commit", time_ms)
         if is_rolled(committing, self._epochs.current()):
             return
+        last_events = self._writing.last_events if are_sealed else lambda _: NO_EVENTS
         active = self._epochs.epoch(_active_epoch(committing))
-        wanted = repeat_transaction_epoch(active, self._epochs.epoch(committing.epoch), time_ms)
+        ended = last_events(active.segments.ids)
+        wanted = repeat_transaction_epoch(active, self._epochs.epoch(committing.epoch), time_ms, ended)
         merged = self._writing.write(wanted, active)
-        again = self._writing.write(repeat_active_epoch(active, merged), merged)
+        again = self._writing.write(repeat_active_epoch(active, merged, last_events(merged.segments.ids)), merged)
         self._writing.seal_epochs(merged, active)
         self._writing.seal_epochs(again, merged)
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in merged.segments.ids.tolist()})
@@ -218,8 +222,12 @@ class CommitWorkflow:
             self._writing.create_segments(merged)
             self._writing.create_segments(again)
             self._merge(merged, committing)
-            self.create_duplicate_epochs(committing, time_ms, host.seal(name, merged.segments.ids))
-        self.complete_rolling(committing, host.seal(name, active.segments.ids))
+            merged_sizes = host.seal(name, merged.segments.ids)
+            sizes = host.seal(name, active.segments.ids)
+            self.create_duplicate_epochs(committing, time_ms, merged_sizes, are_sealed=True)
+        else:
+            sizes = host.seal(name, active.segments.ids)
+        self.complete_rolling(committing, sizes)
 
     def _merge(self, epoch: EpochRecord, committing: CommittingTransactions) -> None:
         # Stored at once: a process that continues after a crash does not merge again if the stream has rolled.

@@ -9,18 +9,19 @@ Calls of the queries without a cache; immutable records are cached decoded and t
     | successors                      | 3: the number of the sealing epoch, that epoch, the epoch before            |
     | predecessors                    | 2: the epoch of its creation, the epoch before                              |
     | epoch at a time                 | 2: root and a block of the index of times; 1 if the root suffices           |
-    | segments at a time              | 4: as for the epoch at a time, the epoch, the truncation                    |
+    | segments at a time              | 4: as for the epoch at a time, the epoch, the truncation; if clocks were    |
+    |                                 | wrong, also 2 for each doubling of the number of epochs to go back          |
     | head                            | 1: the truncation; 2 if there was no truncation: also epoch 0               |
     | epochs between two times        | 3; 1 more for each 1,000 epochs, 1 more for each duplicate                  |
 
 An epoch is written, and the stream moved to it, in this order:
 
     1. the stream of the object layer of each new segment         immutable
+    -- here the old segments are sealed, so that the times of their last events are known --
     2. the epoch's record                                         immutable; read back, the next steps follow from it
     3. its changes: the chunk of history                          versioned until it is full
     4. its time: the index of times                               versioned; not visible yet
     5. the sealing epoch of each old segment                      immutable
-    -- here the old segments are sealed --
     6. the sizes of the old segments, shard by shard              versioned
     7. the current epoch                                          versioned; only moves forward
     8. the index of times shows the epoch                         versioned
@@ -46,6 +47,7 @@ from accel.history.rules.epochs import (
     EpochSummary,
     HistoryChunk,
     HistoryDelta,
+    LastEvents,
     after_advance,
     chunk_numbers,
     delta_of,
@@ -57,6 +59,7 @@ from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.states import StreamState, refuse_uncreated
 from accel.history.rules.values import (
     EPOCH_MAX,
+    TIME_MS_END,
     IdMap,
     Integers,
     SegmentId,
@@ -89,6 +92,9 @@ from range_index.epoch_times import (
 )
 
 Found = TypeVar("Found")
+
+LAST_MS_MAX = TIME_MS_END - 2
+"""Times of events count up to this one, so that all events are before the last time that can be asked for."""
 
 ROOT_READS_MAX = 8
 """Maximum number of times that the root is read because a block was merged into a leaf since."""
@@ -216,9 +222,27 @@ class EpochReading:
         return self._in_index(lambda root: self._located(root, time_ms))
 
     def segments_at(self, time_ms: int) -> IdMap:
-        """The segments at a time that still exist, each with its first offset. 4 calls."""
+        """The segments at a time that still exist, each with its first offset. 4 calls.
+
+        No event of this time or later is in an older segment. If hosts with wrong clocks wrote such events, these are
+        the segments of an older epoch: 2 more calls for each doubling of the number of epochs in between.
+        """
+        return segments_at(self._epoch_before(time_ms), self.truncation())
+
+    def _epoch_before(self, time_ms: int) -> EpochRecord:
+        """The last epoch before which all events are older than a time."""
         record = self.epoch(self.epoch_at(time_ms))
-        return segments_at(record, self.truncation())
+        too_late, step = record.epoch, 1
+        while record.epoch and record.sealed_until_ms > time_ms:  # nothing is sealed before epoch 0
+            too_late = record.epoch
+            record, step = self.epoch(max(too_late - step, 0)), 2 * step
+        while too_late - record.epoch > 1:
+            middle = self.epoch((record.epoch + too_late) // 2)
+            if middle.sealed_until_ms > time_ms:
+                too_late = middle.epoch
+            else:
+                record = middle
+        return record
 
     def truncation(self) -> TruncationRecord:
         """The truncation record, with the cut at which the stream begins. 1 call."""
@@ -388,6 +412,16 @@ class EpochWriting:
         self._append_history(delta_of(record, before))
         self._append_time(record)
         return record
+
+    def last_events(self, ids: Integers) -> LastEvents:
+        """The last events of sealed segments, as their host tells them.
+
+        Raises:
+            InvalidArgument: invalid times from the host.
+        """
+        times = checked_numbers("times of events from the host", self._parts.host.last_times(self._parts.name, ids), 0)
+        last_ms = max(times.values(), default=None)
+        return LastEvents(None if last_ms is None else min(last_ms, LAST_MS_MAX), self._parts.store.now_ms())
 
     def seal_epochs(self, record: EpochRecord, before: EpochRecord) -> None:
         """Do step 5: record the epoch that seals each old segment. 1 call each."""

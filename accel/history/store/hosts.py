@@ -37,6 +37,14 @@ class SegmentHost(Protocol):
         """Let segments take no more writes; return their final sizes by segment id."""
         ...
 
+    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """Times of the last events of sealed segments by segment id, milliseconds since 1970; at least the true ones.
+
+        A missing segment has no events, or the host does not know their times: then a search of this stream by time
+        relies on the times of its epochs alone.
+        """
+        ...
+
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """Present sizes of segments, by segment id, by the newest metadata; segments of unknown size are left out.
 
@@ -83,6 +91,10 @@ class NoHost:
         """Raises HostMissing."""
         raise HostMissing("seal segments", "/".join(stream))
 
+    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - as above
+        """Raises HostMissing."""
+        raise HostMissing("find the last events of segments", "/".join(stream))
+
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - as above
         """Raises HostMissing."""
         raise HostMissing("find the ends of segments", "/".join(stream))
@@ -120,6 +132,10 @@ class GivenSizes:
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """The sizes that the caller passed in; 0 for other segments."""
         return {**dict.fromkeys(ids.tolist(), 0), **self.tails(stream, ids)}
+
+    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - it has no events
+        """None are known."""
+        return {}
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - sizes of one stream
         """The sizes that the caller passed in."""

@@ -2,10 +2,12 @@
 
     1 take                 the plan is the transition; state SCALING            see `ownership`
     2 create segments      each is bound to a stream of the object layer; then the host creates them
-    3 create_new_epoch     records of the new epoch
-    4 seal                 the host seals the old segments and returns their sizes
+    3 seal                 the host seals the old segments and returns their sizes
+    4 create_new_epoch     records of the new epoch, which begins after their last events
     5 old_segments_sealed  sizes, markers, the current epoch
     6 end                  state ACTIVE
+
+A request may wait for hours, and segments take events until step 3: so the time of the epoch is decided after it.
 
 `run` does all steps. A process without a host stores a request (`ask`), which any process with a host carries out
 (`carry_out_request`).
@@ -125,14 +127,14 @@ class ScaleWorkflow:
             self._writing.create_segments(scaled_epoch(transition, current))
 
     def create_new_epoch(self, transition: EpochTransition) -> None:
-        """Do step 3; nothing if the epoch is current already."""
+        """Do step 4; nothing if the epoch is current already. Step by step, it precedes step 3, as in PDP-32."""
         current = self._epochs.current()
         if current.epoch < transition.new_epoch:
             record = self._writing.write(scaled_epoch(transition, current), current)
             self._writing.seal_epochs(record, current)
 
     def seal(self, transition: EpochTransition) -> Mapping[int, int]:
-        """Do step 4; return the sizes of the sealed segments."""
+        """Do step 3; return the sizes of the sealed segments."""
         return self._parts.host.seal(self._parts.name, transition.segments_to_seal.ids)
 
     def old_segments_sealed(self, transition: EpochTransition, sizes: Mapping[int, int]) -> None:
@@ -192,10 +194,11 @@ class ScaleWorkflow:
         transition = _transition(request)
         current = self._epochs.current()
         if current.epoch < transition.new_epoch:
-            record = scaled_epoch(transition, current)
-            self._writing.create_segments(record)
+            self._writing.create_segments(scaled_epoch(transition, current))
+            sizes = self.seal(transition)
+            record = scaled_epoch(transition, current, self._writing.last_events(transition.segments_to_seal.ids))
             self._writing.seal_epochs(self._writing.write(record, current), current)
-            self.old_segments_sealed(transition, self.seal(transition))
+            self.old_segments_sealed(transition, sizes)
         else:
             self._writing.show(current)  # a process may have died between the current epoch and the index of times
         if request.plan_of(ScalePlan).is_submitted:

@@ -64,8 +64,8 @@ def golden_bytes(name: str) -> bytes:
 
 
 def epoch() -> EpochRecord:
-    """Three segments of two epochs, keys that have no short form."""
-    return EpochRecord(3, 3, SEGMENTS, SCALED_MS, splits=2, merges=1)
+    """Three segments of two epochs, keys that have no short form, after events of a clock that was a day ahead."""
+    return EpochRecord(3, 3, SEGMENTS, SCALED_MS, splits=2, merges=1, late_ms=86_400_001)
 
 
 def chunk() -> HistoryChunk:
@@ -78,8 +78,8 @@ def chunk() -> HistoryChunk:
     return HistoryChunk.of(
         [
             HistoryDelta(40, 40, old, new, SCALED_MS),
-            HistoryDelta(41, 17, NO_SEGMENTS, NO_SEGMENTS, SCALED_MS + 1),
-            HistoryDelta(42, 42, new, merged, SCALED_MS + 1_000),
+            HistoryDelta(41, 17, NO_SEGMENTS, NO_SEGMENTS, SCALED_MS + 1, 5_000),
+            HistoryDelta(42, 42, new, merged, SCALED_MS + 1_000, 4_001),
         ]
     )
 

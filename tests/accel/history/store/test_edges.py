@@ -337,6 +337,9 @@ class Telling:
         self.host.seal(stream, ids)
         return dict.fromkeys(ids.tolist(), self.bad)
 
+    def last_times(self, stream: tuple[str, str], ids: Integers) -> Mapping[int, int]:
+        return self.host.last_times(stream, ids)
+
     def truncate(self, stream: tuple[str, str], cut: IdMap) -> None:
         self.host.truncate(stream, cut)
 
