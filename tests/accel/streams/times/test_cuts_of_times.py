@@ -269,6 +269,26 @@ def test_an_epoch_begins_after_the_last_event_it_seals_though_the_clock_of_the_s
     assert bench.stream().current_epoch().creation_time_ms == bench.now_ms - 4
 
 
+def test_a_commit_that_rolls_hides_no_event_of_the_segments_that_it_replaces() -> None:
+    """Neither of those, nor of the transaction, whose clock is further ahead."""
+    bench = Timed()
+    bench.create(1)
+    transaction_id = bench.transaction("t", 2, commit=None)
+    split_often(bench, 1)
+    for each in bench.stream().active_segments().ids.tolist():
+        bench.host.arrive(each, bench.now_ms + 40_000)
+    bench.host.merged_ms = bench.now_ms + 80_000
+    bench.stream().transactions.seal(transaction_id, commit=True)
+    bench.stream().commit()
+    assert bench.stream().current_epoch().epoch == 3
+    split_often(bench, 1)
+    times = sorted(value for values in bench.host.times.values() for value in values)
+    for time_ms in times:
+        bench.check(time_ms)
+        bench.check(time_ms - 1)
+        bench.segments_at_hide_nothing(time_ms)
+
+
 @given(
     st.integers(1, 100),
     st.integers(0, 50),
@@ -310,7 +330,7 @@ class Machines(World):
     def __init__(self, shifts_ms: list[int]) -> None:
         super().__init__()
         self.seconds = 100_000.0
-        self.create(segments=2)
+        self.create(segments=1)
         self.shifts_ms = shifts_ms
         self.open: list[UUID] = []
         self.count = 0
@@ -344,9 +364,9 @@ class Machines(World):
 
     def write(self, number: int, transaction: UUID | None = None) -> None:
         """Write events of some keys."""
-        for _ in range(3):
+        for at in range(3):
             self.count += 1
-            self.writing.write(b"%d" % self.count, key=f"key {number}", transaction=transaction)
+            self.writing.write(b"%d" % self.count, key=f"key {number + at}", transaction=transaction)
             self.seconds += 0.25
         self.writing.flush()
 
