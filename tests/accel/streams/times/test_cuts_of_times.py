@@ -5,7 +5,7 @@ Clocks of hosts, of who scales and of who commits are all different, and change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -46,27 +46,28 @@ class TimedSegments(MemorySegments):
     def __init__(self) -> None:
         super().__init__()
         self.times: dict[int, list[int]] = {}
+        self.merged_ms = START_MS
 
     def arrive(self, segment_id: int, time_ms: int) -> None:
         """An event arrives, at the time that the segment's host has; times of a segment never fall."""
         self.append(NAME, segment_id, 1)
         times = self.times.setdefault(segment_id, [])
-        times.append(max(time_ms, *times[-1:]) if times else time_ms)
+        times.append(max([time_ms, *times[-1:]]))
 
-    def commit(self, segment_ids: list[int], time_ms: int) -> None:
-        """Give times to events that were merged."""
-        for segment_id in segment_ids:
+    def merge(
+        self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]
+    ) -> Mapping[UUID, Mapping[int, int]]:
+        """See `SegmentHost.merge`: all events have one time, that of the host."""
+        offsets = super().merge(stream, ids, transactions)
+        for segment_id, size in self.tails(stream, ids).items():
             times = self.times.setdefault(segment_id, [])
-            size = self._sizes[NAME, segment_id]
-            times += [max(time_ms, *times[-1:]) if times else time_ms] * (size - len(times))
+            times += [max([self.merged_ms, *times[-1:]])] * (size - len(times))
+        return offsets
 
     def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.last_times`."""
         del stream
-        self.commit([each for each in ids.tolist() if (NAME, each) in self._sizes], self.merged_ms)
         return {each: self.times[each][-1] for each in ids.tolist() if self.times.get(each)}
-
-    merged_ms = START_MS
 
 
 @dataclass
@@ -198,8 +199,6 @@ def act(bench: Timed, what: str, number: int, shift_ms: int) -> None:
             name = min(bench.transactions)
             stream.transactions.seal(bench.transactions.pop(name), commit=True)
             stream.commit()
-            segments = [each for at, each in bench.host._sizes if at == NAME]
-            bench.host.commit(segments, bench.now_ms)
         elif what == "truncate":
             stream.truncate(cut_at(stream, Source(stream, bench.host), true_ms - 10 * 60_000))
     finally:
