@@ -44,7 +44,7 @@ from accel.image import OPEN_END, ImageVersion, MetadataImage, version_number
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
-from accel.streams.rules.frontier import Frontier, later
+from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.streams.time_index import PartCache, SegmentTimeIndex
 from accel.system import SYSTEM, Components
