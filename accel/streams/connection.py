@@ -47,14 +47,12 @@ from weakref import WeakSet
 from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.segments import Segments
 from accel.history.rules.values import (
     Cut,
-    IdMap,
     Integers,
 )
 from accel.history.store import Stream, StreamStore
-from accel.history.store.hosts import SegmentHost, StreamName
+from accel.history.store.hosts import HostWhenNeeded, SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.auto_scale import AutoScaleStats
@@ -530,7 +528,7 @@ class Connection:
         return ObjectCatalog.open(self.store, settings=settings, system=system)
 
     def _open_streams(self) -> StreamStore:
-        return self._open_stream_store(_HostWhenNeeded(self))
+        return self._open_stream_store(HostWhenNeeded(lambda: self.segments))
 
     def _open_stream_store(self, host: SegmentHost) -> StreamStore:
         tables, settings = self.catalog.parts.keys.tables, self.settings.history
@@ -628,50 +626,6 @@ def _close_host(host: ObjectSegments) -> None:
     except BaseException:
         host.stop()
         raise
-
-
-class _HostWhenNeeded:
-    """The host of streams that a connection opens: its segments, opened by the first call that needs them.
-
-    Args:
-        connection: the connection with the session.
-
-    Threads: any.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
-        """Nothing to do: the node that first writes a segment opens it."""
-
-    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.seal`."""
-        return self._connection.segments.seal(stream, ids)
-
-    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.last_times`."""
-        return self._connection.segments.last_times(stream, ids)
-
-    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
-        """See `SegmentHost.tails`; without a session by the catalog, so that a check of a cut opens none."""
-        return self._connection.tails(stream, ids)
-
-    def truncate(self, stream: StreamName, cut: IdMap) -> None:
-        """See `SegmentHost.truncate`."""
-        self._connection.segments.truncate(stream, cut)
-
-    def delete(self, stream: StreamName, ids: Integers) -> None:
-        """See `SegmentHost.delete`."""
-        self._connection.segments.delete(stream, ids)
-
-    def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
-        """See `SegmentHost.merge`."""
-        self._connection.segments.merge(stream, ids, transactions)
-
-    def abort(self, stream: StreamName, transaction: UUID) -> None:
-        """See `SegmentHost.abort`."""
-        self._connection.segments.abort(stream, transaction)
 
 
 # For asyncio

@@ -4,12 +4,12 @@ A history records which segments exist; a host creates, seals, truncates and del
 them. Every step of a workflow may be repeated, by another process too. So a host must accept each call twice: a segment
 that is already created, sealed or merged remains unchanged.
 
-Threads: a host must be as thread-safe as its users need; any thread may use both hosts of this module.
+Threads: a host must be as thread-safe as its users need; any thread may use those of this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -152,3 +152,47 @@ class GivenSizes:
 
     def abort(self, stream: StreamName, transaction: UUID) -> None:
         """Does nothing."""
+
+
+class HostWhenNeeded:
+    """A host that the first call that needs it opens; creating segments opens none. Threads: any.
+
+    Args:
+        opened: opens the host, or returns it.
+    """
+
+    def __init__(self, opened: Callable[[], SegmentHost]) -> None:
+        self._opened = opened
+
+    def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
+        """Nothing to do: the node that first writes a segment opens it."""
+
+    def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.seal`."""
+        return self._opened().seal(stream, ids)
+
+    def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.last_times`."""
+        return self._opened().last_times(stream, ids)
+
+    def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
+        """See `SegmentHost.tails`."""
+        return self._opened().tails(stream, ids)
+
+    def truncate(self, stream: StreamName, cut: IdMap) -> None:
+        """See `SegmentHost.truncate`."""
+        self._opened().truncate(stream, cut)
+
+    def delete(self, stream: StreamName, ids: Integers) -> None:
+        """See `SegmentHost.delete`."""
+        self._opened().delete(stream, ids)
+
+    def merge(
+        self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]
+    ) -> Mapping[UUID, Mapping[int, int]] | None:
+        """See `SegmentHost.merge`."""
+        return self._opened().merge(stream, ids, transactions)
+
+    def abort(self, stream: StreamName, transaction: UUID) -> None:
+        """See `SegmentHost.abort`."""
+        self._opened().abort(stream, transaction)
