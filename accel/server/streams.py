@@ -7,6 +7,7 @@ offsets by segment, times are milliseconds since 1970, offsets have the stream's
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 
@@ -21,6 +22,7 @@ from accel.history.store import Stream
 from accel.server.operations import Asked, Operation, json_response
 from accel.server.sidecar import Sidecar
 from accel.streams.groups import ReaderGroup
+from accel.streams.segment_directory import known_ends
 from accel.streams.segment_source import cut_at
 
 T = TypeVar("T")
@@ -202,6 +204,13 @@ async def _ask(sidecar: Sidecar, asked: Asked, question: Callable[[Stream], T]) 
     return await sidecar.in_thread(work)
 
 
+def _refuse_beyond(sidecar: Sidecar, stream: Stream, *cuts: Mapping[int, int]) -> None:
+    """Refuse cuts after the end of a segment: of a sealed one, or of one with data in the bucket's catalog."""
+    ask = partial(known_ends, sidecar.connection.catalog, stream)
+    for cut in cuts:
+        stream.cuts.refuse_beyond(cut, ask)
+
+
 def _segment(row: SegmentRecord, offset: int | None = None) -> Segment:
     return Segment(str(row), row.key_start, row.key_end, row.creation_time_ms, offset)
 
@@ -301,8 +310,13 @@ async def recorded_cuts(sidecar: Sidecar, asked: Asked) -> Response:
 async def compare_cuts(sidecar: Sidecar, asked: Asked) -> Response:
     """`POST .../cuts:compare`."""
     one, other = _cut(asked.body.cut), _cut(asked.body.other)
-    order = await _ask(sidecar, asked, lambda stream: stream.cuts.compare(one, other))
-    return json_response(CutOrder(order.value))
+
+    def question(stream: Stream) -> CutOrder:
+        order = stream.cuts.compare(one, other)
+        _refuse_beyond(sidecar, stream, one, other)
+        return CutOrder(order.value)
+
+    return json_response(await _ask(sidecar, asked, question))
 
 
 async def between_cuts(sidecar: Sidecar, asked: Asked) -> Response:
@@ -312,6 +326,7 @@ async def between_cuts(sidecar: Sidecar, asked: Asked) -> Response:
     def question(stream: Stream) -> Between:
         begin = start or stream.truncation().cut
         ids = stream.cuts.segments_between(begin, end).tolist()
+        _refuse_beyond(sidecar, stream, start, end)
         unit = stream.configuration().offset_unit.value
         return Between([segment_text(each) for each in ids], stream.cuts.size_between(begin, end), unit)
 

@@ -236,9 +236,11 @@ def truncate(
 ) -> None:
     """Truncate a stream at a cut: the data before it are deleted.
 
-    Without --yes it checks the cut, and shows what would be deleted.
+    Without --yes it checks the cut, and shows what would be deleted. A cut after the end of a segment is refused, if
+    the end is known: of sealed segments, and of data in the bucket's catalog. Otherwise a note says so.
     """
     opened = stream.open(sizes)
+    stream.refuse_beyond(opened, output, cut)
     if not yes:
         output.show(_planned_truncation(opened, cut))
         return

@@ -81,6 +81,7 @@ def check(*, cut: dict[int, int], stream: StreamChoice, output: Output) -> None:
     span = opened.cuts.span(cut)
     if not opened.cuts.is_valid(cut):
         raise InvalidArgument(f"expected a cut that a reader can be at, found {cut_text(cut)}")
+    stream.refuse_beyond(opened, output, cut)
     rows = list(span.segments)
     data = [{**segment_data(row), "epoch": span.epochs[row.id], "offset": cut[row.id]} for row in rows]
     columns: tuple[Column[SegmentRecord], ...] = (
@@ -101,7 +102,9 @@ def check(*, cut: dict[int, int], stream: StreamChoice, output: Output) -> None:
 @stream_options
 def compare(*, cut: dict[int, int], other: dict[int, int], stream: StreamChoice, output: Output) -> None:
     """Show whether a cut is before another one, equal to or after it, or both, at different keys."""
-    order = stream.open().cuts.compare(cut, other).value
+    opened = stream.open()
+    order = opened.cuts.compare(cut, other).value
+    stream.refuse_beyond(opened, output, cut, other)
     output.show(said(f"{cut_text(cut)} is {_SAID[order]} {cut_text(other)}", order=order))
 
 
@@ -122,6 +125,7 @@ def between(*, start: dict[int, int], end: dict[int, int], stream: StreamChoice,
     opened = stream.open()
     begin = start or opened.truncation().cut
     names = [segment_text(segment_id) for segment_id in opened.cuts.segments_between(begin, end).tolist()]
+    stream.refuse_beyond(opened, output, start, end)
     size, unit = opened.cuts.size_between(begin, end), opened.configuration().offset_unit.value
     sentence = f"{count_text(len(names), 'segment')}, {size} {unit}"
     output.show(Shown({"segments": names, "size": size, "unit": unit}, (*names, sentence)))

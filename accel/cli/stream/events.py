@@ -179,6 +179,8 @@ class StreamRead:
         from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415 - other commands start without it
 
         stream = choice.open()
+        if self.group is not None and self.start is not None and not self.start.needs_data:
+            choice.refuse_beyond(stream, printer.output, self.start.cut(stream))
         store = reader.store.open()
         with (
             reader.open(store, slow_seconds=slow_seconds) as opened,

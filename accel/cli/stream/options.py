@@ -16,15 +16,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
 from accel.cli.options import Command, ReaderChoice, StoreChoice, option, reader_options, store_options
 from accel.cli.stream.notation import parse_moment, parse_number, read_cut
+from accel.errors import CatalogMissing
+from accel.history.rules.values import some_ids
 
 if TYPE_CHECKING:
+    from accel.history.rules.values import Cut, Integers
     from accel.history.store import Stream, StreamStore
+    from accel.rendering import Output
 
 data_elsewhere_option = option(
     "--data-elsewhere",
@@ -117,6 +122,34 @@ class StreamChoice:
             NotInHistory: it does not exist, or was not completely created.
         """
         return self.scope.open(sizes).stream(self.scope.scope, self.name)
+
+    def refuse_beyond(self, stream: Stream, output: Output, *cuts: Cut) -> None:
+        """Refuse cuts after the end of a segment; note which ends are not known here.
+
+        Ends are those of sealed segments, those that the user passed, and those of data in the bucket's catalog. A cut
+        that is not valid is left to the command, which refuses it.
+
+        Raises:
+            PositionBeyondEnd: a segment ends before its offset.
+        """
+        ask = partial(_open_ends, self.scope.store, stream)
+        unknown = {each for cut in cuts if stream.cuts.is_valid(cut) for each in stream.cuts.refuse_beyond(cut, ask)}
+        if unknown:
+            names = some_ids(sorted(unknown))
+            output.note(f"not checked: the end of {names} is unknown, as its data is not in this bucket's catalog")
+
+
+def _open_ends(store: StoreChoice, stream: Stream, ids: Integers) -> dict[int, int]:
+    """The ends of segments that are not sealed, as far as they are known here."""
+    from accel.catalog import ObjectCatalog  # noqa: PLC0415 - only some commands need it
+    from accel.streams.segment_directory import known_ends  # noqa: PLC0415 - likewise
+
+    given = dict(stream.parts.host.tails(stream.parts.name, ids)) if stream.parts.has_host else {}
+    try:
+        with ObjectCatalog.open(store.open()) as catalog:
+            return known_ends(catalog, stream, ids) | given
+    except CatalogMissing:
+        return given
 
 
 def scope_options(command: Command) -> Command:

@@ -77,7 +77,8 @@ def create(*, group: str, start: Place | None, stream: StreamChoice, reader: Rea
 
     opened = stream.open()
     is_new = group not in ReaderGroup.names(opened)
-    made = ReaderGroup.open(opened, group, _cut(start, opened, reader) if is_new and start is not None else None)
+    begins = _cut(start, stream, opened, reader, output) if is_new and start is not None else None
+    made = ReaderGroup.open(opened, group, begins)
     position = made.position()
     what = "created" if is_new else "was there"
     output.show(
@@ -110,7 +111,7 @@ def show(*, group: str, behind: bool, stream: StreamChoice, reader: ReaderChoice
     state, now_ms = found.state(), opened.parts.store.now_ms()
     left: int | None = None
     if behind or state.lag(now_ms) is None:
-        left = found.behind(_cut(Place(TAIL), opened, reader))
+        left = found.behind(_cut(Place(TAIL), stream, opened, reader, output))
     unit = opened.configuration().offset_unit.value
     output.show(_shown_state(group, state, left, unit, now_ms))
 
@@ -134,7 +135,7 @@ def reset(
     """
     opened = stream.open()
     found = _existing(opened, group)
-    before, after = found.position(), _cut(place, opened, reader)
+    before, after = found.position(), _cut(place, stream, opened, reader, output)
     if yes:
         after = dict(found.reset(after, evict=evict))
     data = {"from": numbers_by_segment(before), "to": numbers_by_segment(after)}
@@ -202,9 +203,12 @@ def _existing(stream: Stream, name: str) -> ReaderGroup:
     return ReaderGroup.open(stream, name)
 
 
-def _cut(place: Place, stream: Stream, reader: ReaderChoice) -> dict[int, int]:
+def _cut(place: Place, choice: StreamChoice, stream: Stream, reader: ReaderChoice, output: Output) -> dict[int, int]:
     if not place.needs_data:
-        return place.cut(stream)
+        cut = place.cut(stream)
+        stream.cuts.place_valid(cut)
+        choice.refuse_beyond(stream, output, cut)
+        return cut
     from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415 - likewise
 
     store = reader.store.open()

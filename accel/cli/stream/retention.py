@@ -13,6 +13,7 @@ from accel.cli.options import command, end_with, option, yes_option
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import (
     ScopeChoice,
+    StreamChoice,
     cut_options,
     moment_option,
     parse_name,
@@ -139,7 +140,9 @@ def run(
     else:
         from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only some commands need it
 
-        workflow = store.stream(scope.scope, stream).retention
+        opened = store.stream(scope.scope, stream)
+        StreamChoice(scope, stream).refuse_beyond(opened, output, read_by_all)
+        workflow = opened.retention
         act = workflow.retain if yes else workflow.plan
         outcome, point = act(time, read_by_all or None)
         streams = [StreamRetention(f"{scope.scope}/{stream}", outcome, point)]

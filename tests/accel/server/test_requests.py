@@ -179,6 +179,37 @@ def test_histories_tell_what_the_library_tells() -> None:
     run(work, store)
 
 
+def test_cuts_beyond_the_end_and_cuts_that_no_reader_can_be_at_are_refused() -> None:
+    store = filled(1)
+    with accel.connect(store) as streams:
+        streams.create_scope("shop")
+        orders = streams.create_stream("shop", "orders", segments=2)
+        with streams.writer("shop", "orders") as writer:
+            for number in range(8):
+                writer.write(b"event", key=f"key {number}")
+        ends = {"0@0": streams.host.tails(("shop", "orders"), orders.active_segments().ids)[0], "1@0": 0}
+        orders.merge("0@0", "1@0")
+        orders.split("2@1")
+
+    async def work(app: App, _: Sidecar) -> None:
+        base = "/v1/streams/shop/orders"
+        beyond = {**ends, "0@0": ends["0@0"] + 1}
+        impossible = {"1@0": 0, "3@2": 0}
+        for wrong in (beyond, {"3@2": 1, "4@2": 0}):
+            for body in ({"cut": ends, "other": wrong}, {"cut": wrong, "other": ends}):
+                refused = await post(app, f"{base}/cuts:compare", body)
+                assert (refused.status, refused.json["type"]) == (400, "urn:accel:PositionBeyondEnd")
+        empty = await post(app, f"{base}/cuts:between", {"end": {"3@2": 1, "4@2": 0}})
+        assert (empty.status, empty.json["type"]) == (400, "urn:accel:PositionBeyondEnd")
+        assert "the end of segment 3@2, 0, found 3@2=1" in empty.json["detail"]
+        for path, body in (("compare", {"cut": ends, "other": impossible}), ("between", {"start": impossible})):
+            refused = await post(app, f"{base}/cuts:{path}", body)
+            assert (refused.status, refused.json["type"]) == (400, "urn:accel:InvalidArgument")
+        assert (await post(app, f"{base}/cuts:compare", {"cut": ends, "other": ends})).status == 200
+
+    run(work, store)
+
+
 def test_recorded_cuts_are_told_the_last_ones_and_each_is_read_once() -> None:
     store = filled(1)
     with accel.connect(store) as connection:

@@ -1,0 +1,133 @@
+"""Commands refuse a cut beyond the end of a segment, and say where the end is unknown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner, Result
+
+import accel
+from accel.cli.main import main
+from accel.streams.connection import Connection
+from tests.accel.cli.worlds import NO_ENVIRONMENT
+
+EVENTS = 6
+
+
+class Orders:
+    """Commands on a stream.
+
+    Attributes:
+        url: the store.
+    """
+
+    def __init__(self) -> None:
+        self.url = f"memory://{uuid4().hex}"
+
+    def run(self, *args: str) -> Result:
+        """A command."""
+        named = {**NO_ENVIRONMENT, "ACCEL_STORE": self.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders"}
+        return CliRunner().invoke(main, ["stream", *args], env=named, prog_name="accel")
+
+    def error(self, *args: str) -> tuple[int, str, str]:
+        """The exit code, class and text of a command's error."""
+        found = self.run(*args, "--output", "json", "--quiet")
+        told = json.loads(found.stderr)
+        return found.exit_code, told["type"], str(told)
+
+
+@pytest.fixture
+def orders() -> Iterator[Orders]:
+    """0@0 is sealed with 6 events; 1@1 and 2@1 are empty."""
+    made = Orders()
+    with accel.connect(made.url, create=True) as streams:
+        written(streams)
+        streams.stream("shop", "orders").split(0)
+        yield made
+
+
+def written(streams: Connection) -> None:
+    streams.create_scope("shop")
+    streams.create_stream("shop", "orders", segments=1)
+    with streams.writer("shop", "orders") as writer:
+        for _ in range(EVENTS):
+            writer.write(b"event", key="k")
+
+
+SEALED, EMPTY = "0@0=7", "1@1=1"
+COMMANDS = {
+    "check": ("cuts", "check", "--at", SEALED),
+    "check an empty segment": ("cuts", "check", "--at", EMPTY, "--at", "2@1=0"),
+    "compare": ("cuts", "compare", "--at", "0@0=1", "--other-at", SEALED),
+    "between": ("cuts", "between", "--end-at", SEALED),
+    "between, start": ("cuts", "between", "--start-at", EMPTY, "--start-at", "2@1=0"),
+    "truncate, dry run": ("truncate", "--at", SEALED),
+    "truncate an empty segment, dry run": ("truncate", "--at", EMPTY, "--at", "2@1=0"),
+    "truncate, data elsewhere": ("truncate", "--at", SEALED, "--data-elsewhere", "--yes"),
+    "truncate an empty segment": ("truncate", "--at", EMPTY, "--at", "2@1=0", "--data-elsewhere", "--yes"),
+    "read": ("read", "--from", SEALED),
+    "read an empty segment": ("read", "--from", f"{EMPTY} 2@1=0"),
+    "read up to": ("read", "--to", SEALED),
+    "read up to an empty segment": ("read", "--to", f"{EMPTY} 2@1=0"),
+    "read as a group": ("read", "--group", "new", "--from", f"{EMPTY} 2@1=0"),
+    "create a group": ("group", "create", "--group", "new", "--from", f"{EMPTY} 2@1=0"),
+    "move a group": ("group", "reset", "--group", "old", "--to", SEALED, "--yes"),
+    "move a group, dry run": ("group", "reset", "--group", "old", "--to", f"{EMPTY} 2@1=0"),
+    "retention": ("retention", "run", "--read-at", EMPTY, "--read-at", "2@1=0", "--data-elsewhere"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_cut_beyond_the_end_is_refused_with_the_end(orders: Orders, command: str) -> None:
+    assert orders.run("group", "create", "--group", "old").exit_code == 0
+    exit_code, error, message = orders.error(*COMMANDS[command])
+    assert (exit_code, error) == (1, "PositionBeyondEnd")
+    assert ("end of segment 0@0, 6, found 0@0=7" in message) or ("end of segment 1@1, 0, found 1@1=1" in message)
+    assert orders.run("group", "list").stdout == "old\n"
+    with accel.connect(orders.url) as streams:
+        stream = streams.stream("shop", "orders")
+        assert (stream.state().value, dict(stream.head())) == ("ACTIVE", {0: 0})
+
+
+def test_the_open_end_is_found_in_the_catalog_of_the_bucket() -> None:
+    made = Orders()
+    with accel.connect(made.url, create=True) as streams:
+        written(streams)
+        assert made.error("truncate", "--at", SEALED, "--data-elsewhere", "--yes")[1] == "PositionBeyondEnd"
+        checked = made.run("cuts", "check", "--at", "0@0=6")
+        assert (checked.exit_code, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("has_catalog", [False, True], ids=["no catalog", "another one"])
+def test_where_the_data_is_elsewhere_the_command_says_what_it_did_not_check(*, has_catalog: bool) -> None:
+    made = Orders()
+    if has_catalog:
+        with accel.connect(made.url, create=True):
+            pass
+    named = {**NO_ENVIRONMENT, "ACCEL_STORE": made.url, "ACCEL_SCOPE": "shop"}
+    assert CliRunner().invoke(main, ["scope", "create"], env=named).exit_code == 0
+    assert made.run("create", "--min-segments", "2").exit_code == 0
+    assert made.run("split", "0@0", "--size", "0@0=5").exit_code == 0
+    note = "not checked: the end of 1@0, 2@1 is unknown, as its data is not in this bucket's catalog"
+    places = ("--at", "1@0=1000", "--at", "2@1=3", "--at", "3@1=0")
+    for command in (("cuts", "check", *places), ("truncate", *places)):
+        found = made.run(*command)
+        assert (found.exit_code, note in found.stderr) == (0, True)
+    assert (
+        made.error("truncate", "--at", "0@0=6", "--at", "1@0=0", "--yes", "--data-elsewhere")[1] == "PositionBeyondEnd"
+    )
+    done = made.run("truncate", *places, "--yes", "--data-elsewhere")
+    assert (done.exit_code, note in done.stderr) == (0, True)
+
+
+def test_a_cut_that_no_reader_can_be_at_is_refused(orders: Orders) -> None:
+    with accel.connect(orders.url) as streams:
+        streams.stream("shop", "orders").merge("1@1", "2@1")
+        streams.stream("shop", "orders").split("3@2")
+    impossible = ("--at", "1@1=0", "--at", "5@3=0")
+    for command in (("cuts", "check", *impossible), ("truncate", *impossible)):
+        exit_code, error, message = orders.error(*command)
+        assert (exit_code, error, "a reader can be at" in message) == (1, "InvalidArgument", True)
