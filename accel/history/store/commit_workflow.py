@@ -185,8 +185,7 @@ class CommitWorkflow:
         else:
             self._merge(self._epochs.epoch(plan.into_epoch), committing)
         self._end_all(committing)
-        if plan.is_submitted:
-            self._empty(committing)
+        self._empty(committing)
         self._ownership.end(request)
         self._writing.merge_times_after()
         return committing
@@ -198,9 +197,10 @@ class CommitWorkflow:
         self._transactions.drop_epochs()
 
     def _empty(self, committing: CommittingTransactions) -> None:
-        same = committing.transaction_ids
+        # An empty record is written again: a process that read it before this commit then finds another version.
+        ended = ((), committing.transaction_ids)
         self._parts.keys.committing().change(
-            lambda now: NO_COMMIT if now is not None and same and now.transaction_ids == same else None
+            lambda now: NO_COMMIT if now is not None and now.transaction_ids in ended else None
         )
 
     def _plan(self, time_ms: int, limit: int | None) -> CommitPlan | None:

@@ -5,7 +5,7 @@
     3 seal                 the host seals the old segments and returns their sizes
     4 create_new_epoch     records of the new epoch, which begins after their last events
     5 old_segments_sealed  sizes, markers, the current epoch
-    6 end                  state ACTIVE
+    6 complete, end        the transition's key is written again, so that no version of it outlives a scale; state ACTIVE
 
 A request may wait for hours, and segments take events until step 3: so the time of the epoch is decided after it.
 
@@ -150,8 +150,13 @@ class ScaleWorkflow:
         self._writing.advance(self._epochs.epoch(transition.new_epoch))
 
     def complete(self, transition: EpochTransition) -> None:
-        """Empty a submitted transition; nothing if another one is stored by now. 2 calls."""
-        self._parts.keys.transition().change(lambda now: NO_TRANSITION if now == transition else None)
+        """Empty a submitted transition; nothing if another one is stored by now. 2 calls.
+
+        An empty transition is written again: a caller that read it before a scale then finds another version.
+        """
+        self._parts.keys.transition().change(
+            lambda now: NO_TRANSITION if now is not None and (now.is_empty or now == transition) else None
+        )
 
     def reset(self) -> None:
         """Drop the stored transition."""
@@ -201,8 +206,7 @@ class ScaleWorkflow:
             self.old_segments_sealed(transition, sizes)
         else:
             self._writing.show(current)  # a process may have died between the current epoch and the index of times
-        if request.plan_of(ScalePlan).is_submitted:
-            self.complete(transition)
+        self.complete(transition)
         self._ownership.end(request)
         self._writing.merge_times_after()
         return self._epochs.epoch(transition.new_epoch)

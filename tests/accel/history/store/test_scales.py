@@ -17,7 +17,7 @@ from accel.history.rules.configuration import OffsetUnit, StreamConfiguration
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges, split_range
 from accel.history.rules.states import StreamState
-from accel.history.rules.transactions import TransactionStatus
+from accel.history.rules.transactions import CommittingTransactions, TransactionStatus
 from tests.accel.history.store.bench import SETTINGS, START_MS, Bench, cut, ids
 
 
@@ -61,6 +61,26 @@ def test_an_empty_transition_that_came_back_is_another_one(bench: Bench) -> None
     scales.reset()
     with pytest.raises(DataConflict):
         scales.submit(request("0@0", ranges=[(0.0, 0.5)]), seen)
+
+
+def test_a_transition_that_was_read_before_a_whole_scale_is_no_base_for_another_one(bench: Bench) -> None:
+    """The scale never stored its transition: empty before, empty after."""
+    scales = bench.stream().workflows.scales
+    seen = scales.stored()
+    bench.stream().scale(ids("0@0"), [(0.0, 0.5)])
+    assert scales.stored().value == seen.value
+    with pytest.raises(DataConflict):
+        scales.submit(request("1@0", ranges=[(0.5, 1.0)]), seen)
+    assert scales.submit(request("1@0", ranges=[(0.5, 1.0)]), scales.stored()).value.active_epoch == 1
+
+
+def test_a_commit_that_was_read_before_a_whole_commit_is_no_base_for_another_one(bench: Bench) -> None:
+    key = bench.stream().parts.keys.committing()
+    seen = key.get()
+    transaction = bench.transaction("first")
+    bench.stream().commit(bench.tick())
+    with pytest.raises(DataConflict):
+        key.write(CommittingTransactions(0, (transaction,)), seen)
 
 
 def test_a_scale_that_a_commit_overtook_goes_on_if_a_person_asked_for_it(bench: Bench) -> None:
