@@ -18,6 +18,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   └── RequestRefused         the store rejects the request itself
     ├── FormatError                bytes that do not have their format
     │   ├── CorruptObject          an object contradicts the format or itself
+    │   │   └── TransactionDamaged  the events of a transaction to commit are missing or damaged
     │   ├── FormatLimit            a value is too large for the format
     │   ├── NameRefused            a name that cannot be part of a key
     │   └── FormatTooNew           a newer release wrote this
@@ -70,6 +71,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, unique
 from typing import Any, ClassVar
+from uuid import UUID
 
 from loaders.errors import (
     AccelError,
@@ -156,6 +158,7 @@ __all__ = [
     "StreamDeleted",
     "TableError",
     "TableMissing",
+    "TransactionDamaged",
     "UnknownStream",
     "WriteConflict",
     "WriterStalled",
@@ -521,6 +524,37 @@ class PositionBeyondEnd(InvalidArgument):
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         return type(self), (self.stream, self.segment_id, self.offset, self.end)
+
+
+class TransactionDamaged(CorruptObject):
+    """The object with the events of a transaction is missing, damaged, or has other contents than were decided.
+
+    The transaction was not committed; its stream stays with the commit.
+
+    Args:
+        transaction: the transaction's id.
+        key: the key of the object.
+        size_bytes: its size; -1 if it is missing.
+        expected: what was expected.
+        found: what was found.
+    """
+
+    advice = (
+        "restore the object from the bucket's versions or a copy, and then commit or recover the stream; or give up the"
+        " events of this one transaction: accel txn abort --give-up"
+    )
+
+    def __init__(self, transaction: UUID, key: str, size_bytes: int, *, expected: str, found: str) -> None:
+        super().__init__(key, size_bytes, expected=expected, found=found)
+        self.transaction = transaction
+        self.args = (f"transaction {transaction}, object {key!r}: expected {self.expected}, found {self.found}",)
+
+    def __reduce__(self) -> tuple[object, tuple[Any, ...]]:
+        return _transaction_damaged, (self.transaction, self.key, self.size_bytes, self.expected, self.found)
+
+
+def _transaction_damaged(transaction: UUID, key: str, size_bytes: int, expected: str, found: str) -> TransactionDamaged:
+    return TransactionDamaged(transaction, key, size_bytes, expected=expected, found=found)
 
 
 class PositionTruncated(HistoryError, LookupError):

@@ -339,7 +339,21 @@ def transaction_key(stream_unique_id: UUID, transaction_id: UUID) -> str:
 
     Source: docs/reference/events.md, "Data of a transaction".
     """
-    return f"{TRANSACTIONS_PREFIX}{stream_unique_id}/{transaction_id}"
+    return f"{transactions_prefix(stream_unique_id)}{transaction_id}"
+
+
+def transactions_prefix(stream_unique_id: UUID) -> str:
+    """The beginning of the keys of the data of a stream's transactions.
+
+    >>> from uuid import UUID
+    >>> transactions_prefix(UUID(int=7))
+    'accel/transactions/00000000-0000-0000-0000-000000000007/'
+    """
+    return f"{TRANSACTIONS_PREFIX}{stream_unique_id}/"
+
+
+MERGING_PREFIX = f"{TRANSACTIONS_PREFIX}node-"
+"""The beginning of the keys of the transactions that sessions of all nodes merge, or merged."""
 
 
 def merging_prefix(node_id: int) -> str:
@@ -352,7 +366,7 @@ def merging_prefix(node_id: int) -> str:
         ValueError: a node id below 0 or beyond 64 bits.
     """
     _check_number("a node id", node_id)
-    return f"{TRANSACTIONS_PREFIX}node-{node_id}/"
+    return f"{MERGING_PREFIX}{node_id}/"
 
 
 def merging_key(node_id: int, epoch: int) -> str:

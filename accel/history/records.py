@@ -560,10 +560,16 @@ ACTIVE_TRANSACTION: Final = HistoryForm(
         order=(
             *("created_ms", "lease_expiry_ms", "max_execution_expiry_ms", "status", "writer_id"),
             *("commit_time_ms", "commit_position", "commit_offsets"),
+            *("lease_ms", "event_count", "size_bytes", "is_merged", "reason"),
         ),
+        added={"lease_ms": 0, "event_count": None, "size_bytes": None, "is_merged": False, "reason": ""},
     ),
 )
-COMPLETED_TRANSACTION: Final = HistoryForm("completed-transaction", 1, CompletedTransaction)
+COMPLETED_TRANSACTION: Final = HistoryForm(
+    "completed-transaction",
+    1,
+    Nested(CompletedTransaction, BY_TYPE, added={"event_count": None, "size_bytes": None, "reason": ""}),
+)
 COMMITTING_TRANSACTIONS: Final = HistoryForm("committing-transactions", 1, Nested(CommittingTransactions, BY_TYPE))
 COMMIT_ORDER: Final = HistoryForm(
     "commit-order",

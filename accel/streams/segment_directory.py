@@ -23,6 +23,7 @@ from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import Integers, epoch_of
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import SegmentHost, StreamName
+from accel.history.store.transaction_store import TransactionStore
 from accel.system import Components
 from loaders.errors import DataNotFound
 from loaders.parallel import map_bounded
@@ -83,6 +84,16 @@ class SegmentDirectory:
         """Return the id that distinguishes a stream from earlier streams of its name. 4 calls: nothing is cached."""
         self._forget_stream(name)
         return self._known(name).stream.unique_id
+
+    def transactions(self, name: StreamName) -> tuple[UUID, TransactionStore]:
+        """Return the transactions of a stream, and its unique id. 4 calls, as `unique_id`.
+
+        Raises:
+            NotInHistory: there is no such stream, or it is being deleted.
+        """
+        self._forget_stream(name)
+        stream = self._known(name).stream
+        return stream.unique_id, stream.workflows.transactions
 
     def stream_id(self, name: StreamName, segment_id: int) -> int:
         """Return the stream of the object layer that contains a segment. 1 call, none if it was created here.
@@ -231,3 +242,17 @@ def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, 
         for stream_id, end, node_id in rows[["stream_id", "end", "node_id"]].tolist():
             spans[stream_id] = StreamSpan(stream_id, starts[stream_id], end, node_id)
     return spans
+
+
+def node_of_offset(parts: CatalogParts, stream_id: int, offset: int) -> int | None:
+    """Return the node in whose range of a stream an offset lies; None if there is no such range. 1 request."""
+    number = int(shards_of(np.array([stream_id], dtype=np.int64), parts.format.stream_buckets)[0])
+    seen = parts.keys.shard(number).read()
+    if seen is None:
+        return None
+    ranges = seen.value.ranges
+    rows = ranges[(ranges["stream_id"] == stream_id) & (ranges["start"] <= offset)]
+    if not len(rows):
+        return None
+    start, end, node_id = rows[["start", "end", "node_id"]][int(rows["start"].argmax())].tolist()
+    return node_id if end == OPEN or start <= offset < end else None

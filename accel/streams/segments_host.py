@@ -30,14 +30,16 @@ from uuid import UUID
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.shard_writes import trim_streams
-from accel.errors import StreamsReleased
+from accel.errors import NotInHistory, StreamsReleased
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import Segments
+from accel.history.rules.transactions import TransactionContents
 from accel.history.rules.values import IdMap, Integers
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.auto_scale import AutoScaler
 from accel.streams.group_commit import EventSource, GroupCommit
+from accel.streams.leases import TransactionLeases
 from accel.streams.open_segments import (
     AppendBuffer,
     FoundSegments,
@@ -54,10 +56,20 @@ from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.segment_directory import SegmentDirectory, data_ends, stream_spans
 from accel.streams.settings import SegmentsSettings
-from accel.streams.uploads import Group, Merging, TransactionName, TransactionObjects, UploadParts
+from accel.streams.uploads import (
+    Group,
+    MergeIntent,
+    Merging,
+    TransactionName,
+    TransactionObjects,
+    TransactionRecords,
+    UploadParts,
+    contents_of,
+)
 from accel.streams.writer_numbers import NumberedEvents, Progress, WriterHeld, progress_of
 from accel.system import SYSTEM, Components, measured, of_store
 from loaders.backoff import DEFAULT_RETRY, Backoff
+from loaders.errors import DataNotFound
 from loaders.lifetime import Lifetime
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import ObjectStore
@@ -84,11 +96,13 @@ class ObjectSegments:
 
     Threads: any. The session takes one call at a time. Appends and flushes do not wait for calls of other threads; an
     append waits if too much is in memory, or if it is the first to its segment. If the system has a `wait`, uploads
-    have threads of their own, at most `uploads_at_once` + 2, and `scaling` has one, which `close` and `stop` end.
+    have threads of their own, at most `uploads_at_once` + 2; `scaling` has one, and `leases` one while transactions are
+    open. `close` and `stop` end them.
 
     Attributes:
         commits: makes appended events durable.
         scaling: follows the scaling policies of the streams whose segments are open here; `SegmentsSettings.scaling`.
+        leases: renews the leases of the open transactions of its writers.
     """
 
     def __init__(
@@ -119,9 +133,10 @@ class ObjectSegments:
         parts = UploadParts(store, layout, self._node, self._turn, self._transactions, settings, backoff)
         self.commits = GroupCommit(parts, self._segments, self._buffer, self._lifetime, system)
         self._merging = Merging(parts, self._segments, self._buffer)
+        self.leases = TransactionLeases(self._lifetime, system)
         self.scaling = AutoScaler(self, self._segments, catalog, settings.scaling, self._lifetime, system)
         try:
-            self._transactions.settle(node_id, self._merging.was_merged)
+            self._transactions.settle(node_id, self._merging.was_merged, self._records_of)
         except BaseException:
             self.stop()
             raise
@@ -405,8 +420,11 @@ class ObjectSegments:
         waiting = segment.index.read(end, 1)
         return StreamSegmentInfo(end, waiting.value if waiting.covered else now, is_sealed=segment.is_sealed)
 
-    def keep_transaction(self, name: TransactionName, events: TransactionEvents) -> None:
+    def keep_transaction(self, name: TransactionName, events: TransactionEvents) -> TransactionContents:
         """Write the data of a transaction, before the decision to commit it is recorded; nothing if it has no events.
+
+        Returns:
+            What was written: the decision names it, so that the merge misses nothing.
 
         Raises:
             DataConflict: other data of the transaction exists; StoreError, FormatLimit.
@@ -414,6 +432,7 @@ class ObjectSegments:
         self._lifetime.check()
         if len(events):
             self._transactions.keep(name, events)
+        return contents_of(events)
 
     def drop_transaction(self, name: TransactionName) -> None:
         """Delete the data of a transaction."""
@@ -441,6 +460,7 @@ class ObjectSegments:
     def stop(self) -> None:
         """End all threads, after the requests that are under way; data that is not durable is lost."""
         self._lifetime.close()
+        self.leases.stop()
         self.scaling.stop()
         self.commits.stop()
         self.scaling.wait_idle()
@@ -550,20 +570,24 @@ class ObjectSegments:
                 object, which one node writes: no part of it was merged.
             StreamsReleased, SegmentSealed: other nodes repeatedly took segments over: no part of the transactions
                 concerned was merged; their data is kept, and the merge may be repeated.
+            TransactionDamaged: the data of a transaction is missing, damaged, or not what its record says; those before
+                it are merged.
             The errors of `flush`; and FormatLimit: events for more than 20,000 segments.
         """
         self._lifetime.check()
-        unique_id = self._directory.unique_id(stream)
+        unique_id, records = self._directory.transactions(stream)
         with self._merges:
             self.commits.flush_appended()  # also finishes an earlier merge
-            for group in self._merging.groups(unique_id, transactions, self.settings.batch_bytes):
+            for group in self._merging.groups(unique_id, records, transactions, self.settings.batch_bytes):
                 segments = self._directory.segments(stream, ids)
-                self._merge_group(stream, segments, group)
+                self._merge_group(stream, segments, group, records)
 
-    def _merge_group(self, stream: StreamName, segments: Segments, group: Group) -> None:
+    def _merge_group(self, stream: StreamName, segments: Segments, group: Group, records: TransactionRecords) -> None:
         for attempt in range(MERGE_ATTEMPTS):
             try:
-                self.commits.carry_out(self._merging.make(stream, segments, group))
+                make = self._merging.make(stream, segments, group, records)
+                if make is not None:
+                    self.commits.carry_out(make)
             except (StreamsReleased, SegmentSealed):  # look the segments up again: they may belong to another node
                 if attempt == MERGE_ATTEMPTS - 1:
                     raise
@@ -576,6 +600,14 @@ class ObjectSegments:
         self.drop_transaction(TransactionName(self._directory.unique_id(stream), transaction))
 
     # Inside
+
+    def _records_of(self, intent: MergeIntent) -> TransactionRecords | None:
+        """The records of the transactions of an intent; None if their stream was deleted."""
+        try:
+            unique_id, records = self._directory.transactions((intent.scope, intent.stream))
+        except (NotInHistory, DataNotFound):
+            return None
+        return records if unique_id == intent.names[0].stream else None
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

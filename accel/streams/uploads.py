@@ -3,8 +3,9 @@
     1. the intent, if the object merges transactions       shows later whether the merge happened
     2. an id is prepared, the object written
     3. the commit: one conditional write
-    4. data of the transactions deleted, and the intent    because the events are in the segments now
-    5. records of the time indexes moved to objects
+    4. the merge noted in the transactions' records        because the events are in the segments now
+    5. data of the transactions deleted, and the intent
+    6. records of the time indexes moved to objects
 
 Each step may fail; the next call continues the upload there. A commit whose outcome is unknown is repeated for the same
 object: the catalog finds out whether it had happened. Objects of one session are written side by side, and committed in
@@ -19,29 +20,36 @@ By the commit each event goes to the segment that has its key now. A transaction
 gets any of its events, with one clock value. All batches of a transaction are in one object, so the commit is atomic.
 
 A transaction is merged once, even if a process dies. The object is committed by one write of the catalog, and after
-that the data is deleted; a process that dies between these steps leaves the intent, which names one of the batches: its
-stream, its offsets, and the session number of its writer. The next session of the node checks this batch before it
-writes anything: if the batch is in the stream, all batches are, and the data is deleted; otherwise no batch is there,
-and none ever will be, because sessions fence one another.
+that the merge is noted and the data deleted; a process that dies between these steps leaves the intent, which names one
+of the batches: its stream, its offsets, and the session number of its writer. The next session of the node checks this
+batch before it writes anything: if the batch is in the stream, in the node's range of it, all batches are, and the
+merge is noted; otherwise no batch is there, and none ever will be, because sessions fence one another. A node that
+merges in place of another one, whose segments it took over, checks the intents of the others in the same way.
+
+A transaction's record says how many events there are, in how many bytes, and whether they are merged. So data that is
+missing and not merged is damage (`TransactionDamaged`), never an empty transaction. If another program decided the
+commit, the record may say nothing: then the data is what is found, and if nothing is found, that is noted first, so
+that a writer that stores its events later learns that they are too late.
 
 Source: docs/reference/events.md, "Data of a transaction".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 
 from accel.catalog import NodeWriter
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
-from accel.errors import CommitRefused, StreamsReleased
+from accel.errors import CommitRefused, IllegalState, StreamsReleased, TransactionDamaged
 from accel.history.rules.segments import Segments
+from accel.history.rules.transactions import NO_EVENTS, ActiveTransaction, TransactionContents, TransactionStatus
 from accel.history.store.hosts import StreamName
 from accel.image import Number
 from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys
@@ -52,7 +60,7 @@ from accel.streams.rules.transaction_data import (
     decode_transaction,
     encode_transaction,
 )
-from accel.streams.segment_directory import stream_spans
+from accel.streams.segment_directory import node_of_offset, stream_spans
 from accel.streams.settings import SegmentsSettings
 from loaders.backoff import Backoff
 from loaders.errors import (
@@ -67,7 +75,7 @@ from loaders.errors import (
     StoreUnavailable,
     WriteConflict,
 )
-from loaders.layout import ObjectLayout, merging_key, merging_prefix, transaction_key
+from loaders.layout import MERGING_PREFIX, ObjectLayout, merging_key, merging_prefix, transaction_key
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.store import ObjectStore
@@ -105,6 +113,8 @@ class MergeIntent(msgspec.Struct, frozen=True):
         start: the first offset of the first batch that this stream gets;
         end: the end of that batch.
         transactions: unique id of the stream and transaction id of each.
+        scope: scope of the stream of the transactions;
+        stream: its name.
     """
 
     node_id: Number
@@ -113,6 +123,8 @@ class MergeIntent(msgspec.Struct, frozen=True):
     start: Number
     end: Number
     transactions: tuple[tuple[UUID, UUID], ...]
+    scope: str = ""
+    stream: str = ""
 
     @property
     def key(self) -> str:
@@ -131,6 +143,24 @@ INTENT_SIZE_BYTES_MAX: Final = 64 << 20
 """The size limit of an intent that is read; a transaction takes 36 bytes."""
 
 WasMerged = Callable[[MergeIntent], bool]
+"""Returns whether the batch of an intent is in its stream."""
+
+
+class TransactionRecords(Protocol):
+    """The records of a stream's transactions: a `TransactionStore`."""
+
+    def read_many(self, ids: Sequence[UUID]) -> Mapping[UUID, ActiveTransaction]:
+        """See `TransactionStore.read_many`."""
+        ...
+
+    def record_merged(self, contents: Mapping[UUID, TransactionContents | None]) -> Mapping[UUID, ActiveTransaction]:
+        """See `TransactionStore.record_merged`."""
+        ...
+
+
+def contents_of(events: TransactionEvents) -> TransactionContents:
+    """Return the number of events, and the size of their object; no size without events."""
+    return TransactionContents(len(events), events.size_bytes) if len(events) else NO_EVENTS
 
 
 class TransactionObjects:
@@ -165,17 +195,40 @@ class TransactionObjects:
             else:
                 return
 
-    def read(self, name: TransactionName) -> TransactionEvents | None:
-        """Return the data of a transaction; None if it was merged, or had no events. 1 request.
+    def read(self, name: TransactionName, contents: TransactionContents | None) -> TransactionEvents | None:
+        """Return the data of a transaction that is not merged. 1 request, none without events.
+
+        Args:
+            name: the transaction.
+            contents: its contents, by its record; None = not known.
+
+        Returns:
+            The events; None if it has none, or if its contents are not known and there is no data.
 
         Raises:
-            CorruptObject, StoreError.
+            TransactionDamaged: the data is missing or damaged, or has other contents.
+            StoreError.
         """
+        if contents == NO_EVENTS:
+            return None
+
+        def damaged(size_bytes: int, expected: str, found: str) -> TransactionDamaged:
+            return TransactionDamaged(name.transaction, name.key, size_bytes, expected=expected, found=found)
+
         try:
             body = self._backoff.ask(lambda: self._store.get(name.key, size_bytes_max=SIZE_BYTES_MAX)).body
         except KeyMissing:
-            return None
-        return decode_transaction(body, name.key)
+            if contents is None:
+                return None
+            raise damaged(-1, str(contents), "no object") from None
+        try:
+            events = decode_transaction(body, name.key)
+        except CorruptObject as error:
+            expected = error.expected if contents is None else f"{contents}, {error.expected}"
+            raise damaged(len(body), expected, error.found) from error
+        if contents not in (None, found := contents_of(events)):
+            raise damaged(len(body), str(contents), str(found))
+        return events
 
     def erase(self, names: Sequence[TransactionName]) -> None:
         """Delete the data of transactions. 1 request for 1,000 transactions."""
@@ -195,7 +248,12 @@ class TransactionObjects:
         """Delete an intent whose transactions were not merged, and will not be. 1 request."""
         erase_keys(self._store, [intent.key])
 
-    def settle(self, node_id: int, was_merged: WasMerged) -> int:
+    def settle(
+        self,
+        node_id: int,
+        was_merged: WasMerged,
+        records_of: Callable[[MergeIntent], TransactionRecords | None],
+    ) -> int:
         """Finish or forget the intents of earlier sessions of a node; returns their number.
 
         A session calls this before it writes anything. 1 request if there are no intents.
@@ -203,23 +261,52 @@ class TransactionObjects:
         Args:
             node_id: the node of the session.
             was_merged: returns whether the batch of an intent is in its stream.
+            records_of: returns the records of the transactions of an intent; None if their stream was deleted.
         """
-        intents = list(self._intents(node_id))
+        intents = list(self.intents(merging_prefix(node_id)))
         for intent in intents:
             if was_merged(intent):
+                self.settle_merged(intent.names, records_of(intent))
                 self.finish(intent)
             else:
                 self.forget(intent)
         return len(intents)
 
-    def _intents(self, node_id: int) -> Iterator[MergeIntent]:
-        for info in self._backoff.ask(lambda: list(self._store.list(merging_prefix(node_id)))):
-            fetched = self._store.get(info.key, size_bytes_max=INTENT_SIZE_BYTES_MAX)
-            intent = MERGE_INTENT.decode(fetched.body, info.key)
-            if intent.key != info.key:
-                expected = f"an intent of node {node_id} that names its own key"
-                raise CorruptObject(info.key, len(fetched.body), expected=expected, found=f"that of {intent.key!r}")
-            yield intent
+    def settle_merged(self, names: Sequence[TransactionName], records: TransactionRecords | None) -> None:
+        """Note that transactions are merged, and delete their data. 3 requests each."""
+        if records is not None:
+            known = records.read_many([name.transaction for name in names])
+            records.record_merged(
+                {
+                    name.transaction: known[name.transaction].contents or self._contents(name)
+                    for name in names
+                    if name.transaction in known
+                }
+            )
+        self.erase(names)
+
+    def intents(self, prefix: str = MERGING_PREFIX) -> Iterator[MergeIntent]:
+        """Iterate over the intents below a prefix; of all nodes by default. 1 request, and 1 for each intent.
+
+        Raises:
+            CorruptObject, StoreError.
+        """
+        for info in self._backoff.ask(lambda: list(self._store.list(prefix))):
+            with suppress(KeyMissing):  # its session has finished or forgotten it meanwhile
+                fetched = self._store.get(info.key, size_bytes_max=INTENT_SIZE_BYTES_MAX)
+                intent = MERGE_INTENT.decode(fetched.body, info.key)
+                if intent.key != info.key:
+                    expected = "an intent that names its own key"
+                    raise CorruptObject(info.key, len(fetched.body), expected=expected, found=f"that of {intent.key!r}")
+                yield intent
+
+    def _contents(self, name: TransactionName) -> TransactionContents | None:
+        """The contents of merged data; None if it is deleted, or damaged since."""
+        try:
+            events = self.read(name, None)
+        except TransactionDamaged:
+            return None
+        return None if events is None else contents_of(events)
 
     def _stands(self, name: TransactionName, body: bytes) -> bool:
         try:
@@ -229,6 +316,38 @@ class TransactionObjects:
         if stored != body:
             raise DataConflict("", name.key, "expected one writer of a transaction, found other data of it")
         return True
+
+
+def refuse_readable(objects: TransactionObjects, name: TransactionName, contents: TransactionContents | None) -> str:
+    """Refuse to give up a transaction whose events are there, or may be in the segments already.
+
+    2 requests, and 1 for each intent.
+
+    Args:
+        objects: data of transactions.
+        name: a transaction that is to be committed and is not merged, by its record.
+        contents: its contents, by its record.
+
+    Returns:
+        What is wrong with the data, for people.
+
+    Raises:
+        IllegalState: the data can be read, or a session has begun to merge it.
+    """
+    for intent in objects.intents():
+        if name in intent.names:
+            found = f"that of session {intent.epoch} of node {intent.node_id}: its next session finds out how it ended"
+            raise IllegalState(f"expected no merge of transaction {name.transaction}, found {found}")
+    try:
+        events = objects.read(name, contents)
+    except TransactionDamaged as error:
+        return f"expected {error.expected}, found {error.found}"
+    if events is None and contents is None:
+        return "its contents are not recorded, and there is no object"
+    raise IllegalState(
+        f"expected a transaction whose events cannot be read, found {name.transaction} with"
+        f" {NO_EVENTS if events is None else contents_of(events)}: commit it, or recover the stream"
+    )
 
 
 # One object
@@ -264,6 +383,7 @@ class Upload:
         parts: the parts of the session.
         taken: batches by segment; at most 20,000 segments.
         intent: the transactions that it merges.
+        note_merged: notes in their records that they are merged.
 
     Attributes:
         written: the object and its ranges, while it is written and up to date.
@@ -273,8 +393,15 @@ class Upload:
         abandoned: the error of a merge that was given up because another node took a segment over.
     """
 
-    def __init__(self, parts: UploadParts, taken: Taken, intent: MergeIntent | None = None) -> None:
+    def __init__(
+        self,
+        parts: UploadParts,
+        taken: Taken,
+        intent: MergeIntent | None = None,
+        note_merged: Callable[[], object] = lambda: None,
+    ) -> None:
         self._parts = parts
+        self._note_merged = note_merged
         self._taken = dict(sorted(taken.items(), key=lambda item: item[0].stream_id))
         self._intent = intent
         self._is_intended = intent is None
@@ -339,8 +466,9 @@ class Upload:
             self.is_committed = not kept
 
     def finish(self) -> None:
-        """After the commit, delete the data of the merged transactions, and the intent."""
+        """After the commit, note the merge in the transactions' records; delete their data, and the intent."""
         if self._intent is not None:
+            self._note_merged()
             self._parts.transactions.finish(self._intent)
             self._intent = None
 
@@ -444,16 +572,23 @@ class Merging:
         self._segments = segments
         self._buffer = buffer
 
-    def groups(self, stream: UUID, transactions: Iterable[UUID], size_bytes: int) -> Iterator[Group]:
+    def groups(
+        self, stream: UUID, records: TransactionRecords, transactions: Sequence[UUID], size_bytes: int
+    ) -> Iterator[Group]:
         """Iterate over groups of transactions to merge, in order, each at most `size_bytes` or one transaction.
 
-        Reads the data of a group when the group is requested. Skips transactions that were merged or had no events.
+        Reads the data of a group when the group is requested. Skips transactions that are merged, have ended or were
+        given up, and those without events.
+
+        Raises:
+            TransactionDamaged: the data of the next transaction is missing, damaged, or not what its record says.
         """
         group: Group = []
         waiting_bytes = 0
+        known = records.read_many(transactions)
         for transaction in transactions:
             name = TransactionName(stream, transaction)
-            events = self._parts.transactions.read(name)
+            events = self._events(name, known.get(transaction), records)
             if events is None:
                 continue
             if group and waiting_bytes + events.size_bytes > size_bytes:
@@ -464,17 +599,33 @@ class Merging:
         if group:
             yield group
 
-    def make(self, name: StreamName, segments: Segments, group: Group) -> Callable[[], Upload]:
-        """Find the segments that events of transactions go to.
+    def _events(
+        self, name: TransactionName, record: ActiveTransaction | None, records: TransactionRecords
+    ) -> TransactionEvents | None:
+        while record is not None and record.status is TransactionStatus.COMMITTING and not record.is_merged:
+            events = self._parts.transactions.read(name, record.contents)
+            if events is not None or record.contents is not None:
+                return events
+            # Another program decided, and no writer has stored events. That is noted, and a writer that comes later is
+            # refused; if a writer came first, the record has its contents now.
+            record = records.record_merged({name.transaction: NO_EVENTS}).get(name.transaction)
+        return None
+
+    def make(
+        self, name: StreamName, segments: Segments, group: Group, records: TransactionRecords
+    ) -> Callable[[], Upload] | None:
+        """Find the segments that events of transactions go to. 1 request, and those to find the segments.
 
         Args:
             name: scope and stream.
             segments: the segments of all keys.
             group: the transactions.
+            records: their records.
 
         Returns:
             A function that appends the events, and takes all waiting batches of their segments as one object. It sends
-            no request. The upload that it returns has to be the next one of the session.
+            no request. The upload that it returns has to be the next one of the session. None if another node has
+            merged all of them before its segments were taken over.
 
         Raises:
             FormatLimit: events for more segments than one object can have.
@@ -490,19 +641,39 @@ class Merging:
         located.refuse_elsewhere("merge transactions into", name)
         for sealed_id in located.sealed:
             raise SegmentSealed(name, sealed_id)
+        merged = self._merged_elsewhere({name for name, _ in group}, records)
+        if merged:
+            group = [(name, events) for name, events in group if name not in merged]
+            routed = list(_routed(segments, group))
+        contents = {name.transaction: contents_of(events) for name, events in group}
 
         def upload() -> Upload:
             appends = [(located.open[segment_id], payloads) for segment_id, payloads in routed]
             taken = self._buffer.append_and_take(appends)
             first = routed[0][0]
             proof = taken[located.open[first]][-sum(segment_id == first for segment_id, _ in routed)]
-            node, names = self._parts.node, tuple((name.stream, name.transaction) for name, _ in group)
-            intent = MergeIntent(
-                node.node_id, node.session_number, proof.stream_id, proof.base_offset, proof.end_offset, names
-            )
-            return Upload(self._parts, taken, intent)
+            node, names = self._parts.node, tuple((each.stream, each.transaction) for each, _ in group)
+            place = proof.stream_id, proof.base_offset, proof.end_offset
+            intent = MergeIntent(node.node_id, node.session_number, *place, names, *name)
+            return Upload(self._parts, taken, intent, lambda: records.record_merged(contents))
 
-        return upload
+        return upload if group else None
+
+    def _merged_elsewhere(
+        self, names: Collection[TransactionName], records: TransactionRecords
+    ) -> set[TransactionName]:
+        """Transactions that other nodes merged and died before they noted it; they are noted, and their data deleted.
+
+        Called once the segments are open here: what was not merged before never will be.
+        """
+        found: set[TransactionName] = set()
+        for intent in self._parts.transactions.intents():
+            theirs = set(intent.names).intersection(names)
+            if theirs and intent.node_id != self._parts.node.node_id and self.was_merged(intent):
+                found |= theirs
+        if found:
+            self._parts.transactions.settle_merged(sorted(found), records)
+        return found
 
     def was_merged(self, intent: MergeIntent) -> bool:
         """Whether the batch of an intent is in its stream."""
@@ -515,6 +686,8 @@ class Merging:
             return False
         if span.start > intent.start:
             return True  # a stream is truncated, or deleted, only after the end of a commit
+        if node_of_offset(self._segments.catalog.parts, stream_id, intent.start) != intent.node_id:
+            return False  # another node continued the stream before this offset, perhaps with the same session number
         wanted = (intent.start, intent.end, intent.epoch)
         batch = next(self._segments.accelerator.read(stream_id, intent.start, intent.end), None)
         if batch is None:  # perhaps only in the reader's image

@@ -294,7 +294,7 @@ class StreamWriter:
         """Make all events durable that this writer wrote before outside of transactions, and wait for them.
 
         Afterwards, once in `requests_seconds`, looks for requests as `carry_out_requests` does; errors of the requests
-        are logged only, because the events are durable.
+        are logged only, because the events are durable. So do `commit_transaction` and `abort_transaction`.
 
         Raises:
             AccelError: as `write`, and `ObjectSegments.flush`. After a retryable error the events that are not durable
@@ -302,20 +302,21 @@ class StreamWriter:
         """
         self._lifetime.check()
         self._flush()
-        if self._is_look_due(self.settings.requests_seconds):
-            self._look()
+        self._look_if_due()
 
     def carry_out_requests(self) -> list[str]:
         """Carry out workflows that other processes requested or that wait for this node; returns their descriptions.
 
         For the loop of a broker that does not flush its streams for long periods. A workflow that another process has
-        begun is left to that process until the second look. 3 requests if there is no workflow: one listing, two GETs.
+        begun is left to that process until the second look. 3 requests if there is no workflow: one listing, two GETs;
+        once a minute a listing more: expired transactions of dead writers are aborted.
 
         Raises:
             AccelError: the errors of the workflows; a workflow that another process blocks waits for the next look.
         """
         with self._turn():
             self._looked_seconds = self._now()
+        self._host.leases.renew_due()  # else the look could take them for transactions of a dead writer
         return self._stream.carry_out_requests()
 
     def close(self) -> None:
@@ -342,7 +343,8 @@ class StreamWriter:
         """Begin a transaction; see `TransactionStore.begin`.
 
         Args:
-            lease_ms: the lifetime of the transaction unless it is committed; None = the value of the history settings.
+            lease_ms: how long it stays open after the end of this process: until then this writer extends the lease, up
+                to the transaction's maximum lifetime; None = the value of the history settings.
             writer_id: the name of the transaction's writer.
         """
         return self._transactions.begin(lease_ms, writer_id)
@@ -365,6 +367,7 @@ class StreamWriter:
             AccelError: the errors of `write` and `ObjectSegments.flush`.
         """
         self._transactions.commit(transaction, self._flush)
+        self._look_if_due()
 
     def abort_transaction(self, transaction: UUID) -> None:
         """Abort a transaction: its events are dropped. May be repeated. As of now the transaction takes no more events.
@@ -374,6 +377,12 @@ class StreamWriter:
             NotInHistory: there is no such transaction.
         """
         self._transactions.abort(transaction)
+        self._look_if_due()
+
+    def _look_if_due(self) -> None:
+        self._host.leases.drive()
+        if self._is_look_due(self.settings.requests_seconds):
+            self._look()
 
     def _is_look_due(self, pause_seconds: float) -> bool:
         with self._lock:
@@ -383,6 +392,7 @@ class StreamWriter:
             return is_due
 
     def _look(self) -> None:
+        self._host.leases.renew_due()  # else the look could take them for transactions of a dead writer
         try:
             self._stream.carry_out_requests()
         except AccelError:

@@ -3,7 +3,7 @@
     begun here     `add`: events wait in memory, with one future for all of them
     end begun      `commit` or `abort` was called: the transaction takes no more events, also if that call fails
     kept           the events are durable, in an object of their own
-    decided        the stream's records say that the transaction is committed, or aborted
+    decided        the stream's records say that the transaction is committed, and how many events it has; or aborted
     ended          the events are in the segments, or dropped; the future is settled
 
 The writer first makes the events durable and records *afterwards* that the transaction is to be committed, so the
@@ -22,14 +22,14 @@ from uuid import UUID
 
 from accel.errors import AccelError, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
 from accel.history.rules.states import StreamState
-from accel.history.rules.transactions import TransactionStatus
+from accel.history.rules.transactions import TransactionContents, TransactionStatus
 from accel.history.store import Stream
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.rules.routing import OpenTransactions
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
-from accel.streams.uploads import TransactionName
+from accel.streams.uploads import TransactionName, contents_of
 from accel.system import Components
 from loaders.errors import DataConflict
 from loaders.lifetime import Lifetime
@@ -78,10 +78,13 @@ class WriterTransactions:
     def begin(self, lease_ms: int | None, writer_id: str | None) -> UUID:
         """See `StreamWriter.begin_transaction`."""
         self._check()
+        self._host.leases.drive()
         transaction = self._stream.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
         with self._turn():
             self._open.begin(transaction)
             self._outcomes[transaction] = WriteFuture(self._host.commits.acks)
+        history = self._stream.parts.store.settings
+        self._host.leases.hold(self._stream, transaction, history.lease_ms if lease_ms is None else lease_ms, self)
         return transaction
 
     def add(self, transaction: UUID, positions: Sequence[float], payloads: Sequence[bytes]) -> WriteFuture:
@@ -92,7 +95,9 @@ class WriterTransactions:
         """
         with self._turn():
             self._open.add(transaction, positions, payloads)
-            return self._outcomes[transaction]
+            outcome = self._outcomes[transaction]
+        self._host.leases.remind(transaction)
+        return outcome
 
     def commit(self, transaction: UUID, flush: Callable[[], None]) -> None:
         """See `StreamWriter.commit_transaction`.
@@ -110,7 +115,7 @@ class WriterTransactions:
         if status is TransactionStatus.OPEN:
             if not is_begun_here:
                 raise InvalidArgument(f"expected a transaction that this writer began, found {transaction}")
-            self.keep(transaction)
+            self.decide(transaction, self.keep(transaction))
         elif (lost := self._at_risk(transaction)) > 0:
             self.decide(transaction)  # raises if it was aborted
             refused = IllegalState(
@@ -119,7 +124,8 @@ class WriterTransactions:
             )
             self._drop(transaction, refused)
             raise refused
-        self.decide(transaction)
+        else:
+            self.decide(transaction, contents_of(self.events(transaction)) if is_begun_here else None)
         self._carry_out(transaction)
         self._drop(transaction, None)
 
@@ -170,16 +176,30 @@ class WriterTransactions:
         with self._lock:
             return self._open.at_risk(transaction)
 
-    def keep(self, transaction: UUID) -> None:
-        """Make the events durable: all that were accepted, or none if another thread has ended the transaction."""
-        self._host.keep_transaction(self._name_of(transaction), self.events(transaction))
+    def keep(self, transaction: UUID) -> TransactionContents:
+        """Make the events durable, and record which: all that were accepted, or none if another thread has ended it."""
+        contents = self._host.keep_transaction(self._name_of(transaction), self.events(transaction))
         with self._lock:
             self._open.keep(transaction)
+        with self._dropped_if_refused(transaction), suppress(NotInHistory):  # the decision finds how it ended
+            self._stream.workflows.transactions.record_contents(transaction, contents)
+        return contents
 
-    def decide(self, transaction: UUID) -> None:
-        """Record that a transaction is to be committed."""
+    def decide(self, transaction: UUID, contents: TransactionContents | None = None) -> None:
+        """Record that a transaction is to be committed, with the contents that were kept; None = not known here.
+
+        Raises:
+            IllegalState: it was aborted, or another process decided to commit it before its events were kept.
+        """
+        with self._dropped_if_refused(transaction):
+            self._stream.transactions.seal(transaction, commit=True, contents=contents)
+        self._host.leases.release(transaction)
+
+    @contextmanager
+    def _dropped_if_refused(self, transaction: UUID) -> Iterator[None]:
+        """Settle the future, and delete the events that were kept, if the transaction cannot be committed any more."""
         try:
-            self._stream.transactions.seal(transaction, commit=True)
+            yield
         except (IllegalState, NotInHistory) as error:
             self._drop(transaction, error)
             self._host.drop_transaction(self._name_of(transaction))
@@ -188,7 +208,9 @@ class WriterTransactions:
     def _carry_out(self, transaction: UUID) -> None:
         """Commit the stream's transactions until this one is committed."""
         waited, is_done = 0, False
-        while self._stream.transactions.status(transaction) is not TransactionStatus.COMMITTED:
+        while (status := self._stream.transactions.status(transaction)) is not TransactionStatus.COMMITTED:
+            if status in (TransactionStatus.ABORTING, TransactionStatus.ABORTED):
+                self.decide(transaction)  # raises: it was given up by hand
             try:
                 is_done = not self._stream.commit().is_empty  # may be other transactions, committed before this one
             except (OperationNotAllowed, DataConflict):
@@ -206,12 +228,12 @@ class WriterTransactions:
         with self._lock:
             self._open.begin_end(transaction)
         with self._dropped_if_missing(transaction):
-            self._stream.transactions.seal(transaction, commit=False)
+            self._stream.transactions.abort(transaction)
         self._drop(transaction, IllegalState(f"expected a transaction that is committed, found {transaction} aborted"))
-        self._stream.transactions.abort_expired()
 
     def _drop(self, transaction: UUID, error: BaseException | None) -> None:
         """Forget a transaction that ended, and settle its future."""
+        self._host.leases.release(transaction)
         with self._lock:
             self._open.drop(transaction)
             outcome = self._outcomes.pop(transaction, None)

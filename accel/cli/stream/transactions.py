@@ -8,7 +8,7 @@ from uuid import UUID
 import click
 
 from accel.cli.groups import CommandGroup
-from accel.cli.options import TIME, Command, command
+from accel.cli.options import TIME, Command, command, yes_option
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import StreamChoice, holder_option, size_options, stream_options
 from accel.history.rules.transactions import TransactionStatus
@@ -120,26 +120,71 @@ def commit(
 @command(
     "Abort a transaction.",
     "accel txn abort --store s3://bucket --scope shop --stream orders --id ID",
+    "accel txn abort --store s3://bucket --scope shop --stream orders --id ID --give-up --yes",
     group=transaction_group,
 )
 @id_option
 @decide_option
+@click.option("--give-up", is_flag=True, help="Of a decided commit: its events are damaged, and lost for good.")
+@yes_option("Give the events up; without it nothing is changed.")
 @holder_option
 @stream_options
 def abort(
-    *, transaction_id: UUID, decide_only: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
+    *,
+    transaction_id: UUID,
+    decide_only: bool,
+    give_up: bool,
+    yes: bool,
+    sizes: dict[int, int] | None,
+    stream: StreamChoice,
+    output: Output,
 ) -> None:
     """Abort a transaction.
 
     The decision is recorded; the process that holds the segments deletes the data. With --data-elsewhere it ends at
     once.
+
+    A transaction whose commit is decided is not aborted. If its events are missing or damaged, the stream stays with
+    the commit. Restore the object that the error names. If that is impossible, --give-up shows what would be lost, and
+    with --yes it gives this one transaction up; the process that holds the segments then goes on with everything else.
     """
+    if yes and not give_up:
+        raise click.UsageError("Expected '--yes' with '--give-up'.")
     opened = stream.open(sizes)
+    if give_up:
+        output.show(_given_up(stream, opened, transaction_id, yes=yes))
+        return
     if decide_only:
         status = opened.transactions.seal(transaction_id, commit=False)
     else:
         status = opened.transactions.abort(transaction_id)
     output.show(_status(transaction_id, status))
+
+
+def _given_up(choice: StreamChoice, stream: Stream, transaction_id: UUID, *, yes: bool) -> Shown:
+    from accel.streams.uploads import (  # noqa: PLC0415 - other commands do not need it
+        TransactionName,
+        TransactionObjects,
+        refuse_readable,
+    )
+
+    record = stream.transactions.read(transaction_id)
+    if record is None or record.status is not TransactionStatus.COMMITTING or record.is_merged:
+        return _status(transaction_id, stream.transactions.give_up(transaction_id))  # raises, unless it was given up
+    objects = TransactionObjects(choice.scope.store.open(), stream.parts.store.backoff)
+    damage = refuse_readable(objects, TransactionName(stream.unique_id, transaction_id), record.contents)
+    lost = "an unknown number of events" if record.contents is None else str(record.contents)
+    status = stream.transactions.give_up(transaction_id) if yes else record.status
+    would = "is lost" if yes else "would be lost for good (--yes gives it up)"
+    return said(
+        f"{transaction_id}  {status.value}: {lost} {would}; {damage}",
+        transaction=str(transaction_id),
+        status=status.value,
+        given_up=yes,
+        events=record.event_count,
+        size_bytes=record.size_bytes,
+        damage=damage,
+    )
 
 
 def _committed(stream: Stream, transaction_id: UUID) -> TransactionStatus:
@@ -163,4 +208,7 @@ def _data(transaction_id: UUID, active: ActiveTransaction) -> dict[str, Any]:
         "lease_expiry_ms": active.lease_expiry_ms,
         "max_execution_expiry_ms": active.max_execution_expiry_ms,
         "writer": active.writer_id,
+        "lease_ms": active.lease_ms,
+        "events": active.event_count,
+        "size_bytes": active.size_bytes,
     }

@@ -16,6 +16,12 @@ is removed. So at any time at least one of both entries exists, and a repeated r
     |--------------|-----------------------------------|------------|-----------|-----------|-----------|
     | commit       | enters the order, then COMMITTING | unchanged  | unchanged | refused   | refused   |
     | abort        | ABORTING                          | refused    | refused   | unchanged | unchanged |
+    | give up      | refused                           | ABORTING   | refused   | unchanged | unchanged |
+
+**Contents.** The writer stores the events, and then decides the commit together with their number and size. So a
+process that commits knows which events it must find: an object that is missing or has other contents is damage, and the
+transaction is neither committed nor lost without a word. `is_merged` is written after the events have entered the
+segments and before their object is deleted. Only a person gives a transaction up whose events cannot be read.
 
 **Order.** The next commit takes all transactions of the oldest epoch that has any, in the order of their positions:
 
@@ -60,6 +66,7 @@ from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought
 from accel.history.rules.epochs import NO_EVENTS, EpochRecord, LastEvents, duplicate_of, start_after
 from accel.history.rules.states import StreamState, refuse_sealed
 from accel.history.rules.values import EPOCH_MAX, NOTHING, IdMap, check_epoch, check_least, transaction_epoch
+from accel.units import moment_text
 
 COMMITTED_AT_ONCE_MAX: Final = 10_000
 """Maximum number of transactions in one `CommittingTransactions`; others wait for the next commit."""
@@ -125,6 +132,45 @@ class TransactionStatus(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionContents:
+    """The events of a transaction, as its writer stored them.
+
+    Args:
+        events: their number.
+        size_bytes: the size of the object that has them; 0 without events, as there is no object then.
+
+    Raises:
+        ValueError: a number below 0, or only one of both is 0.
+    """
+
+    events: int
+    size_bytes: int
+
+    def __post_init__(self) -> None:
+        check_least("contents of a transaction", 0, events=self.events, size_bytes=self.size_bytes)
+        if bool(self.events) != bool(self.size_bytes):
+            raise ValueError(f"contents of a transaction: expected events with a size, found {self}")
+
+    def __str__(self) -> str:
+        return f"{self.events} events in {self.size_bytes} bytes" if self.events else "no events"
+
+
+NO_EVENTS: Final = TransactionContents(0, 0)
+"""The contents of a transaction without events."""
+
+REASON_SIZE_MAX: Final = 1_000
+"""Maximum number of characters of the reason of an abort."""
+
+
+def _contents(events: int | None, size_bytes: int | None) -> TransactionContents | None:
+    if events is None or size_bytes is None:
+        if events is not size_bytes:
+            raise ValueError(f"transaction: expected a number of events with a size, found {events} and {size_bytes}")
+        return None
+    return TransactionContents(events, size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class ActiveTransaction:
     """A transaction that is not finished. Times are milliseconds since 1970.
 
@@ -137,6 +183,12 @@ class ActiveTransaction:
         commit_time_ms: the writer's time of the commit.
         commit_position: its position in the commit order; other positions of this transaction do not count.
         commit_offsets: start offsets of its merged data, by segment id.
+        lease_ms: the length of the lease, as it was last requested; 0 = not known.
+        event_count: the number of its events, once its writer has stored them for the commit; None = not known: they
+            are not stored yet, another program decided, or a host of another kind keeps them.
+        size_bytes: the size of the object with them; None = not known.
+        is_merged: whether the events are in the segments, so that their object is not needed any more.
+        reason: why it is to be aborted, if not its writer asked for it.
 
     Raises:
         ValueError: a negative number, an expiry before the creation, or status COMMITTING without a position.
@@ -150,13 +202,30 @@ class ActiveTransaction:
     commit_time_ms: int | None = None
     commit_position: int | None = None
     commit_offsets: IdMap = NOTHING
+    lease_ms: int = 0
+    event_count: int | None = None
+    size_bytes: int | None = None
+    is_merged: bool = False
+    reason: str = ""
 
     def __post_init__(self) -> None:
-        check_least("transaction", 0, created_ms=self.created_ms, position=self.commit_position or 0)
-        expiry_ms = min(self.lease_expiry_ms, self.max_execution_expiry_ms)
-        check_least("transaction", self.created_ms, expiry_ms=expiry_ms)
+        check_least(
+            "transaction", 0, created_ms=self.created_ms, position=self.commit_position or 0, lease_ms=self.lease_ms
+        )
+        _contents(self.event_count, self.size_bytes)
+        check_least("transaction", self.created_ms, expiry_ms=self.expiry_ms)
         if self.status is TransactionStatus.COMMITTING and self.commit_position is None:
             raise ValueError("transaction: expected a position in the commit order with status COMMITTING, found none")
+
+    @property
+    def contents(self) -> TransactionContents | None:
+        """Its events; None = not known."""
+        return _contents(self.event_count, self.size_bytes)
+
+    @property
+    def expiry_ms(self) -> int:
+        """The time after which it is aborted, unless its lease is extended."""
+        return min(self.lease_expiry_ms, self.max_execution_expiry_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +235,9 @@ class CompletedTransaction:
     Args:
         complete_time_ms: time of its end, milliseconds since 1970.
         status: COMMITTED or ABORTED.
+        event_count: the number of its events, committed or given up; None = not known.
+        size_bytes: the size of the object that had them; None = not known.
+        reason: why it was aborted, if not its writer asked for it.
 
     Raises:
         ValueError: another status.
@@ -173,8 +245,17 @@ class CompletedTransaction:
 
     complete_time_ms: int
     status: TransactionStatus
+    event_count: int | None = None
+    size_bytes: int | None = None
+    reason: str = ""
+
+    @property
+    def contents(self) -> TransactionContents | None:
+        """Its events; None = not known."""
+        return _contents(self.event_count, self.size_bytes)
 
     def __post_init__(self) -> None:
+        _contents(self.event_count, self.size_bytes)
         if self.status not in (TransactionStatus.COMMITTED, TransactionStatus.ABORTED):
             raise ValueError(f"completed transaction: expected COMMITTED or ABORTED, found {self.status.value}")
 
@@ -241,7 +322,8 @@ def opened(now_ms: int, lease_ms: int, longest_ms: int, writer_id: str | None = 
     """
     _refuse_lease(lease_ms, longest_ms)
     longest_until_ms = now_ms + longest_ms
-    return ActiveTransaction(now_ms, min(now_ms + lease_ms, longest_until_ms), longest_until_ms, writer_id=writer_id)
+    lease_until_ms = min(now_ms + lease_ms, longest_until_ms)
+    return ActiveTransaction(now_ms, lease_until_ms, longest_until_ms, writer_id=writer_id, lease_ms=lease_ms)
 
 
 def with_lease(transaction: ActiveTransaction, now_ms: int, lease_ms: int) -> ActiveTransaction:
@@ -251,18 +333,44 @@ def with_lease(transaction: ActiveTransaction, now_ms: int, lease_ms: int) -> Ac
         IllegalState: it is not open any more.
         InvalidArgument: a lease below 1 ms, or beyond the maximum lifetime.
     """
-    if transaction.status is not TransactionStatus.OPEN:
-        raise IllegalState(f"expected an open transaction, found {transaction.status.value}")
+    _refuse_sealed_lease(transaction)
     _refuse_lease(lease_ms, transaction.max_execution_expiry_ms - now_ms)
-    return replace(transaction, lease_expiry_ms=now_ms + lease_ms)
+    return replace(transaction, lease_expiry_ms=now_ms + lease_ms, lease_ms=lease_ms)
 
 
-def is_sealed(status: TransactionStatus, *, commit: bool) -> bool:
+def with_renewed_lease(transaction: ActiveTransaction, now_ms: int) -> ActiveTransaction | None:
+    """A transaction whose lease is extended by its own length, at most to the end of its maximum lifetime.
+
+    None if the lease lasts as long already, or the transaction is being committed.
+
+    Raises:
+        IllegalState: it is to be aborted.
+    """
+    if transaction.status is TransactionStatus.COMMITTING:
+        return None
+    _refuse_sealed_lease(transaction)
+    expiry_ms = min(now_ms + transaction.lease_ms, transaction.max_execution_expiry_ms)
+    return None if expiry_ms <= transaction.lease_expiry_ms else replace(transaction, lease_expiry_ms=expiry_ms)
+
+
+def _refuse_sealed_lease(transaction: ActiveTransaction) -> None:
+    if transaction.status is not TransactionStatus.OPEN:
+        raise IllegalState(
+            f"expected an open transaction, found {transaction.status.value}{_because(transaction.reason)}"
+        )
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def is_sealed(status: TransactionStatus, *, commit: bool, reason: str = "") -> bool:
     """Whether a transaction is sealed already, for the same decision; False if it is open.
 
     Args:
         status: the status of the transaction.
         commit: whether to commit it; otherwise to abort it.
+        reason: why it was aborted, for the error.
 
     Raises:
         IllegalState: it was sealed for the opposite decision.
@@ -272,7 +380,7 @@ def is_sealed(status: TransactionStatus, *, commit: bool) -> bool:
     if status is TransactionStatus.OPEN:
         return False
     wanted = "commit" if commit else "abort"
-    raise IllegalState(f"expected a transaction to {wanted}, found {status.value}")
+    raise IllegalState(f"expected a transaction to {wanted}, found {status.value}{_because(reason)}")
 
 
 def after_commit_start(
@@ -287,9 +395,91 @@ def after_commit_start(
     )
 
 
-def after_abort_start(transaction: ActiveTransaction) -> ActiveTransaction:
+def with_contents(transaction: ActiveTransaction, contents: TransactionContents | None) -> ActiveTransaction | None:
+    """The record of an open or committing transaction with its contents; None if it has them, or `contents` is None.
+
+    Raises:
+        IllegalState: it has other contents, or is merged without known contents.
+    """
+    if contents is None or transaction.contents == contents:
+        return None
+    if transaction.contents is not None or transaction.is_merged:
+        refuse_other_contents(transaction.contents, contents)
+    return replace(transaction, event_count=contents.events, size_bytes=contents.size_bytes)
+
+
+def refuse_other_contents(known: TransactionContents | None, contents: TransactionContents | None) -> None:
+    """Refuse a writer whose events are not those that are committed: another process decided before they were stored.
+
+    Args:
+        known: the contents that were, or will be, committed; None = not known.
+        contents: the stored events of the writer; None = the caller is no writer.
+
+    Raises:
+        IllegalState: other contents.
+    """
+    if contents is not None and known != contents and (contents.events or known is not None):
+        found = "unknown contents" if known is None else str(known)
+        raise IllegalState(
+            f"expected a transaction with {contents} to commit, found that another process decided to commit it with"
+            f" {found}: write its events again"
+        )
+
+
+def after_abort_start(transaction: ActiveTransaction, reason: str = "") -> ActiveTransaction:
     """The record of an open transaction that is to be aborted."""
-    return replace(transaction, status=TransactionStatus.ABORTING)
+    return replace(transaction, status=TransactionStatus.ABORTING, reason=reason[:REASON_SIZE_MAX])
+
+
+def after_expiry(transaction: ActiveTransaction, now_ms: int) -> ActiveTransaction | None:
+    """The record of an expired open transaction, which is to be aborted; None if it has not expired, or is sealed."""
+    if not is_expired(transaction, now_ms):
+        return None
+    if transaction.max_execution_expiry_ms <= transaction.lease_expiry_ms:
+        lasted_ms = transaction.max_execution_expiry_ms - transaction.created_ms
+        what = f"its maximum lifetime of {lasted_ms} ms"
+    else:
+        what = f"its lease of {transaction.lease_ms} ms" if transaction.lease_ms else "its lease"
+    return after_abort_start(transaction, f"{what} expired at {moment_text(transaction.expiry_ms)}")
+
+
+def after_giving_up(transaction: ActiveTransaction) -> ActiveTransaction | None:
+    """The record of a transaction to commit whose events a person gives up; None if it was given up before.
+
+    Raises:
+        IllegalState: it is open, and can be aborted; or its events are in the segments.
+    """
+    if transaction.status is TransactionStatus.ABORTING:
+        return None
+    if (
+        transaction.status is not TransactionStatus.COMMITTING
+        or transaction.is_merged
+        or len(transaction.commit_offsets)
+    ):
+        found = "its events in the segments" if transaction.status is TransactionStatus.COMMITTING else "it open"
+        raise IllegalState(f"expected a transaction that cannot be committed, found {found}")
+    lost = "its events" if transaction.contents is None else str(transaction.contents)
+    return after_abort_start(transaction, f"{lost} were given up by hand")
+
+
+def after_merge(transaction: ActiveTransaction, contents: TransactionContents | None) -> ActiveTransaction | None:
+    """The record of a transaction whose events are in the segments; None if it says so, or does not take the note.
+
+    A transaction that was given up meanwhile is to be committed again if it has events: they are in the segments.
+
+    Args:
+        transaction: the stored record.
+        contents: the merged events; None = not known.
+    """
+    is_given_up = transaction.status is TransactionStatus.ABORTING and transaction.commit_position is not None
+    is_due = transaction.status is TransactionStatus.COMMITTING or (is_given_up and contents != NO_EVENTS)
+    known = transaction.contents
+    if transaction.is_merged or not is_due or (None not in (known, contents) and known != contents):
+        return None
+    merged = replace(transaction, status=TransactionStatus.COMMITTING, is_merged=True, reason="")
+    if contents is None:
+        return merged
+    return replace(merged, event_count=contents.events, size_bytes=contents.size_bytes)
 
 
 def with_commit_offsets(transaction: ActiveTransaction, offsets: IdMap) -> ActiveTransaction:
@@ -312,32 +502,37 @@ def completion_of(transaction: ActiveTransaction, now_ms: int) -> CompletedTrans
     """
     if transaction.status not in _ENDED:
         raise IllegalState(f"expected a sealed transaction, found {transaction.status.value}")
-    return CompletedTransaction(now_ms, _ENDED[transaction.status])
+    return CompletedTransaction(
+        now_ms, _ENDED[transaction.status], transaction.event_count, transaction.size_bytes, transaction.reason
+    )
 
 
-def refuse_other_end(known: CompletedTransaction | None, *, commit: bool) -> TransactionStatus:
+def refuse_other_end(
+    known: CompletedTransaction | None, *, commit: bool, contents: TransactionContents | None = None
+) -> TransactionStatus:
     """The final status of a transaction without an active entry.
 
     Args:
         known: its completed entry, if there is one.
         commit: whether the caller wants to commit it; otherwise to abort it.
+        contents: the events that the caller wants to commit; None = any.
 
     Raises:
         NotInHistory: it is not stored any more.
-        IllegalState: it ended in the opposite way.
+        IllegalState: it ended in the opposite way, or with other events.
     """
     if known is None:
         raise NotInHistory(
             "expected a transaction of this stream, found none: it never began, or ended long ago", Sought.TRANSACTION
         )
-    is_sealed(known.status, commit=commit)
+    is_sealed(known.status, commit=commit, reason=known.reason)
+    refuse_other_contents(known.contents, contents)
     return known.status
 
 
 def is_expired(transaction: ActiveTransaction, now_ms: int) -> bool:
     """Whether the lease of an open transaction has expired, so that it is to be aborted."""
-    expiry_ms = min(transaction.lease_expiry_ms, transaction.max_execution_expiry_ms)
-    return transaction.status is TransactionStatus.OPEN and now_ms > expiry_ms
+    return transaction.status is TransactionStatus.OPEN and now_ms > transaction.expiry_ms
 
 
 def droppable_epochs(epochs: Collection[int], current: EpochRecord) -> list[int]:

@@ -3,8 +3,9 @@
     take               the plan: which transactions, and whether the commit rolls; state COMMITTING_TXN, or still
                        SEALING if the stream is being sealed                                    see `ownership`
     merge              the transactions are removed from the order of commits; the host appends their data to the
-                       segments of the epoch in the plan, and the start offsets are stored in their records; or, if the
-                       stream has other segments than when the transactions began:
+                       segments of the epoch in the plan, and the start offsets are stored in their records. Those that
+                       are merged, have ended or were given up since are left out. Or, if the stream has other segments
+                       than when the transactions began:
 
       create duplicates        the host creates the segments of T = A + 1 and N = A + 2, merges the data into T's, and
                                seals those of T and A
@@ -36,6 +37,7 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import (
     NO_COMMIT,
     CommittingTransactions,
+    TransactionStatus,
     is_rolled,
     needs_rolling,
     repeat_active_epoch,
@@ -230,8 +232,15 @@ class CommitWorkflow:
         self.complete_rolling(committing, sizes)
 
     def _merge(self, epoch: EpochRecord, committing: CommittingTransactions) -> None:
+        # Not those that ended, are merged, or were given up since the plan was drawn up.
+        records = self._transactions.read_many(committing.transaction_ids)
+        waiting = [
+            transaction_id
+            for transaction_id, record in records.items()
+            if record.status is TransactionStatus.COMMITTING and not record.is_merged
+        ]
+        offsets = self._parts.host.merge(self._parts.name, epoch.segments.ids, waiting) if waiting else None
         # Stored at once: a process that continues after a crash does not merge again if the stream has rolled.
-        offsets = self._parts.host.merge(self._parts.name, epoch.segments.ids, committing.transaction_ids)
         self._transactions.record_offsets(offsets or {})
 
     def _duplicates(

@@ -26,6 +26,7 @@ HostMissing if a workflow must be carried out.
     |                                             | began it died, or waits for a node that has segments open         |
     | a stream that is being sealed               | sealed, under the same condition                                  |
     | transactions to commit                      | committed                                                         |
+    | expired transactions                        | aborted, once a minute: their writers are dead (`ExpirySweep`)    |
 
 Every workflow but sealing has a request, so one listing of requests finds all workflows. Ended requests are listed as
 long as they are kept, and read once.
@@ -52,7 +53,7 @@ from accel.history.store.parts import StreamParts
 from accel.history.store.processor_notes import ProcessorNotes
 from accel.history.store.retention_workflow import RetentionWorkflow
 from accel.history.store.scale_workflow import ScaleWorkflow
-from accel.history.store.transaction_store import TransactionStore
+from accel.history.store.transaction_store import ExpirySweep, TransactionStore
 from accel.history.store.truncation_workflow import TruncationWorkflow
 from loaders.errors import DataConflict
 
@@ -309,12 +310,13 @@ class Requested:
         self._ended: set[UUID] = set()
         self._under_way: set[UUID] = set()
         self._was_sealing = False
+        self._expiry = ExpirySweep(parts, workflows.transactions)
 
     def run(self) -> list[str]:
         """Look for work once, and carry it out; return the names of the workflows.
 
         Calls: 3 if there is no work: a listing of requests, the commit order, the state. 1 more for each request that
-        no earlier look found ended.
+        no earlier look found ended; once a minute those of `ExpirySweep`.
 
         Raises:
             HostMissing: there is no host.
@@ -343,7 +345,9 @@ class Requested:
                 under_way.add(workflow_id)  # it may have ended by now: the next look finds that
         with self._lock:
             self._ended, self._under_way = ended, under_way
-        return done + self._sealed() + self._committed()
+        done += self._sealed() + self._committed()
+        self._expiry.run()
+        return done
 
     def carried_out(self, workflow_id: UUID) -> list[str]:
         """Carry out a waiting request; if another workflow has the stream, the next look tries again."""

@@ -5,7 +5,7 @@
     3 seal                 the host seals the old segments and returns their sizes
     4 create_new_epoch     records of the new epoch, which begins after their last events
     5 old_segments_sealed  sizes, markers, the current epoch
-    6 complete, end        the transition's key is written again, so that no version of it outlives a scale; state ACTIVE
+    6 complete, end        the transition's key is written again: no version of it outlives a scale; state ACTIVE
 
 A request may wait for hours, and segments take events until step 3: so the time of the epoch is decided after it.
 

@@ -27,6 +27,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from threading import Lock
+from typing import Final
 from uuid import UUID
 
 from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
@@ -38,6 +40,7 @@ from accel.history.rules.transactions import (
     CommittingTransactions,
     CompletedTransaction,
     ReadTransactions,
+    TransactionContents,
     TransactionStatus,
     droppable_batches,
     next_commit,
@@ -58,6 +61,7 @@ from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import MARK
 from accel.history.store.parts import MILLISECONDS, StoreParts, StreamParts
 from loaders.errors import TableMissing
+from loaders.tables import Versioned
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,11 +228,14 @@ class TransactionStore:
 
     def read(self, transaction_id: UUID) -> ActiveTransaction | None:
         """A transaction that has not ended; None if it has ended or does not exist. 1 call."""
+        versioned = self._versioned(transaction_id)
+        return None if versioned is None else versioned.value
+
+    def _versioned(self, transaction_id: UUID) -> Versioned[ActiveTransaction] | None:
         try:
-            versioned = self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id).read()
+            return self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id).read()
         except TableMissing:
             return None
-        return None if versioned is None else versioned.value
 
     def read_many(self, ids: Sequence[UUID]) -> dict[UUID, ActiveTransaction]:
         """Those of several transactions that have not ended. 1 call each."""
@@ -256,46 +263,95 @@ class TransactionStore:
         now_ms = self._parts.store.now_ms()
         return self._change(transaction_id, lambda now: rules.with_lease(now, now_ms, lease_ms))
 
-    def seal(self, transaction_id: UUID, *, commit: bool, commit_time_ms: int | None = None) -> TransactionStatus:
+    def renew(self, transaction_id: UUID) -> ActiveTransaction:
+        """Extend the lease of an open transaction by its length, at most to the end of its maximum lifetime. 2 calls.
+
+        Raises:
+            NotInHistory: it has ended, or does not exist.
+            IllegalState: it is to be aborted.
+        """
+        transaction_id = checked_uuid("a transaction's id", transaction_id)
+        now_ms = self._parts.store.now_ms()
+        return self._change(transaction_id, lambda now: rules.with_renewed_lease(now, now_ms))
+
+    def seal(
+        self,
+        transaction_id: UUID,
+        *,
+        commit: bool,
+        commit_time_ms: int | None = None,
+        contents: TransactionContents | None = None,
+    ) -> TransactionStatus:
         """Decide to commit or abort an open transaction; a repeated call returns its present status.
 
         Args:
             transaction_id: the transaction.
             commit: whether to commit it; otherwise it is aborted.
             commit_time_ms: the writer's time.
+            contents: the events that the caller has stored, which the commit must find; None = not known. To abort:
+                None.
 
         Raises:
             NotInHistory: it is not stored any more.
-            IllegalState: the opposite was decided before.
+            IllegalState: the opposite was decided before; or it is committed with other contents.
             InvalidArgument: an invalid time.
         """
         transaction_id = checked_uuid("a transaction's id", transaction_id)
         if commit_time_ms is not None:
             commit_time_ms = checked_time("the writer's time", commit_time_ms)
-        transaction = self.read(transaction_id)
-        if transaction is None:
-            return rules.refuse_other_end(self._completed(transaction_id), commit=commit)
-        if rules.is_sealed(transaction.status, commit=commit):
-            return transaction.status
-        position = self.order.add(transaction_id) if commit else 0
+        record = self._sealed(transaction_id, commit=commit, commit_time_ms=commit_time_ms, contents=contents)
+        return record if isinstance(record, TransactionStatus) else record.status
+
+    def _sealed(
+        self,
+        transaction_id: UUID,
+        *,
+        commit: bool,
+        commit_time_ms: int | None = None,
+        contents: TransactionContents | None = None,
+    ) -> ActiveTransaction | TransactionStatus:
+        """As `seal`; return the record of the transaction, or its final status if it has ended."""
+        seen = self._versioned(transaction_id)
+        if seen is None:
+            return rules.refuse_other_end(self._completed(transaction_id), commit=commit, contents=contents)
+        position: int | None = None
+        if not rules.is_sealed(seen.value.status, commit=commit, reason=seen.value.reason):
+            position = self.order.add(transaction_id) if commit else None
+        elif rules.with_contents(seen.value, contents) is None:
+            return seen.value
 
         def sealed(now: ActiveTransaction) -> ActiveTransaction | None:
-            if rules.is_sealed(now.status, commit=commit):
-                return None
-            return rules.after_commit_start(now, position, commit_time_ms) if commit else rules.after_abort_start(now)
+            if rules.is_sealed(now.status, commit=commit, reason=now.reason):
+                return rules.with_contents(now, contents)
+            if position is None:
+                return rules.after_abort_start(now)
+            return rules.after_commit_start(rules.with_contents(now, contents) or now, position, commit_time_ms)
 
         try:
-            return self._change(transaction_id, sealed).status
+            return self._change(transaction_id, sealed, seen)
         except NotInHistory:
-            return rules.refuse_other_end(self._completed(transaction_id), commit=commit)
+            return rules.refuse_other_end(self._completed(transaction_id), commit=commit, contents=contents)
+
+    def record_contents(self, transaction_id: UUID, contents: TransactionContents) -> ActiveTransaction:
+        """Record which events of a transaction are stored, before the commit is decided. 2 calls.
+
+        Raises:
+            NotInHistory: it has ended, or does not exist.
+            IllegalState: it is committed with other contents.
+        """
+        return self._change(transaction_id, lambda now: rules.with_contents(now, contents))
 
     def each_active(self) -> Iterator[tuple[UUID, ActiveTransaction]]:
         """All transactions that have not ended, ascending by id; at most 1,000 in memory. Calls as `active`."""
+        ids = self.each_id()
+        while some := list(islice(ids, READ_AT_ONCE_MAX)):
+            yield from self.read_many(some).items()
+
+    def each_id(self) -> Iterator[UUID]:
+        """The ids of all transactions that have not ended, ascending. 1 call, 1 for 1,000 of each epoch with any."""
         for epoch in self.epochs():
-            ids = map(UUID, self._parts.keys.transactions(epoch).keys())
             with suppress(TableMissing):
-                while some := list(islice(ids, READ_AT_ONCE_MAX)):
-                    yield from self.read_many(some).items()
+                yield from map(UUID, self._parts.keys.transactions(epoch).keys())
 
     def active(self) -> dict[UUID, ActiveTransaction]:
         """All transactions that have not ended. 1 call, 1 for 1,000 of each epoch with any, 1 a transaction."""
@@ -315,6 +371,8 @@ class TransactionStore:
     def end(self, transaction_id: UUID) -> TransactionStatus:
         """Store the end of a sealed transaction, then remove its entry. 4 calls.
 
+        The host, if there is one, first deletes the data of a transaction that is to be aborted.
+
         Raises:
             IllegalState: it is open.
             NotInHistory: it does not exist, or is not stored any more.
@@ -327,10 +385,13 @@ class TransactionStore:
                     f"expected a transaction of this stream, found none with id {transaction_id}", Sought.TRANSACTION
                 )
             return known.status
-        ends = CompletedTransactions(self._parts.store)
-        ended = ends.add(
-            self._parts.stream, transaction_id, rules.completion_of(transaction, self._parts.store.now_ms())
-        )
+        return self._ended(transaction_id, transaction)
+
+    def _ended(self, transaction_id: UUID, record: ActiveTransaction) -> TransactionStatus:
+        completion = rules.completion_of(record, self._parts.store.now_ms())
+        if record.status is TransactionStatus.ABORTING and self._parts.has_host:
+            self._parts.host.abort(self._parts.name, transaction_id)
+        ended = CompletedTransactions(self._parts.store).add(self._parts.stream, transaction_id, completion)
         self._erase(transaction_id)
         return ended.status
 
@@ -350,26 +411,75 @@ class TransactionStore:
 
         self._parts.each(note, [transaction_id for transaction_id, at in reported.items() if len(at)])
 
-    def abort(self, transaction_id: UUID) -> TransactionStatus:
-        """Abort a transaction, and let the host delete its data. 7 calls.
+    def record_merged(self, contents: Mapping[UUID, TransactionContents | None]) -> dict[UUID, ActiveTransaction]:
+        """Record that events of transactions are in the segments, before the host deletes them. 2 calls each.
 
-        Without a host it stays ABORTING: `abort_expired` of a process with a host ends it.
+        Args:
+            contents: the merged events of each; None = not known.
+
+        Returns:
+            The records afterwards, without transactions that another process has ended. A record that says nothing of
+            the merge names other contents.
+        """
+
+        def note(transaction_id: UUID) -> ActiveTransaction | None:
+            try:
+                return self._change(transaction_id, lambda now: rules.after_merge(now, contents[transaction_id]))
+            except NotInHistory:
+                return None
+
+        ids = list(contents)
+        noted = self._parts.each(note, ids)
+        return {pair: value for pair, value in zip(ids, noted, strict=True) if value is not None}
+
+    def give_up(self, transaction_id: UUID) -> TransactionStatus:
+        """Abort a transaction that is to be committed, because its events cannot be read. May be repeated.
+
+        Its commit then goes on without it. Without a host it stays ABORTING: the process that commits ends it.
+
+        Raises:
+            NotInHistory: it is not stored any more.
+            IllegalState: it is open, committed, or its events are in the segments.
+        """
+        transaction_id = checked_uuid("a transaction's id", transaction_id)
+        try:
+            self._change(transaction_id, rules.after_giving_up)
+        except NotInHistory:
+            return rules.refuse_other_end(self._completed(transaction_id), commit=False)
+        return self._end_aborting(transaction_id)
+
+    def abort(self, transaction_id: UUID) -> TransactionStatus:
+        """Abort a transaction, let the host delete its data, and drop its table if it was the last of an older epoch.
+
+        9 calls; no record of another transaction is read. Without a host it stays ABORTING: a process with a host ends
+        it when it looks for requests, or with `abort_expired`.
 
         Raises:
             NotInHistory, IllegalState: as `seal`.
         """
-        if self.seal(transaction_id, commit=False) is TransactionStatus.ABORTED:
-            return TransactionStatus.ABORTED
-        return self._end_aborting(transaction_id)
+        transaction_id = checked_uuid("a transaction's id", transaction_id)
+        record = self._sealed(transaction_id, commit=False)
+        if isinstance(record, TransactionStatus):
+            status = record
+        else:
+            status = self._ended(transaction_id, record) if self._parts.has_host else record.status
+        self._drop_epochs([transaction_epoch(transaction_id)])
+        return status
 
     def abort_expired(self) -> list[UUID]:
         """Abort open transactions whose lease has expired; return their ids. Without a host they stay ABORTING."""
         now_ms = self._parts.store.now_ms()
         expired = [transaction_id for transaction_id, value in self.each_active() if rules.is_expired(value, now_ms)]
         for transaction_id in expired:
-            self.seal(transaction_id, commit=False)
+            self.expire(transaction_id, now_ms)
         self.end_aborting()
         return expired
+
+    def expire(self, transaction_id: UUID, now_ms: int) -> TransactionStatus:
+        """Decide to abort a transaction if its lease has expired; return its status. 2 calls."""
+        with suppress(NotInHistory):  # another process has ended it
+            return self._change(transaction_id, lambda now: rules.after_expiry(now, now_ms)).status
+        return self.status(transaction_id)
 
     def end_aborting(self) -> None:
         """End all transactions that are to be aborted, and drop tables without transactions.
@@ -383,16 +493,16 @@ class TransactionStore:
 
     def drop_epochs(self) -> None:
         """Drop tables of older epochs without transactions. 1 call if there are no such tables."""
-        for epoch in rules.droppable_epochs(self.epochs(), self._epochs.current()):
+        self._drop_epochs(self.epochs())
+
+    def _drop_epochs(self, epochs: Sequence[int]) -> None:
+        for epoch in rules.droppable_epochs(epochs, self._epochs.current()):
             if self._is_empty(epoch):
                 self._parts.store.drop_table(self._parts.stream.transactions_table(epoch))
                 self._parts.keys.epochs.erase(str(epoch))
 
     def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
-        if not self._parts.has_host:
-            return TransactionStatus.ABORTING
-        self._parts.host.abort(self._parts.name, transaction_id)
-        return self.end(transaction_id)
+        return self.end(transaction_id) if self._parts.has_host else TransactionStatus.ABORTING
 
     def _completed(self, transaction_id: UUID) -> CompletedTransaction | None:
         return CompletedTransactions(self._parts.store).find(self._parts.stream, transaction_id)
@@ -433,7 +543,10 @@ class TransactionStore:
             return True
 
     def _change(
-        self, transaction_id: UUID, change: Callable[[ActiveTransaction], ActiveTransaction | None]
+        self,
+        transaction_id: UUID,
+        change: Callable[[ActiveTransaction], ActiveTransaction | None],
+        seen: Versioned[ActiveTransaction] | None = None,
     ) -> ActiveTransaction:
         def step(now: ActiveTransaction | None) -> ActiveTransaction | None:
             if now is None:
@@ -444,8 +557,84 @@ class TransactionStore:
 
         key = self._parts.keys.transaction(transaction_epoch(transaction_id), transaction_id)
         try:
-            return key.change(step).value
+            return key.change(step, seen=seen).value
         except TableMissing as error:
             raise NotInHistory(
                 f"expected an active transaction, found none with id {transaction_id}", Sought.TRANSACTION
             ) from error
+
+
+SWEEP_PAUSE_MS: Final = 60_000
+"""The least time between two sweeps of one process over the transactions of a stream."""
+
+SWEEP_READS_MAX: Final = 1_000
+"""How many records one sweep reads; others are left to the next sweep."""
+
+SWEEP_ENDS_MAX: Final = 100
+"""How many transactions one sweep ends."""
+
+SWEEP_KNOWN_MAX: Final = 100_000
+"""How many expiry times are remembered, so that a record is not read again before its transaction may have expired."""
+
+
+class ExpirySweep:
+    """Ends the transactions of dead writers: expired ones, and those whose abort was begun. Threads: any.
+
+    Writers extend the leases of what they work on, so an expired transaction has no writer any more.
+
+    Args:
+        parts: the parts of the stream, with a host.
+        transactions: its transactions.
+    """
+
+    def __init__(self, parts: StreamParts, transactions: TransactionStore) -> None:
+        self._parts = parts
+        self._transactions = transactions
+        self._lock = Lock()
+        self._swept_ms: int | None = None
+        self._known: dict[UUID, int] = {}
+
+    def run(self) -> list[UUID]:
+        """Look once, and end a bounded number of transactions; return their ids.
+
+        Calls: none within a minute of the last sweep. Otherwise 1 if there are no open transactions; else 2, 1 for
+        each that is new or may have expired since it was read, and 9 for each that is ended.
+        """
+        now_ms = self._parts.store.now_ms()
+        with self._lock:
+            if self._swept_ms is not None and 0 <= now_ms - self._swept_ms < SWEEP_PAUSE_MS:
+                return []
+            self._swept_ms, known = now_ms, self._known
+        found: dict[UUID, int] = {}
+        ended: list[UUID] = []
+        reads = 0
+        for transaction_id in self._transactions.each_id():
+            expiry_ms = known.get(transaction_id)
+            if expiry_ms is None or now_ms > expiry_ms:
+                if reads >= SWEEP_READS_MAX or len(ended) >= SWEEP_ENDS_MAX:
+                    break
+                reads += 1
+                expiry_ms = self._looked_at(transaction_id, now_ms)
+            if expiry_ms is None:
+                ended.append(transaction_id)
+            elif len(found) < SWEEP_KNOWN_MAX:
+                found[transaction_id] = expiry_ms
+        if ended:
+            self._transactions.drop_epochs()
+        with self._lock:
+            self._known = found
+        return ended
+
+    def _looked_at(self, transaction_id: UUID, now_ms: int) -> int | None:
+        """The time from which a transaction is to be looked at again; None if it was ended."""
+        record = self._transactions.read(transaction_id)
+        if record is None:
+            return now_ms
+        status = record.status
+        if rules.is_expired(record, now_ms):
+            status = self._transactions.expire(transaction_id, now_ms)
+        if status is TransactionStatus.ABORTING:
+            with suppress(NotInHistory):  # another process has ended it
+                self._transactions.end(transaction_id)
+            return None
+        return record.expiry_ms if record.status is TransactionStatus.OPEN else now_ms + SWEEP_PAUSE_MS

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
+from accel import connect
+from accel.errors import TransactionDamaged
 from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import parse_segment
 from accel.history.store import Stream, StreamStore
 from accel.testing import MemorySegments
+from loaders.layout import transaction_key
 from loaders.store import open_store
 from tests.accel.cli.test_history_commands import MISSING_ID, Shop
 from tests.accel.cli.worlds import run
@@ -137,3 +141,51 @@ def test_a_user_who_holds_the_data_says_so(shop: Shop, flag: str) -> None:
     assert shop.json(f"{SPLIT} {flag}")["epoch"] == 1
     assert shop.stream.cuts.sealed_size(0) == (5 if "size" in flag else 0)
     assert shop.stream.state() is StreamState.ACTIVE
+
+
+def decided_and_lost() -> tuple[str, str, str]:
+    """A decided transaction of three events whose object is lost; and the URLs, the id and the key of a sound one."""
+    url = f"memory://{uuid4().hex}"
+    with connect(url, create=True) as opened:
+        opened.create_scope("shop")
+        stream = opened.create_stream(*NAME)
+        ids = []
+        for events in (3, 1):
+            writer = opened.writer(*NAME)
+            transaction = writer.begin_transaction()
+            for number in range(events):
+                writer.write(b"%d" % number, b"key", transaction=transaction)
+            writer._transactions.decide(transaction, writer._transactions.keep(transaction))
+            ids.append(str(transaction))
+        open_store(url).delete(transaction_key(stream.unique_id, UUID(ids[0])))
+        with pytest.raises(TransactionDamaged):
+            stream.commit()
+        opened.stop()
+    return url, ids[0], ids[1]
+
+
+def test_a_transaction_is_given_up_by_hand_once_it_was_shown_what_is_lost() -> None:
+    url, lost, sound = decided_and_lost()
+    where = f"--store {url} --scope shop --stream orders --output json"
+    store = open_store(url)
+    before = {info.key: info.etag for info in store.list("")}
+    assert run(*f"txn abort --id {lost} {where}".split()).exit_code == 1
+    assert run(*f"txn abort --id {lost} --yes {where}".split()).exit_code == 2
+    refused = run(*f"txn abort --id {sound} --give-up --yes {where}".split())
+    assert (refused.exit_code, "whose events cannot be read, found" in refused.stderr) == (1, True)
+    shown = json.loads(run(*f"txn abort --id {lost} --give-up {where}".split()).stdout)
+    assert (shown["status"], shown["given_up"], shown["events"], shown["size_bytes"]) == ("COMMITTING", False, 3, 55)
+    assert "found no object" in shown["damage"]
+    assert {info.key: info.etag for info in store.list("")} == before
+    done = run(*f"txn abort --id {lost} --give-up --yes --store {url} --scope shop --stream orders".split())
+    assert "ABORTING: 3 events in 55 bytes is lost" in done.stdout
+    with connect(url) as opened:
+        stream = opened.stream(*NAME)
+        assert stream.recover() == ["commit"]
+        assert stream.state() is StreamState.ACTIVE
+        assert stream.transactions.status(UUID(lost)) is TransactionStatus.ABORTED
+        assert stream.transactions.status(UUID(sound)) is TransactionStatus.COMMITTED
+        stream.split(0)
+    again = json.loads(run(*f"txn abort --id {lost} --give-up --yes {where}".split()).stdout)
+    assert again["status"] == "ABORTED"
+    assert run(*f"txn abort --id {sound} --give-up --yes {where}".split()).exit_code == 1

@@ -137,6 +137,10 @@ class World:
         wanted = StreamConfiguration(min_segments=1, offset_unit=unit)
         by.streams.create_stream(*name, wanted, int(self.seconds * 1000), segments=segments)
 
+    def asking(self, name: StreamName = NAME) -> Stream:
+        """A stream as a process without a host sees it."""
+        return StreamStore.open(self.store, system=self.system, settings=HISTORY).stream(*name)
+
     # What a reader finds
 
     def batches(self, name: StreamName = NAME) -> dict[int, list[EventBatch]]:

@@ -1,0 +1,358 @@
+"""The events of a decided transaction are in the stream, or it is said that they are not: never neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+from uuid import UUID
+
+import numpy as np
+import pytest
+
+from accel.errors import AccelError, IllegalState, TransactionDamaged
+from accel.history.rules.states import StreamState
+from accel.history.rules.transactions import NO_EVENTS, TransactionContents, TransactionStatus
+from accel.history.store import Stream
+from accel.streams.rules.routing import key_position
+from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction
+from accel.streams.uploads import TransactionName, contents_of
+from accel.testing import Crash, CrashStore
+from loaders.layout import transaction_key
+from loaders.store import ObjectStore
+from loaders.store.decorated import DecoratedStore, StoreCall
+from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
+
+Answer = TypeVar("Answer")
+OTHER = NODE + 3
+EVENTS = [(b"%d" % number, b"key-%d" % number) for number in range(9)]
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.create()
+    return made
+
+
+def decided(process: Process, events: list[tuple[bytes, bytes]] = EVENTS, *, says_contents: bool = True) -> UUID:
+    """A transaction whose process dies between the decision and the merge."""
+    stream = process.stream()
+    transaction = stream.transactions.begin()
+    positions = np.array([key_position(key) for _, key in events])
+    held = TransactionEvents(positions, [payload for payload, _ in events])
+    kept = process.host.keep_transaction(TransactionName(stream.unique_id, transaction), held)
+    stream.transactions.seal(transaction, commit=True, contents=kept if says_contents else None)
+    return transaction
+
+
+def key_of(stream: Stream, transaction: UUID) -> str:
+    return transaction_key(stream.unique_id, transaction)
+
+
+def damage_of(raised: pytest.ExceptionInfo[TransactionDamaged]) -> tuple[UUID, str, str, str]:
+    error = raised.value
+    return error.transaction, error.key, error.expected, error.found
+
+
+Damage = Callable[[ObjectStore, str], object]
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "deleted": (lambda store, key: store.delete(key), "no object"),
+    "changed": (lambda store, key: store.put(key, store.get(key).body[:-3] + b"xyz"), "another one"),
+    "cut": (lambda store, key: store.put(key, store.get(key).body[:-3]), "another one"),
+    "empty": (lambda store, key: store.put(key, b""), "0 bytes"),
+}
+
+
+@pytest.mark.parametrize("says_contents", [True, False])
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_transaction_is_not_committed_and_named(world: World, name: str, *, says_contents: bool) -> None:
+    damage, found = DAMAGES[name]
+    with world.process() as process:
+        stream = process.stream()
+        transaction = decided(process, says_contents=says_contents)
+        key = key_of(stream, transaction)
+        damage(world.store, key)
+        if name == "deleted" and not says_contents:  # nothing says that there ever was an event
+            stream.commit()
+            assert stream.transactions.status(transaction) is TransactionStatus.COMMITTED
+            return
+        for act in (stream.commit, stream.recover, stream.commit):
+            with pytest.raises(TransactionDamaged) as raised:
+                act()
+            at, where, expected, seen = damage_of(raised)
+            assert (at, where) == (transaction, key)
+            assert found in seen
+            assert not says_contents or "9 events in " in expected
+            for part in (str(transaction), key, expected, seen):
+                assert part in str(raised.value)
+        assert stream.transactions.status(transaction) is TransactionStatus.COMMITTING
+        assert stream.state() is StreamState.COMMITTING_TXN
+    assert world.payloads() == []
+
+
+def test_a_sound_object_with_other_events_is_damage(world: World) -> None:
+    with world.process() as process:
+        stream = process.stream()
+        transaction, other = decided(process), decided(process, EVENTS[:5])
+        world.store.put(key_of(stream, transaction), world.store.get(key_of(stream, other)).body)
+        with pytest.raises(TransactionDamaged, match=r"expected 9 events in .*, found 5 events in"):
+            stream.commit()
+    assert world.payloads() == []
+
+
+def test_a_restored_object_lets_the_commit_go_on(world: World) -> None:
+    with world.process() as process:
+        stream = process.stream()
+        transaction = decided(process)
+        key = key_of(stream, transaction)
+        body = world.store.get(key).body
+        world.store.delete(key)
+        with pytest.raises(TransactionDamaged):
+            stream.commit()
+        world.store.put(key, body)
+        assert stream.recover() == ["commit"]
+        assert stream.transactions.status(transaction) is TransactionStatus.COMMITTED
+    assert sorted(world.payloads()) == [payload for payload, _ in EVENTS]
+    assert world.transaction_keys() == []
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_transaction_that_is_given_up_is_aborted_and_all_else_goes_on(world: World, *, rolls: bool) -> None:
+    with world.process() as process:
+        stream = process.stream()
+        lost, sound = decided(process), decided(process, [(b"sound", b"key")])
+        if rolls:
+            stream.scale(ids_of("0@0"), [(0.0, 0.5)])
+        world.store.delete(key_of(stream, lost))
+        with pytest.raises(TransactionDamaged):
+            stream.commit()
+        with pytest.raises(IllegalState, match="COMMITTING"):
+            stream.transactions.abort(lost)
+        for _ in range(2):
+            assert stream.transactions.give_up(lost) is TransactionStatus.ABORTED
+        assert stream.recover() == ["commit"]
+        statuses = [stream.transactions.status(each) for each in (lost, sound)]
+        assert statuses == [TransactionStatus.ABORTED, TransactionStatus.COMMITTED]
+        with pytest.raises(IllegalState, match=r"9 events in .* bytes were given up by hand"):
+            stream.transactions.seal(lost, commit=True)
+        assert stream.state() is StreamState.ACTIVE
+        stream.split(stream.active_segments()[0].id)
+        with process.writer() as writer:
+            following = writer.begin_transaction()
+            writer.write(b"next", b"key", transaction=following)
+            writer.commit_transaction(following)
+    assert sorted(world.payloads()) == [b"next", b"sound"]
+    assert world.transaction_keys() == []
+
+
+def test_without_a_host_a_given_up_transaction_is_ended_by_the_process_that_commits(world: World) -> None:
+    with world.process() as process:
+        stream = process.stream()
+        lost = decided(process)
+        world.store.put(key_of(stream, lost), b"not a transaction")
+        with pytest.raises(TransactionDamaged):
+            stream.commit()
+        asking = world.asking()
+        assert asking.transactions.give_up(lost) is TransactionStatus.ABORTING
+        assert asking.state() is StreamState.COMMITTING_TXN
+        assert stream.recover() == ["commit"]
+        assert asking.transactions.status(lost) is TransactionStatus.ABORTED
+        assert asking.state() is StreamState.ACTIVE
+    assert world.transaction_keys() == []
+
+
+def test_only_a_transaction_that_is_to_be_committed_and_is_not_merged_is_given_up(world: World) -> None:
+    with world.process() as process:
+        stream = process.stream()
+        opened, committed = stream.transactions.begin(), decided(process)
+        with pytest.raises(IllegalState, match="found it open"):
+            stream.transactions.give_up(opened)
+        contents = contents_of(decode_transaction(world.store.get(key_of(stream, committed)).body, ""))
+        stream.workflows.transactions.record_merged({committed: contents})
+        with pytest.raises(IllegalState, match="in the segments"):
+            stream.transactions.give_up(committed)
+        stream.commit()
+        with pytest.raises(IllegalState, match="COMMITTED"):
+            stream.transactions.give_up(committed)
+
+
+def test_an_empty_transaction_needs_no_object_and_its_record_says_so(world: World) -> None:
+    with world.process() as process, process.writer() as writer:
+        transaction = writer.begin_transaction()
+        assert writer._transactions.keep(transaction) == NO_EVENTS
+        assert world.transaction_keys() == []
+        writer.commit_transaction(transaction)
+        ended = process.stream().workflows.transactions._completed(transaction)
+        assert ended is not None
+        assert ended.contents == NO_EVENTS
+
+
+def test_whoever_decides_a_commit_its_writer_has_said_what_it_has_stored(world: World) -> None:
+    with world.process() as process:
+        stream, writer = process.stream(), process.writer()
+        transaction = writer.begin_transaction()
+        writer.write_many(EVENTS, transaction=transaction)
+        writer._transactions.keep(transaction)
+        world.asking().transactions.seal(transaction, commit=True)
+        world.store.delete(key_of(stream, transaction))
+        with pytest.raises(TransactionDamaged, match=r"expected 9 events in .*, found no object"):
+            stream.commit()
+
+
+def test_a_writer_that_stores_its_events_after_another_process_committed_without_them_is_told(world: World) -> None:
+    """The decision and the whole commit come between the writer's look at the status and its object."""
+    with world.process() as process, process.writer() as writer:
+        transaction = writer.begin_transaction()
+        future = writer.write(b"late", b"key", transaction=transaction)
+        keep = process.host.keep_transaction
+
+        def others_first(name: TransactionName, events: TransactionEvents) -> TransactionContents:
+            process.stream().transactions.seal(transaction, commit=True)
+            process.stream().commit()
+            return keep(name, events)
+
+        process.host.keep_transaction = others_first  # type: ignore[method-assign]
+        with pytest.raises(IllegalState, match=r"1 events in .*write its events again"):
+            writer.commit_transaction(transaction)
+        assert isinstance(future.exception(0), IllegalState)
+    assert world.payloads() == []
+    assert world.transaction_keys() == []
+
+
+# Interrupted merges
+
+
+def merge_with_crashes(world: World, number: int, *, loses_object: bool) -> bool:
+    """A commit that dies before one of its writes; whether it did. Then the object is lost, if it is not there."""
+    with world.process() as process:
+        transaction = decided(process)
+        key = key_of(process.stream(), transaction)
+    crashing = CrashStore(world.store, None)
+    died = False
+    with world.process(crashing) as process:
+        stream = process.stream()
+        crashing._crash_before_write = crashing.writes + number
+        try:
+            stream.commit()
+        except (Crash, AccelError):
+            died = True
+        crashing._crash_before_write = None
+        is_there = any(info.key == key for info in world.store.list(key))
+        if loses_object and is_there:
+            world.store.delete(key)
+    return died
+
+
+def test_a_commit_that_dies_before_any_of_its_writes_is_finished_and_merges_once() -> None:
+    for number in range(100):
+        world = World()
+        world.create()
+        died = merge_with_crashes(world, number, loses_object=False)
+        with world.process() as process:
+            process.stream().recover()
+            process.stream().commit()
+            assert process.stream().state() is StreamState.ACTIVE, number
+        assert sorted(world.payloads()) == [payload for payload, _ in EVENTS], number
+        assert world.transaction_keys() == [], number
+        if not died:
+            return
+    pytest.fail("expected fewer writes")
+
+
+def is_given_up(stream: Stream) -> bool:
+    """Finish a commit; a transaction whose events are lost is given up, and it is said that there was one."""
+    try:
+        stream.recover()
+        stream.commit()
+    except TransactionDamaged as error:
+        lost = error.transaction
+    else:
+        return False
+    assert stream.transactions.give_up(lost) is TransactionStatus.ABORTED
+    assert stream.recover() == ["commit"]
+    return True
+
+
+def test_an_object_that_is_lost_after_the_merge_is_no_damage_and_before_it_no_commit() -> None:
+    """Whatever a dead process did last: either the events are in the stream, or the commit says what is missing."""
+    outcomes = set()
+    for number in range(100):
+        world = World()
+        world.create()
+        died = merge_with_crashes(world, number, loses_object=True)
+        with world.process() as process:
+            stream = process.stream()
+            is_damaged = is_given_up(stream)
+            assert stream.state() is StreamState.ACTIVE, number
+        assert sorted(world.payloads()) == ([] if is_damaged else [payload for payload, _ in EVENTS]), number
+        outcomes.add(is_damaged)
+        if not died:
+            assert outcomes == {True, False}
+            return
+    pytest.fail("expected fewer writes")
+
+
+class DiesBehind(DecoratedStore):
+    """A process that dies behind some write, once this is asked for.
+
+    Attributes:
+        fatal: a part of the keys of writes; None = it lives.
+        left: the number of such writes that it makes.
+    """
+
+    fatal: str | None = None
+    left = 1
+    is_dead = False
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if self.is_dead:
+            raise Crash(call.key)
+        answer = send()
+        self.left -= self.fatal is not None and call.operation == "put" and self.fatal in call.key
+        self.is_dead = not self.left
+        return answer
+
+
+def dies_in_merge(world: World, events: list[tuple[bytes, bytes]], fatal: str, writes: int = 1) -> tuple[UUID, int]:
+    """A transaction whose commit dies behind a write, and the number of the session."""
+    store = DiesBehind(world.store)
+    with world.process(store) as owner:
+        transaction = decided(owner, events)
+        store.fatal, store.left = fatal, writes
+        with pytest.raises(Crash):
+            owner.stream().commit()
+        return transaction, owner.host._node.session_number
+
+
+def test_a_merge_of_a_dead_node_is_not_repeated_by_the_node_that_takes_over(world: World) -> None:
+    """The dead node committed the object, and did not delete the data: the other one read it, and merged it again."""
+    transaction, _ = dies_in_merge(world, EVENTS, "node-lists", 2)  # the first one prepares an id
+    assert len(world.transaction_keys()) == 2
+    assert sorted(world.payloads()) == [payload for payload, _ in EVENTS]
+    with world.process(node_id=OTHER) as other:
+        other.host.take_over(NAME, {0: NODE, 1: NODE})
+        assert other.stream().recover() == ["commit"]
+        assert other.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
+    assert sorted(world.payloads()) == [payload for payload, _ in EVENTS]
+    with world.process():
+        assert world.transaction_keys() == []
+
+
+def test_a_batch_of_another_node_at_the_same_place_is_no_proof_of_a_merge() -> None:
+    """Sessions of two nodes have the same number: the other node's event was taken for the transaction."""
+    world = World()
+    world.create(segments=1)
+    with world.process(node_id=OTHER):
+        pass  # a session that the other node had before: so the next ones of both have the same number
+    events = [(b"transaction", b"key")]
+    transaction, session_number = dies_in_merge(world, events, "transactions/node-")
+    with world.process(node_id=OTHER) as other:
+        assert other.host._node.session_number == session_number
+        other.host.take_over(NAME, {0: NODE})
+        other.host.append(NAME, 0, [b"other"])
+        other.host.flush()
+    with world.process() as again:
+        assert world.transaction_keys() == [key_of(again.stream(), transaction)]
+    with world.process(node_id=OTHER) as other:
+        assert other.stream().recover() == ["commit"]
+    assert sorted(world.payloads()) == [b"other", b"transaction"]
