@@ -703,10 +703,14 @@ class WriterStalled(AccelError, TimeoutError):
 
 
 class ReaderStalled(AccelError, TimeoutError):
-    """A reader that does not follow waited in vain for data of a sealed segment."""
+    """A reader waited in vain for older events of a segment, or for data of a sealed one.
+
+    Nothing was passed over: the next call waits again. On a store that needs longer, raise
+    `ReaderSettings.history_wait_seconds`.
+    """
 
     retryable = True
-    advice = "accel catalog verify shows what is missing; if the size was set by hand, it may be too large"
+    advice = "call again; accel catalog verify shows what is missing; if a size was set by hand, it may be too large"
 
 
 class StillPending(AccelError, TimeoutError):

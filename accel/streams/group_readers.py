@@ -257,12 +257,12 @@ class _Member(ReaderBase):
         told = self._group.rebalance(
             self.name,
             self._finished(),
-            member.told_lag(self._core.lag(now_ms)),
+            member.told_lag(self._core.lag(now_ms) or 0),
             lease=member.lease,
             renews=renews,
             silent=member.watch.silent(self.name),
             busy=member.held,
-            lags=self._core.lags(now_ms),
+            lags={number: lag for number, lag in self._core.lags(now_ms).items() if lag is not None},
         )
         self._carry_out(told)
         member.note_told(told, now, renewed=renews)
@@ -275,7 +275,7 @@ class _Member(ReaderBase):
 
     def _take(self) -> EventBatch | None:
         batch = super()._take()
-        self._member.note_taken(has_nothing=batch is None and not self._core.is_awaited)
+        self._member.note_taken(has_nothing=batch is None and not self._left_seconds and not self._core.is_awaited)
         return batch
 
     def _wait_seconds(self) -> float | None:

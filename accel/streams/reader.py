@@ -24,7 +24,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from accel.errors import AccelError, ReaderStalled
+from accel.errors import AccelError, PositionTruncated, ReaderStalled
 from accel.history.rules.cuts import refuse_unordered
 from accel.history.rules.values import (
     Cut,
@@ -54,7 +54,7 @@ class Order(Enum):
     """The order of events of different segments. Events of one segment, and of one key, always keep their order."""
 
     TIME = "time"
-    """In order of arrival: events wait for segments that may have older ones, within bounds on time and memory."""
+    """In order of arrival: events wait for segments that may have older ones; at the tail only shortly."""
 
     SEGMENT = "segment"
     """The oldest segment first, without regard to time: no order is promised."""
@@ -67,9 +67,10 @@ class ReaderStats:
     Args:
         held_seconds: for how long buffered events waited for events that might be older.
         passes: the number of requests that the reader did not wait for although they might have returned older events:
-            ``"timed out"``, for a segment with a request that took longer than `ReaderSettings.reorder_wait_seconds`;
-            ``"failed"``, for a segment whose last request raised an error; ``"tail"``, at the stream's tail the request
-            was not answered as quickly as others are.
+            ``"tail"``, at the stream's tail the request was not answered as quickly as others are; ``"failed"``, at the
+            tail the last request of the segment raised an error. Others only with
+            `ReaderSettings.passes_late_segments`: ``"timed out"``, for a segment in history that events had waited for
+            `ReaderSettings.history_wait_seconds`; ``"failed"``, for one whose request failed for good.
     """
 
     held_seconds: float
@@ -111,6 +112,7 @@ class ReaderBase:
         self._watch: Future[bool] | None = None
         self._failing: dict[int, tuple[float, int]] = {}  # since when, and how often
         self._later: list[tuple[float, Step]] = []
+        self._lost: dict[int, BaseException] = {}  # errors of segments that are passed
 
     def position(self) -> IdMap:
         """The stream cut after the last returned event: a reader that begins there returns all later events."""
@@ -119,17 +121,31 @@ class ReaderBase:
             return cut
         return IdMap.of({**cut, self._batch.segment_id: self._at})
 
-    def lag(self, segment_id: int | None = None) -> float:
-        """The seconds since the arrival of the last returned event; 0 before the first.
+    def lag(self, segment_id: int | None = None) -> float | None:
+        """How long ago the first event arrived that was not returned yet, in seconds; 0 if all events were returned.
+
+        A reader that follows and has returned all events that it knows of returns how long ago it looked for more.
+        This, and the time since the last returned event while more are requested, are upper bounds. None if not even a
+        bound is known: before the first answers of the store, for events without a time, for a reader without segments.
 
         Args:
-            segment_id: the segment to report on; None = the whole reader.
+            segment_id: the segment to report on, None if it is not being read; None = the largest of all segments.
         """
-        return self._core.lag(self._now_ms(), segment_id) / MILLISECONDS
+        lags = self.lags()
+        if segment_id is not None:
+            return lags.get(segment_id)
+        known = [lag for lag in lags.values() if lag is not None]
+        return max(known) if known and len(known) == len(lags) else None
 
-    def lags(self) -> dict[int, float]:
-        """The lag of each segment that is being read, in seconds."""
-        return {segment_id: lag / MILLISECONDS for segment_id, lag in self._core.lags(self._now_ms()).items()}
+    def lags(self) -> dict[int, float | None]:
+        """The lag of each segment that is being read; see `lag`."""
+        self._pass_time()
+        now = self._now_ms()
+        lags = self._core.lags(now)
+        batch = self._batch
+        if batch is not None and batch.segment_id in lags and batch.value and self._at < batch.next_offset:
+            lags[batch.segment_id] = max(0, now - batch.value)
+        return {segment_id: None if lag is None else lag / MILLISECONDS for segment_id, lag in lags.items()}
 
     @property
     def is_finished(self) -> bool:
@@ -226,13 +242,14 @@ class ReaderBase:
             self._fail(step, error)
             return
         self._failing.pop(step.segment_id, None)
+        self._lost.pop(step.segment_id, None)
         answer = done.result()
         if isinstance(step, Fill) and isinstance(answer, SegmentEvents):
             self._core.take_events(step, answer, took_seconds)
             if answer.batches:
                 self._stalled_since = None
         elif isinstance(step, AskEnd) and isinstance(answer, SegmentEnd):
-            self._core.take_end(step, answer, took_seconds)
+            self._core.take_end(step, answer)
             if step.segment_id not in self._core.position():
                 self._stalled_since = None
 
@@ -252,9 +269,19 @@ class ReaderBase:
             pause_seconds = self.settings.retry_pause_seconds * min(2 ** min(times, 8), RETRY_PAUSES_MAX)
             self._later.append((now + pause_seconds, step))
             return
+        if self._may_pass(error):
+            self._lost[step.segment_id] = error
+            self._core.note_lost(step)
+            self._later.append((now + self.settings.retry_pause_seconds * RETRY_PAUSES_MAX, step))
+            return
         self._core.note_failure(step)
         if self._is_needed(step):
+            error.add_note(f"while reading segment {segment_text(step.segment_id)} of {self._stream.name}")
             raise error
+
+    def _may_pass(self, error: BaseException) -> bool:
+        is_of_data = isinstance(error, AccelError) and not isinstance(error, PositionTruncated)
+        return self.settings.passes_late_segments and is_of_data
 
     def _is_needed(self, step: Step) -> bool:
         """Whether the reader still needs the answer; not if the segment was given up, or skipped, since."""
@@ -262,16 +289,37 @@ class ReaderBase:
         return at is not None and (isinstance(step, AskEnd) or step.offset >= at)
 
     def _take(self) -> EventBatch | None:
-        """Return the next events, unless they wait for events that may be older."""
+        """Return the next events, unless they wait for events that may be older.
+
+        Raises:
+            ReaderStalled: they have waited for too long.
+            Exception: the error of a segment that was passed, if no other segment has, or requests, events.
+        """
         now = self._pass_time()
         self._left_seconds = self._core.hold_seconds()
         if self._left_seconds > 0:
             self._held_since = now if self._held_since is None else self._held_since
+            self._refuse_overdue()
             return None
         if self._held_since is not None:
             self._held_seconds += now - self._held_since
             self._held_since = None
-        return self._core.take()
+        batch = self._core.take()
+        if batch is None and self._lost:
+            self._raise_lost()
+        return batch
+
+    def _refuse_overdue(self) -> None:
+        if overdue := self._core.take_overdue():
+            expected = f"events of {_places_text(overdue)} within {self.settings.history_wait_seconds:g} s"
+            raise ReaderStalled(f"{self._stream.name}: expected {expected}, found none; those of other segments wait")
+
+    def _raise_lost(self) -> None:
+        self._lost = {each: error for each, error in self._lost.items() if each in self._core.position()}
+        if self._lost and self._lost.keys() >= {*self._core.awaited}:
+            segment_id, error = self._lost.popitem()
+            error.add_note(f"while reading segment {segment_text(segment_id)} of {self._stream.name}")
+            raise error
 
     def _pass_time(self) -> float:
         now = self._system.timer()
@@ -324,11 +372,13 @@ class ReaderBase:
         if self._stalled_since is None:
             self._stalled_since = now
         if now - self._stalled_since >= self.settings.stall_seconds and not self._core.follows:
-            told = ", ".join(
-                f"{segment_text(segment_id)} at {at}" for segment_id, at in sorted(self._core.idle.items())[:20]
-            )
+            idle = _places_text(self._core.idle)
             self._stalled_since = None
-            raise ReaderStalled(f"{self._stream.name}: expected more events in {told}, found none for a long time")
+            raise ReaderStalled(f"{self._stream.name}: expected more events in {idle}, found none for a long time")
+
+
+def _places_text(offsets: Mapping[int, int]) -> str:
+    return ", ".join(f"{segment_text(segment_id)} at {at}" for segment_id, at in sorted(offsets.items())[:20])
 
 
 class CutReader(ReaderBase):
@@ -468,7 +518,8 @@ class StreamReader(ThreadReader, CutReader):
     Raises:
         PositionTruncated (while iterating): the stream now begins after the position; `skip_to_head` continues.
         PositionBeyondEnd (while iterating): a segment ends before the position, by the newest metadata.
-        ReaderStalled (while iterating): data that must exist was not found for `stall_seconds`.
+        ReaderStalled (while iterating): data that must exist was not found for `stall_seconds`, or a segment that may
+            have older events was not read within `history_wait_seconds`.
         AccelError (while iterating): an object or a part of the history could not be read.
     """
 

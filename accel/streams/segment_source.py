@@ -40,7 +40,7 @@ from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import TIME_MS_END, IdMap, checked_id, checked_integer, segment_text
 from accel.history.store import Stream
-from accel.image import OPEN_END, ImageVersion, MetadataImage, version_number
+from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer, version_number
 from accel.lookup.accelerator import ReadAccelerator
 from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
@@ -175,6 +175,7 @@ class ObjectSegmentSource:
         self._kept = PerProcess("segments", _State)
         self._unit: OffsetUnit | None = None
         self._watched: Future[Any] | None = None
+        self._confirmed: ImageVersion | None = None  # an image with all data from before this source was made
         self._newest_of: SharedLoads[str, _Newest] = SharedLoads(1, lambda _: 1)
 
     def watch(self) -> Future[bool]:
@@ -218,7 +219,8 @@ class ObjectSegmentSource:
             if known.empty_at != (known.version, fill.offset):
                 self._refuse_truncated(fill)
                 known.empty_at = known.version, fill.offset
-            return SegmentEvents((), fill.offset, fill.token, as_of)  # nothing was written yet
+            token = self._token(fill, known) if wants_token else fill.token
+            return SegmentEvents((), fill.offset, token, as_of)  # nothing was written yet
         timed, token = self._timed(fill, known, columns, wants_token=wants_token)
         newest = version_number(self._accelerator.image_version)  # a read may continue with a newer image
         return SegmentEvents(timed, reading.next_offset, token, as_of, newest)
@@ -230,10 +232,12 @@ class ObjectSegmentSource:
             segment_id: the segment.
             offset: the offset of an event.
             max_bytes: the approximate limit of payload.
-            token: the token of the last read; `NO_TOKEN` = none: the result is the same, but costs more.
+            token: the token of the last read; `NO_TOKEN` = none: the result is the same, but costs more: if the offset
+                is after the moved part of the time index, the data between is read and its batches are counted.
 
         Returns:
-            The events' bytes, one after the other, a clock value for each append, and the token for the next read.
+            The events' bytes, one after the other, a clock value for each append, and the token for the next read: the
+            number of the record that covers the next offset. `NO_TOKEN` only if the time index cannot be read.
 
         Raises:
             AccelError: as `fill`.
@@ -266,7 +270,9 @@ class ObjectSegmentSource:
         following = self._stream.epochs.successors(segment_id)
         if not following and not is_over:
             return SegmentEnd(None)
-        return SegmentEnd(size, tuple(self._stream.epochs.segment(segment_id) for segment_id in sorted(following)))
+        successors = tuple(self._stream.epochs.segment(segment_id) for segment_id in sorted(following))
+        is_stale = self._accelerator.image_version != self._segment(segment_id).version
+        return SegmentEnd(size, successors, is_stale=is_stale)
 
     def _segment(self, segment_id: int) -> _Known:
         with (kept := self._kept()).lock:
@@ -305,6 +311,8 @@ class ObjectSegmentSource:
             self._accelerator.refresh()
         elif not self._is_watched():
             self._accelerator.follow()
+        if self._confirmed is None:
+            self._confirmed = self._accelerator.image_version
         return _Newest(asked_seconds, version, active, state in (StreamState.ACTIVE, StreamState.SEALED))
 
     def _timed(
@@ -315,7 +323,7 @@ class ObjectSegmentSource:
         The index has the same values. It is also read if the caller needs the number of the next record.
         """
         if not columns:
-            return (), fill.token
+            return (), self._token(fill, known) if wants_token else fill.token
         unit = self._offset_unit()
         decoded = [decode_columns(batches, fill.segment_id, unit) for batches in columns]
         ends = np.concatenate([batches.end_offsets for batches in columns])
@@ -332,9 +340,32 @@ class ObjectSegmentSource:
             except (AccelError, ValueError) as error:
                 _let_go(fill.segment_id, known, error)
                 count = 0
+        if wants_token and not count:
+            token = self._token(fill, known)
         # One append is one record: so the number of the next record is known even if the record has not moved yet.
         token = token if token == NO_TOKEN else token + len(ends) - count
         return _batches(decoded, values), token
+
+    def _token(self, fill: Fill, known: _Known) -> int:
+        """Return the number of the record that covers the offset, or of the next record; `NO_TOKEN` without an index.
+
+        Records after the moved part are counted in the data, one a batch, unless the caller's token can be right.
+        """
+        if fill.offset == 0:
+            return 0
+        index = self._index(fill.segment_id, known, fill.offset, is_timed=False)
+        if index is None:
+            return NO_TOKEN
+        try:
+            found = index.locate(fill.offset)
+            if found.end > fill.offset or found.record <= fill.token <= found.record + fill.offset - found.end:
+                return max(found.record, fill.token) if found.end <= fill.offset else found.record
+            reading = self._accelerator.read(known.stream_id, found.end, fill.offset, ranges=self._chunks)
+            ends = [batches.end_offsets for batches in reading.columns()]
+        except (AccelError, ValueError) as error:
+            log.warning("segment %s is read without a token: %s", segment_text(fill.segment_id), error)
+            return NO_TOKEN
+        return found.record + sum(int(each.searchsorted(fill.offset, side="right")) for each in ends)
 
     def _index(self, segment_id: int, known: _Known, end: int, *, is_timed: bool) -> SegmentTimeIndex | None:
         """Return the index, opened on first use; for data without stored times it is refreshed once per image."""
@@ -358,7 +389,13 @@ class ObjectSegmentSource:
         return self._unit
 
     def _is_stale(self, segment_id: int) -> bool:
-        return self._accelerator.image_version != self._segment(segment_id).version
+        """Whether the last read of a segment was of an image from before this source was made.
+
+        Not of each older image: on a slow store there is a newer one by now whenever anything is written anywhere, and
+        no end would be reached.
+        """
+        version = self._segment(segment_id).version
+        return version is None or self._confirmed is None or is_newer(self._confirmed, version)
 
     def _refuse_beyond(self, segment_id: int, offset: int, size: int | None) -> None:
         """Refuse an offset after the end of a segment, which is its size if it is sealed."""

@@ -142,8 +142,8 @@ class StreamRead:
         group: read as a reader of this group; None = no group.
         name: of the reader of a group; None = a random name.
         order: "time" or "segment".
-        reorder_wait_seconds: how long events are held back for one request of a segment that may have older ones; None
-            = the default of readers.
+        reorder_wait_seconds: how long events are held back at the tail for a segment that may have older ones; 0 = not
+            at all, in history neither; None = the default of readers.
         follow: whether to wait for more events.
         events_max: the maximum number of events; 0 = all.
         skip_truncated: whether to continue at the head if the stream begins after the start.
@@ -422,7 +422,7 @@ def stream_read_options(command: Command) -> Command:
         "reorder_wait_seconds",
         type=click.FloatRange(min=0, max=60),
         metavar="SECONDS",
-        help="How long to hold events back for one request of a segment that may have older ones; 10 by default.",
+        help="At the tail, the longest wait for a segment that may have older events; 10 by default, 0 for no order.",
     )
     @click.option("--follow", is_flag=True, help="Wait for more events at the end; not with --to.")
     @click.option(

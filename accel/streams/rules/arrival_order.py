@@ -17,7 +17,7 @@ has no value that could be the lowest.
 
 `reader_core` decides whether the chosen data is returned at once, or waits because a segment that is not ready may have
 older data. At the tail of a stream the longest such wait depends on the durations of earlier requests
-(`ObservedTimes`).
+(`ObservedTimes`); in history it is a setting.
 
 Source: PDP-28, "Cross Routing Key Ordering".
 """
@@ -172,10 +172,10 @@ class PassCause(Enum):
     """Why a reader did not wait for a segment that might have had older data than the returned data."""
 
     TIMED_OUT = "timed out"
-    """Its request took longer than a reader waits. The reader waits again once a request of it was in time."""
+    """In history, events waited for it for `history_wait_seconds`. The reader waits again once it was answered."""
 
     FAILED = "failed"
-    """Its request raised an error. The reader waits again once a request of it was answered."""
+    """Its request raised an error, in history for good. The reader waits again once a request of it was answered."""
 
     TAIL = "tail"
     """Its last answer was empty, and its next request was not answered within the wait at the tail."""

@@ -21,13 +21,15 @@ A segment with an empty buffer may have older events than the buffered ones. Buf
 
     | while the segment                                                     | for this time at most                    |
     |-----------------------------------------------------------------------|------------------------------------------|
-    | was never seen at its end: history, or a successor that begins        | `reorder_wait_seconds` a request         |
+    | is in history: it was never seen at its end, or not for               | `history_wait_seconds`, then the segment |
+    | `NEAR_TAIL_SECONDS`, or it is sealed at a later offset                | is overdue (`take_overdue`), or passed   |
     | was at its end, and may have more by now: the buffered events are of  | the usual time of requests that return   |
-    | a newer image of the stream (`SegmentEvents`) than its end            | events (`ObservedTimes`)                 |
+    | a newer image of the stream (`SegmentEvents`) than its end            | events (`ObservedTimes`), then it is     |
+    |                                                                       | passed                                   |
 
-They do not wait for an idle segment, or a segment whose last events arrived later. If a request takes longer, or fails,
-the reader does not wait for its segment until the segment answers in time again. Each segment may always have one
-request, so waiting events never block a buffer that another segment needs, and every wait ends.
+They do not wait for a segment that is idle at its end, or whose last events arrived later. At the tail a segment whose
+request failed is passed until a request is answered; in history it is not, while the request is repeated. Each segment
+may always have one request, so waiting events never block a buffer that another segment needs, and every wait ends.
 
 `frontier.py` contains the position of a reader, and decides which segments begin when one is finished.
 
@@ -45,11 +47,12 @@ from typing import Final, NamedTuple, TypeAlias
 
 from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.values import IdMap
-from accel.streams.rules.arrival_order import Lag, ObservedTimes, Orderer, PassCause, Standing
+from accel.streams.rules.arrival_order import ObservedTimes, Orderer, PassCause, Standing
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.settings import ReaderSettings
-from range_index.segment_times import NO_TOKEN
+from accel.units import milliseconds
+from range_index.segment_times import NO_TOKEN, NO_VALUE
 
 # Requests, answers and bounds
 
@@ -112,7 +115,8 @@ class SegmentEnd(NamedTuple):
     Args:
         size: the end of the segment; None = it is not sealed.
         successors: the segments that follow it.
-        is_stale: whether a newer image exists than that of the segment's empty answer: the segment is filled once more.
+        is_stale: whether a newer image, than that of the segment's empty answer, may have more: unless the segment was
+            read to its end, it is filled once more.
     """
 
     size: int | None
@@ -136,6 +140,14 @@ class Finished(NamedTuple):
 
 _NEVER: Final = -1
 
+AHEAD_PER_REQUEST: Final = 4
+"""How many segments that have not begun are filled ahead, in multiples of the limit of requests under way: when many
+segments end together, as in a rolling commit, no request is left unused."""
+
+NEAR_TAIL_SECONDS: Final = 10.0
+"""A segment that was seen at its end longer than this before its next request counts as history again: a reader that
+was not called for an hour may have missed an hour of its events."""
+
 
 @dataclass(slots=True, eq=False)
 class _Buffer:
@@ -146,13 +158,16 @@ class _Buffer:
     Attributes:
         batches: buffered events, each batch with the newest image that it may come from.
         following: the successors of a sealed segment, once all its events are buffered.
-        is_at_tail: whether it was seen at its end, not sealed, and gave no full answer since.
+        is_at_tail: whether it was seen at its end, not sealed, and gave no full answer since;
+        seen_seconds: when the last request that showed this was begun; None = never.
         has_more: whether its last request returned as much as it could.
         as_of: the newest image all of whose data of the segment was received.
         news_as_of: the image because of which the segment was read again.
         asked_seconds: when its request was begun; before that, when the request became due.
+        held_seconds: since when buffered events of others wait for it, as a segment in history; None = none wait.
         last_value: its next events have at least this value.
         begun_at: the first offset, until the segment is known to reach it; then 0.
+        is_lost: whether its request failed for good.
         passed: why the reader does not wait for the segment;
         is_counted: whether this was counted for its request.
     """
@@ -168,20 +183,27 @@ class _Buffer:
     may_ask: bool = True
     following: tuple[SegmentRecord, ...] | None = None
     is_at_tail: bool = False
+    seen_seconds: float | None = None
     has_more: bool = False
     as_of: int = _NEVER
     news_as_of: int = _NEVER
     asked_seconds: float = 0.0
+    held_seconds: float | None = None
     last_value: int = 0
     begun_at: int = 0
+    is_lost: bool = False
     passed: PassCause | None = None
     is_counted: bool = False
-    lag: Lag = field(default_factory=Lag)
 
     @property
     def is_complete(self) -> bool:
         """Whether all requested events of the segment are buffered or taken."""
         return self.following is not None or (self.end is not None and self.offset >= self.end)
+
+    def leave_tail(self, now_seconds: float) -> None:
+        """Count the segment as history again if it was not seen at its end for a while."""
+        if self.seen_seconds is not None and now_seconds - self.seen_seconds > NEAR_TAIL_SECONDS:
+            self.is_at_tail = False
 
 
 class ReaderCore:
@@ -220,11 +242,11 @@ class ReaderCore:
         self._orderer: Orderer[int] = Orderer()
         self._times = ObservedTimes()
         self._passes: Counter[PassCause] = Counter()
+        self._overdue: dict[int, int] = {}
         self._now_seconds = self._answered_seconds = 0.0
         self._finished: list[Finished] = []
         self._under_way = 0
         self._bytes = 0
-        self._lag = Lag()
         if not is_member:
             frontier.begin()
         for segment_id in frontier.started:
@@ -255,6 +277,8 @@ class ReaderCore:
             if buffer is None or step is None:
                 continue
             buffer.under_way, buffer.may_ask, buffer.asked_seconds = step, False, self._now_seconds
+            if buffer.passed is not PassCause.FAILED:  # a repetition fills the gap of the first request
+                buffer.leave_tail(self._now_seconds)
             self._bytes += step.max_bytes if isinstance(step, Fill) else 0
             self._under_way += 1
             steps.append(step)
@@ -268,10 +292,10 @@ class ReaderCore:
             events: the answer.
             took_seconds: the duration of the request.
         """
-        buffer = self._answered(fill, took_seconds)
+        buffer = self._answered(fill)
         if buffer is None:
             return
-        buffer.token = events.token
+        buffer.token, buffer.is_lost = events.token, False
         batches = [part for batch in events.batches if len(part := batch.within(buffer.offset, buffer.end))]
         size_bytes = sum(batch.size_bytes for batch in batches)
         if batches or events.next_offset > buffer.offset:
@@ -280,26 +304,27 @@ class ReaderCore:
             buffer.size_bytes += size_bytes
             newest = max(events.as_of, events.newest)
             buffer.batches.extend((batch, newest) for batch in batches)
-            buffer.may_ask, buffer.is_idle = True, False
+            buffer.may_ask, buffer.is_idle, buffer.held_seconds = True, False, None
             buffer.offset, buffer.begun_at = max(buffer.offset, events.next_offset), 0
         else:
             buffer.must_ask_end = True
         buffer.has_more = size_bytes >= fill.max_bytes
         if not buffer.has_more:
             buffer.as_of = max(buffer.as_of, buffer.news_as_of, events.as_of)
+            buffer.seen_seconds = buffer.asked_seconds if buffer.is_at_tail else buffer.seen_seconds
         else:
             buffer.is_at_tail = False  # there is more than one answer could contain
         self._settle(fill.segment_id, buffer)
 
-    def take_end(self, step: AskEnd, end: SegmentEnd, took_seconds: float = 0.0) -> None:
-        """Process the answer to an `AskEnd`; arguments as for `take_events`."""
-        buffer = self._answered(step, took_seconds)
+    def take_end(self, step: AskEnd, end: SegmentEnd) -> None:
+        """Process the answer to an `AskEnd`."""
+        buffer = self._answered(step)
         if buffer is None:
             return
-        buffer.must_ask_end = False
+        buffer.must_ask_end = buffer.is_lost = False
         is_at_end = end.size is not None and buffer.offset >= end.size
-        buffer.begun_at = buffer.begun_at if end.is_stale else 0
-        if end.is_stale:
+        buffer.begun_at = buffer.begun_at if end.is_stale and end.size is None else 0
+        if end.is_stale and not is_at_end:
             buffer.may_ask = True
         elif is_at_end and (end.successors or self._is_member) and buffer.end is None:
             buffer.following = end.successors
@@ -307,6 +332,8 @@ class ReaderCore:
         else:
             buffer.is_idle = True  # a sealed segment that has more data than is visible yet is idle, too
             buffer.is_at_tail = end.size is None
+            if buffer.is_at_tail:
+                buffer.seen_seconds, buffer.held_seconds = buffer.asked_seconds, None
             if is_at_end or (end.size is None and not self._follow):
                 buffer.end = buffer.offset  # no successors; the segment stays, so that the position remains a cut
         self._settle(step.segment_id, buffer)
@@ -321,11 +348,18 @@ class ReaderCore:
             buffer.may_ask, buffer.passed = True, PassCause.FAILED
             self._settle(step.segment_id, buffer)
 
+    def note_lost(self, step: Step) -> None:
+        """Note that a request failed for good; until `note_failure` it counts as under way, so it is not repeated."""
+        buffer = self._buffer_of(step.segment_id)
+        if buffer is not None and buffer.under_way is step:
+            buffer.is_lost = True
+
     def retry_idle(self) -> None:
         """Read the idle segments again."""
         for segment_id, buffer in (*self._buffers.items(), *self._ahead.items()):
             if buffer.is_idle and not buffer.may_ask:
                 buffer.may_ask = True
+                buffer.leave_tail(self._now_seconds)
                 self._settle(segment_id, buffer)
 
     # Events and state
@@ -345,8 +379,16 @@ class ReaderCore:
             buffer = self._buffers[segment_id]
             if buffer.last_value < batch.value:
                 self._ask_of_news(segment_id, buffer, as_of)
-                longest = max(longest, self._left_seconds(buffer, as_of))
+                longest = max(longest, self._left_seconds(segment_id, buffer, as_of))
         return longest
+
+    def take_overdue(self) -> dict[int, int]:
+        """Return the segments in history that events have waited for too long, each with the reader's offset.
+
+        The wait for them begins again.
+        """
+        overdue, self._overdue = self._overdue, {}
+        return overdue
 
     def take(self) -> EventBatch | None:
         """Take the next events, waiting or not: of the lowest value, then of the lowest segment. O(log segments)."""
@@ -398,21 +440,33 @@ class ReaderCore:
         """Return the stream cut after the last events that were taken."""
         return self._frontier.cut()
 
-    def lag(self, now: int, segment_id: int | None = None) -> int:
-        """Return the time since the arrival of the last events that were taken; 0 before the first.
+    def lag(self, now: int) -> int | None:
+        """Return the largest lag of a segment; None if no segment is being read, or the lag of one is not known."""
+        lags = list(self.lags(now).values())
+        known = [lag for lag in lags if lag is not None]
+        return max(known) if known and len(known) == len(lags) else None
+
+    def lags(self, now: int) -> dict[int, int | None]:
+        """Return the lag of each segment that is being read: how long ago its first event arrived that was not taken.
+
+        This is exact while such an event is buffered, and 0 at the end of the segment. Else it is the lower of two
+        upper bounds: the time since the arrival of the last event that was taken, and the time since the request that
+        showed the end of a segment that is not sealed. None if neither is known.
 
         Args:
-            now: the time of the clock.
-            segment_id: the segment to report on; the lag is 0 if it is not being read. None = the whole reader.
-        """
-        if segment_id is None:
-            return self._lag.at(now)
-        buffer = self._buffers.get(segment_id)
-        return 0 if buffer is None else buffer.lag.at(now)
+            now: the time of the clock, in milliseconds.
 
-    def lags(self, now: int) -> dict[int, int]:
-        """Return the lag of each segment that is being read."""
-        return {number: buffer.lag.at(now) for number, buffer in self._buffers.items()}
+        Source: PDP-28, "getLag() ... can return the data from the time index".
+        """
+        return {number: self._lag_of(buffer, now) for number, buffer in self._buffers.items()}
+
+    def _lag_of(self, buffer: _Buffer, now: int) -> int | None:
+        value = buffer.batches[0][0].value if buffer.batches else buffer.last_value
+        bounds = [] if value == NO_VALUE else [max(0, now - value)]
+        if not buffer.batches and buffer.seen_seconds is not None:
+            bounds.append(milliseconds(self._now_seconds - buffer.seen_seconds))
+        is_at_end = buffer.is_complete and buffer.following is None and not buffer.batches
+        return 0 if is_at_end else min(bounds, default=None)
 
     # Changes from outside
 
@@ -469,9 +523,10 @@ class ReaderCore:
         self._settle(segment_id, buffer)
 
     def _fill_ahead(self, successors: tuple[SegmentRecord, ...]) -> None:
-        """Read successors before they begin; at most `requests_max` of them, in the room that is left."""
+        """Read successors before they begin; so many at most, in the room that is left."""
+        most = AHEAD_PER_REQUEST * self.settings.requests_max
         for segment in () if self._is_member else successors:
-            if self._buffer_of(segment.id) is None and len(self._ahead) < self.settings.requests_max:
+            if self._buffer_of(segment.id) is None and len(self._ahead) < most:
                 self._ahead[segment.id] = buffer = _Buffer(0, self._stop.get(segment.id))
                 self._settle(segment.id, buffer)
 
@@ -485,10 +540,13 @@ class ReaderCore:
     def _step(self, segment_id: int, buffer: _Buffer) -> Step | None:
         if buffer.must_ask_end:
             return AskEnd(segment_id, buffer.begun_at)
-        fill_bytes, most = self.settings.fill_bytes, self.settings.buffer_bytes_max
-        share = max(fill_bytes, most // max(1, len(self._buffers)))
+        most, fill_bytes = self.settings.buffer_bytes_max, self.settings.fill_bytes
+        share = most // max(1, len(self._buffers) + len(self._ahead))
         if share >= 4 * fill_bytes:
             fill_bytes *= 2  # with enough room: fewer and longer requests, and the next ones begin sooner
+        # At most half a share, so that the next events are requested before the last ones are taken: in the order of
+        # time all segments run dry together.
+        fill_bytes = max(1, min(fill_bytes, share // 2))
         if buffer.batches or segment_id in self._ahead:
             room_bytes = min(share - buffer.size_bytes, most - self._bytes)
             if 4 * room_bytes < 3 * fill_bytes:
@@ -499,7 +557,7 @@ class ReaderCore:
         ahead_bytes = self.settings.read_ahead_bytes // max(1, len(self._buffers)) if buffer.has_more else 0
         return Fill(segment_id, buffer.offset, fill_bytes, buffer.token, buffer.end, ahead_bytes)
 
-    def _answered(self, step: Step, took_seconds: float = 0.0) -> _Buffer | None:
+    def _answered(self, step: Step) -> _Buffer | None:
         """Return the buffer of the request; None if the segment was dropped, or begun again, meanwhile."""
         self._under_way -= 1
         self._bytes -= step.max_bytes if isinstance(step, Fill) else 0
@@ -507,9 +565,7 @@ class ReaderCore:
         buffer = self._buffer_of(step.segment_id)
         if buffer is None or buffer.under_way is not step:
             return None
-        buffer.under_way, buffer.is_counted = None, False
-        is_late = took_seconds > self.settings.reorder_wait_seconds
-        buffer.passed = PassCause.TIMED_OUT if is_late and self.settings.reorder_wait_seconds else None
+        buffer.under_way, buffer.passed, buffer.is_counted = None, None, False
         return buffer
 
     def _take_from(self, segment_id: int) -> EventBatch:
@@ -519,8 +575,6 @@ class ReaderCore:
         self._bytes -= batch.size_bytes
         buffer.last_value = max(buffer.last_value, batch.value)
         self._frontier.advance(segment_id, batch.next_offset)
-        self._lag.read(batch.value)
-        buffer.lag.read(batch.value)
         self._settle(segment_id, buffer)
         return batch
 
@@ -531,21 +585,41 @@ class ReaderCore:
             buffer.is_idle, buffer.may_ask = False, True
             self._settle(segment_id, buffer)
 
-    def _left_seconds(self, buffer: _Buffer, as_of: int) -> float:
+    def _left_seconds(self, segment_id: int, buffer: _Buffer, as_of: int) -> float:
         """Return how much longer the reader waits for a segment with an empty buffer."""
-        if buffer.is_idle or (buffer.is_at_tail and buffer.as_of >= as_of):
+        if not buffer.is_at_tail:
+            return self._left_of_history(segment_id, buffer)
+        if buffer.is_idle or buffer.as_of >= as_of:
             return 0.0
         if buffer.passed is not None:
             self._count_pass(buffer, buffer.passed)
             return 0.0
-        most = self.settings.reorder_wait_seconds
-        most = min(most, self._times.seconds) if buffer.is_at_tail else most
         # A segment whose request has not begun yet is late only if all requests under way are late.
         since = buffer.asked_seconds if buffer.under_way else max(buffer.asked_seconds, self._answered_seconds)
-        left = since + most - self._now_seconds
+        left = since + min(self.settings.reorder_wait_seconds, self._times.seconds) - self._now_seconds
         if left <= 0:
-            self._count_pass(buffer, PassCause.TAIL if buffer.is_at_tail else PassCause.TIMED_OUT)
+            self._count_pass(buffer, PassCause.TAIL)
         return max(0.0, left)
+
+    def _left_of_history(self, segment_id: int, buffer: _Buffer) -> float:
+        """Return how much longer the reader waits for a segment in history."""
+        may_pass = self.settings.passes_late_segments
+        if may_pass and (buffer.is_lost or buffer.passed is PassCause.TIMED_OUT):
+            self._count_pass(buffer, PassCause.FAILED if buffer.is_lost else PassCause.TIMED_OUT)
+            return 0.0
+        if buffer.held_seconds is None:
+            buffer.held_seconds = self._now_seconds
+        if buffer.under_way is None and not buffer.is_idle:  # it is late only if all requests under way are late
+            buffer.held_seconds = max(buffer.held_seconds, self._answered_seconds)
+        left = buffer.held_seconds + self.settings.history_wait_seconds - self._now_seconds
+        if left > 0:
+            return left
+        if may_pass:
+            self._count_pass(buffer, PassCause.TIMED_OUT)
+            return 0.0
+        self._overdue[segment_id] = buffer.offset
+        buffer.held_seconds = self._now_seconds
+        return self.settings.history_wait_seconds
 
     def _count_pass(self, buffer: _Buffer, cause: PassCause) -> None:
         """Count that the reader does not wait for a segment, once per request."""

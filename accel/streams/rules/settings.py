@@ -13,16 +13,22 @@ class ReaderSettings:
 
     Attributes:
         fill_bytes: the approximate payload of one request for a segment; twice as much if a segment's share of the
-            buffers has room for two such requests.
-        buffer_bytes_max: the limit of payload in all buffers, requests under way included. Each segment may have one
-            request of `fill_bytes` beyond this limit, because otherwise some segments would never be read.
+            buffers has room for two such requests, and half of its share if that is less.
+        buffer_bytes_max: the limit of payload in all buffers, requests under way included; each segment has an equal
+            share. Batches are whole, so that each request may return more by one batch. While the number of segments
+            grows, each may have one request beyond this limit, because otherwise some would never be read.
         read_ahead_bytes: the approximate payload, of all segments together, that is announced to a source before it is
             requested; only for segments whose last request returned as much as it could. A source fetches the payload
             within its own bound (`SharedChunks`). 0 = none.
         requests_max: the limit of requests under way.
-        reorder_wait_seconds: how long a reader with buffered events waits for one request of a segment that may have
-            older ones. At the tail, where a segment was empty shortly before, it waits no longer than requests usually
-            take. 0 = it never waits.
+        history_wait_seconds: how long a reader with buffered events waits for a segment in history, which has older
+            events, or was not seen at its end yet. Then it raises ReaderStalled. 120 s.
+        passes_late_segments: whether it returns events without waiting for such a segment, instead of raising, once
+            this time is over or the segment's request has failed for good; `ReaderStats.passes` counts each request
+            that it did not wait for. An error is raised when no other segment has events.
+        reorder_wait_seconds: the limit of the same wait at the tail, where a segment was empty shortly before: a reader
+            waits no longer than requests usually take. 0 = it never waits, in history neither: then no order of time
+            is promised.
         idle_seconds: the time after which an idle segment is read again.
         stall_seconds: the time without new events after which a reader that does not follow raises an error.
         retry_seconds: how long requests of a segment are repeated automatically after retryable errors; the first error
@@ -37,6 +43,8 @@ class ReaderSettings:
     buffer_bytes_max: int = 64 * MIB
     read_ahead_bytes: int = 32 * MIB
     requests_max: int = 16
+    history_wait_seconds: float = 120.0
+    passes_late_segments: bool = False
     reorder_wait_seconds: float = 10.0
     idle_seconds: float = 0.5
     stall_seconds: float = 60.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -163,7 +164,7 @@ def is_tiling(story: Story, cut: Mapping[int, int]) -> bool:
     return covered and not overlapping
 
 
-def small(**changes: int) -> ReaderSettings:
+def small(**changes: Any) -> ReaderSettings:
     """Bounds that are met at once."""
     bounds = {"fill_bytes": 16, "buffer_bytes_max": 64, "requests_max": 3, **changes}
     return ReaderSettings(**bounds)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.errors import InvalidArgument
-from accel.streams.rules.arrival_order import PassCause
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.frontier import Frontier
-from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, SegmentEnd, SegmentEvents, Step
+from accel.streams.rules.reader_core import Fill, ReaderCore, Step
 from accel.streams.rules.settings import ReaderSettings
 from tests.accel.streams.reader.story import KEYS, Story, is_tiling, small, told
 from tests.examples import examples
@@ -58,7 +57,7 @@ def run(
     raise AssertionError("expected the reader to come to an end")
 
 
-def reader(story: Story, cut: Mapping[int, int], stop: Mapping[int, int] | None = None, **bounds: int) -> ReaderCore:
+def reader(story: Story, cut: Mapping[int, int], stop: Mapping[int, int] | None = None, **bounds: Any) -> ReaderCore:
     return ReaderCore(story.frontier(cut), small(**bounds), stop=stop, follow=False)
 
 
@@ -133,216 +132,6 @@ def test_where_everything_is_at_hand_events_come_in_the_order_of_time(random: Ra
             given_events += batch
     order = [(each.value, each.segment_id, each.offset) for each in given_events]
     assert order == sorted(order)
-
-
-def in_order(
-    story: Story, core: ReaderCore, random: Random, took_seconds: Callable[[], float] = lambda: 0.001
-) -> Iterator[EventBatch]:
-    """Read to the end as readers do: what is held back is not taken, and requests are answered when they are due."""
-    now, due = 0.0, list[tuple[float, int, float, Step]]()
-    for turn in range(TURNS_MAX):
-        core.pass_time(now)
-        for step in core.next_steps():
-            seconds = took_seconds()
-            heapq.heappush(due, (now + seconds, turn * 100 + len(due), seconds, step))
-        if core.is_finished:
-            return
-        left = core.hold_seconds()
-        batch = None if left > 0 else core.take()
-        if batch is not None:
-            yield batch
-        elif due and (left == 0 or due[0][0] <= now + left):
-            now, _, seconds, step = heapq.heappop(due)
-            core.pass_time(now)
-            found = story.fill(step, random) if isinstance(step, Fill) else story.end(step.segment_id)
-            if isinstance(step, Fill) and isinstance(found, SegmentEvents):
-                core.take_events(step, found, seconds)
-            elif isinstance(step, AskEnd) and isinstance(found, SegmentEnd):
-                core.take_end(step, found, seconds)
-        else:
-            assert left > 0, "nothing is held back, under way or at hand"
-            now += left
-    raise AssertionError("expected the reader to come to an end")
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(0, 40))
-def test_where_every_segment_answers_in_time_the_order_is_that_of_time(random: Random, acts: int) -> None:
-    story = grown(random, acts)
-    core = reader(story, story.beginning(), requests_max=random.randint(1, 5))
-    batches = list(in_order(story, core, random, lambda: random.uniform(0.0, 9.0)))
-    assert [batch.value for batch in batches] == sorted(batch.value for batch in batches)
-    assert told(event for batch in batches for event in batch) == story.told
-    assert set(core.passes.values()) == {0}
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 40))
-def test_requests_that_hang_cost_order_and_neither_events_nor_the_end(random: Random, acts: int) -> None:
-    story = grown(random, acts)
-    core = reader(story, story.beginning(), requests_max=random.randint(1, 5))
-    batches = list(in_order(story, core, random, lambda: random.choice((0.01, 5.0, 1000.0))))
-    assert told(event for batch in batches for event in batch) == story.told
-    values = [batch.value for batch in batches]
-    assert values == sorted(values) or core.passes[PassCause.TIMED_OUT]
-
-
-def test_a_segment_whose_request_timed_out_is_passed_until_one_is_in_time() -> None:
-    story = Story(2)
-    for _ in range(4):
-        story.append([0])
-        story.append([KEYS - 1])
-    core = reader(story, story.beginning(), fill_bytes=1)
-    wait = core.settings.reorder_wait_seconds
-    slow, fast = core.next_steps()
-    story.answer(core, fast)
-    core.pass_time(wait - 1)
-    assert core.hold_seconds() == 1
-    core.pass_time(wait)
-    assert core.hold_seconds() == 0
-    assert core.passes[PassCause.TIMED_OUT] == 1
-    assert isinstance(slow, Fill)
-    core.take_events(slow, story.fill(slow), took_seconds=wait + 1)
-    first = core.take()
-    assert first is not None
-    assert first.segment_id == slow.segment_id
-    asked = {step.segment_id: step for step in core.next_steps()}
-    story.answer(core, asked[fast.segment_id])
-    assert core.hold_seconds() == 0
-    again = asked[slow.segment_id]
-    assert isinstance(again, Fill)
-    core.take_events(again, story.fill(again), took_seconds=0.1)
-    assert [batch.segment_id for batch in (core.take(), core.take()) if batch] == [fast.segment_id, slow.segment_id]
-    core.next_steps()
-    assert core.hold_seconds() == wait
-    assert core.passes[PassCause.TIMED_OUT] == 2  # the one that was late, and the next one
-
-
-def test_a_segment_whose_request_failed_is_passed_until_one_is_answered() -> None:
-    story = Story(2)
-    story.append([0, KEYS - 1])
-    core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
-    failing, other = core.next_steps()
-    story.answer(core, other)
-    assert core.hold_seconds() > 0
-    core.note_failure(failing)
-    assert core.hold_seconds() == 0
-    assert core.passes[PassCause.FAILED] == 1
-
-
-def test_a_segment_that_has_nothing_older_is_not_waited_for() -> None:
-    story = Story(2)
-    story.append([0], later=5)
-    story.append([KEYS - 1], later=0)
-    core = reader(story, story.beginning(), fill_bytes=1)
-    for step in core.next_steps():
-        story.answer(core, step)
-    assert core.take() is not None
-    assert core.is_awaited
-    assert core.hold_seconds() == 0
-
-
-def test_who_waits_for_nothing_takes_what_is_at_hand() -> None:
-    story = Story(2)
-    story.append([0, KEYS - 1])
-    frontier = story.frontier
-    never = ReaderSettings(reorder_wait_seconds=0)
-    for core in (
-        ReaderCore(frontier(story.beginning()), never),
-        ReaderCore(frontier(story.beginning()), ReaderSettings(), by_time=False),
-    ):
-        _, second = core.next_steps()
-        story.answer(core, second)
-        assert core.hold_seconds() == 0
-
-
-class Tail:
-    """A reader of two segments that was at the end of both, in picture 1; what comes now comes in a later one."""
-
-    def __init__(self) -> None:
-        self.story = Story(2)
-        self.core = ReaderCore(self.story.frontier(self.story.beginning()), ReaderSettings(), follow=True)
-        self.low, self.high = (each.id for each in self.story.active)
-        for picture in (1, 1):
-            for step in self.core.next_steps():
-                self.answer(step, picture)
-        assert set(self.core.idle) == {self.low, self.high}
-
-    def answer(self, step: Step, picture: int, took_seconds: float = 0.02) -> None:
-        if isinstance(step, Fill):
-            self.core.take_events(step, self.story.fill(step)._replace(as_of=picture), took_seconds)
-        else:
-            self.core.take_end(step, self.story.end(step.segment_id), took_seconds)
-
-    def fill_both(self) -> dict[int, Step]:
-        self.core.retry_idle()
-        return {step.segment_id: step for step in self.core.next_steps()}
-
-
-def test_at_the_tail_a_segment_is_waited_for_as_long_as_requests_take() -> None:
-    tail = Tail()
-    for _ in range(40):  # requests that bring events take 20 ms
-        tail.story.append([KEYS - 1])
-        asked = tail.fill_both()
-        tail.answer(asked[tail.low], 2)
-        tail.answer(asked[tail.high], 2)
-        for step in tail.core.next_steps():
-            tail.answer(step, 2)
-        while tail.core.take() is not None:
-            pass
-        for step in tail.core.next_steps():
-            tail.answer(step, 2)
-        for step in tail.core.next_steps():
-            tail.answer(step, 2)
-    tail.story.append([KEYS - 1])
-    asked = tail.fill_both()
-    tail.answer(asked[tail.high], 3)
-    assert 0.02 <= tail.core.hold_seconds() < 0.05
-    tail.core.pass_time(0.05)
-    assert tail.core.hold_seconds() == 0
-    assert tail.core.passes[PassCause.TAIL] == 1
-
-
-def test_at_the_tail_what_was_found_in_one_picture_waits_for_nobody() -> None:
-    tail = Tail()
-    tail.story.append([KEYS - 1])
-    asked = tail.fill_both()
-    tail.answer(asked[tail.high], 2)
-    assert tail.core.hold_seconds() > 0
-    tail.answer(asked[tail.low], 2)
-    assert tail.core.is_awaited  # whether the other one is sealed is asked
-    assert tail.core.hold_seconds() == 0
-
-
-def test_at_the_tail_what_may_come_from_a_newer_picture_than_it_is_complete_for_waits() -> None:
-    tail = Tail()
-    tail.story.append([KEYS - 1])
-    asked = tail.fill_both()
-    tail.answer(asked[tail.low], 2)
-    high = asked[tail.high]
-    assert isinstance(high, Fill)
-    tail.core.take_events(high, tail.story.fill(high)._replace(as_of=2, newest=3), 0.02)
-    assert tail.core.hold_seconds() > 0
-
-
-def test_an_idle_segment_is_asked_anew_once_others_have_news_of_a_newer_picture() -> None:
-    tail = Tail()
-    tail.story.append([KEYS - 1, 0])
-    tail.core.retry_idle()
-    both = {step.segment_id: step for step in tail.core.next_steps()}
-    nothing = SegmentEvents((), 0, as_of=1)
-    low = both[tail.low]
-    assert isinstance(low, Fill)
-    tail.core.take_events(low, nothing)
-    [end] = tail.core.next_steps()
-    tail.answer(end, 1)
-    assert tail.low in tail.core.idle
-    tail.answer(both[tail.high], 2)
-    assert tail.core.hold_seconds() > 0
-    [again] = [step for step in tail.core.next_steps() if step.segment_id == tail.low]
-    assert isinstance(again, Fill)
-    tail.core.take_events(again, nothing)  # from a source that is behind: it is not asked for ever
-    assert tail.core.hold_seconds() == 0
 
 
 def test_the_successors_of_a_sealed_segment_are_filled_while_it_is_read() -> None:
@@ -425,21 +214,6 @@ def test_memory_is_bounded_however_much_there_is() -> None:
         most = max(most, core.buffered_bytes)
         core.take()
     assert most <= 200 + 3 * (16 + 4 * len(b"15:1999"))
-    assert core.buffered_bytes == 0
-
-
-@settings(max_examples=examples(40), deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(0, 60))
-def test_memory_is_bounded_while_events_are_held_back_and_successors_filled_ahead(random: Random, acts: int) -> None:
-    story = grown(random, acts)
-    fill_bytes, most = random.choice((1, 16, 40)), random.choice((40, 64, 200))
-    requests_max = random.randint(1, 5)
-    core = reader(story, story.beginning(), fill_bytes=fill_bytes, buffer_bytes_max=most, requests_max=requests_max)
-    largest = max((batch.size_bytes for batches in story.batches.values() for batch in batches), default=0)
-    for _ in in_order(story, core, random, lambda: random.choice((0.01, 5.0, 100.0))):
-        # Each segment may have one request whatever the bound says, and a fill ends with the batch that reaches it.
-        each_once = len(core.position()) * (fill_bytes + largest)
-        assert core.buffered_bytes <= most + requests_max * largest + each_once
     assert core.buffered_bytes == 0
 
 
@@ -585,14 +359,6 @@ def test_an_end_beyond_that_of_a_sealed_segment_lets_nothing_in_that_follows() -
     assert dict(core.position()) == {first.id: story.size(first.id), second.id: 3}
 
 
-def test_events_of_which_nobody_knows_the_time_say_nothing_about_lag() -> None:
-    story = Story(1)
-    story.append([0], later=0)
-    core = reader(story, story.beginning())
-    run(story, core, Random(1))
-    assert (story.value, core.lag(1_000_000)) == (0, 0)
-
-
 def test_a_member_of_a_group_tells_what_it_finished_and_begins_nothing() -> None:
     story = Story(2)
     first, second = story.active
@@ -633,21 +399,6 @@ def test_a_segment_that_was_given_up_gives_nothing_more() -> None:
     assert batch is not None
     assert batch.offset == 3
     assert core.take() is None
-
-
-def test_lag_is_that_of_the_last_events_given() -> None:
-    story = Story(2)
-    story.append([0], 10)
-    story.append([KEYS - 1], 20)
-    core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
-    low, high = (each.id for each in story.active)
-    assert (core.lag(100), core.lag(100, low)) == (0, 0)
-    for step in core.next_steps():
-        story.answer(core, step)
-    core.take()
-    assert (core.lag(100), core.lag(100, low), core.lag(100, high)) == (90, 90, 0)
-    core.take()
-    assert (core.lag(100), core.lags(100), core.lag(20)) == (70, {low: 90, high: 70}, 0)
 
 
 @settings(max_examples=examples(40), deadline=None)

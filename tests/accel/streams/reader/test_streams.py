@@ -642,16 +642,6 @@ def test_what_is_held_in_memory_is_bounded(orders: Shop) -> None:
     assert 0 < most <= 200 + 6 * 200
 
 
-def test_lag_counts_from_the_last_event(orders: Shop) -> None:
-    with StreamWriter(orders.stream, orders.host) as writer:
-        orders.write(writer, 24)
-    with orders.reader() as reader:
-        assert (reader.lag(), set(reader.lags().values())) == (0, {0.0})
-        events = list(reader)
-        assert 0 <= reader.lag() < 60
-        assert reader.lag(events[-1].segment_id) == pytest.approx(reader.lag(), abs=1)
-
-
 def ahead_of(opened: Shop, store: ObjectStore, *, ahead_bytes: int = 400) -> tuple[StreamReader, SharedChunks]:
     """A reader that reads ahead in small pieces, and its chunks."""
     chunks = SharedChunks(store, chunk_bytes=256, size_bytes_max=4096, used_least=0)

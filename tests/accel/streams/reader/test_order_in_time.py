@@ -1,0 +1,597 @@
+"""Events are held back for segments that may have older ones: in history until they are there, at the tail shortly."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel.history.rules.segments import SegmentRecord
+from accel.history.rules.values import make_id
+from accel.streams.rules.arrival_order import PassCause
+from accel.streams.rules.events import EventBatch
+from accel.streams.rules.frontier import Frontier
+from accel.streams.rules.reader_core import (
+    NEAR_TAIL_SECONDS,
+    AskEnd,
+    Fill,
+    ReaderCore,
+    SegmentEnd,
+    SegmentEvents,
+    Step,
+)
+from accel.streams.rules.settings import ReaderSettings
+from accel.testing import LatencyModel
+from tests.accel.streams.reader.story import KEYS, Story, told
+from tests.accel.streams.reader.test_reader_core import grown, reader
+from tests.examples import examples
+
+TURNS_MAX = 5_000
+
+
+def in_order(
+    story: Story, core: ReaderCore, random: Random, took_seconds: Callable[[], float] = lambda: 0.001
+) -> Iterator[EventBatch]:
+    """Read to the end as readers do: what is held back is not taken, and requests are answered when they are due."""
+    now, due = 0.0, list[tuple[float, int, float, Step]]()
+    for turn in range(TURNS_MAX):
+        core.pass_time(now)
+        for step in core.next_steps():
+            seconds = took_seconds()
+            heapq.heappush(due, (now + seconds, turn * 100 + len(due), seconds, step))
+        if core.is_finished:
+            return
+        left = core.hold_seconds()
+        batch = None if left > 0 else core.take()
+        if batch is not None:
+            yield batch
+        elif due and (left == 0 or due[0][0] <= now + left):
+            now, _, seconds, step = heapq.heappop(due)
+            core.pass_time(now)
+            found = story.fill(step, random) if isinstance(step, Fill) else story.end(step.segment_id)
+            if isinstance(step, Fill) and isinstance(found, SegmentEvents):
+                core.take_events(step, found, seconds)
+            elif isinstance(step, AskEnd) and isinstance(found, SegmentEnd):
+                core.take_end(step, found)
+        else:
+            assert left > 0, "nothing is held back, under way or at hand"
+            now += left
+    raise AssertionError("expected the reader to come to an end")
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(0, 40))
+def test_where_every_segment_answers_in_time_the_order_is_that_of_time(random: Random, acts: int) -> None:
+    story = grown(random, acts)
+    core = reader(story, story.beginning(), requests_max=random.randint(1, 5))
+    batches = list(in_order(story, core, random, lambda: random.uniform(0.0, 9.0)))
+    assert [batch.value for batch in batches] == sorted(batch.value for batch in batches)
+    assert told(event for batch in batches for event in batch) == story.told
+    assert set(core.passes.values()) == {0}
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_requests_that_hang_cost_time_and_neither_order_nor_events(random: Random, acts: int) -> None:
+    story = grown(random, acts)
+    core = reader(story, story.beginning(), requests_max=random.randint(1, 5))
+    batches = list(in_order(story, core, random, lambda: random.choice((0.01, 5.0, 1000.0))))
+    assert told(event for batch in batches for event in batch) == story.told
+    values = [batch.value for batch in batches]
+    assert values == sorted(values)
+    assert set(core.passes.values()) == {0}
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_a_reader_that_may_pass_late_segments_counts_what_it_passed(random: Random, acts: int) -> None:
+    story = grown(random, acts)
+    core = reader(story, story.beginning(), requests_max=random.randint(1, 5), passes_late_segments=True)
+    batches = list(in_order(story, core, random, lambda: random.choice((0.01, 5.0, 1000.0))))
+    assert told(event for batch in batches for event in batch) == story.told
+    values = [batch.value for batch in batches]
+    assert values == sorted(values) or core.passes[PassCause.TIMED_OUT]
+    assert not core.take_overdue()
+
+
+class Held:
+    """A reader of two segments in history: one was answered, the request of the other runs."""
+
+    def __init__(self, *, passes_late_segments: bool = False) -> None:
+        self.story = Story(2)
+        for _ in range(4):
+            self.story.append([0])
+            self.story.append([KEYS - 1])
+        beginning = self.story.beginning()
+        self.core = reader(self.story, beginning, fill_bytes=1, passes_late_segments=passes_late_segments)
+        self.wait_seconds = self.core.settings.history_wait_seconds
+        slow, fast = self.core.next_steps()
+        self.slow, self.fast = slow, fast
+        self.story.answer(self.core, fast)
+
+
+def test_a_segment_in_history_is_waited_for_until_it_is_overdue() -> None:
+    held = Held()
+    core = held.core
+    assert core.hold_seconds() == held.wait_seconds == 120
+    core.pass_time(held.wait_seconds - 1)
+    assert core.hold_seconds() == 1
+    assert not core.take_overdue()
+    core.pass_time(held.wait_seconds)
+    assert core.hold_seconds() > 0
+    assert core.take_overdue() == {held.slow.segment_id: 0}
+    assert not core.take_overdue()
+    assert core.hold_seconds() == held.wait_seconds  # the caller asks again
+    held.story.answer(core, held.slow)
+    assert core.hold_seconds() == 0
+    first = core.take()
+    assert first is not None
+    assert first.segment_id == held.slow.segment_id
+    assert set(core.passes.values()) == {0}
+
+
+def test_a_late_segment_is_passed_until_it_is_answered_where_the_reader_may_pass_it() -> None:
+    held = Held(passes_late_segments=True)
+    core = held.core
+    assert core.hold_seconds() == held.wait_seconds
+    core.pass_time(held.wait_seconds)
+    assert core.hold_seconds() == 0
+    assert core.hold_seconds() == 0
+    assert core.passes[PassCause.TIMED_OUT] == 1
+    assert not core.take_overdue()
+    held.story.answer(core, held.slow)
+    first = core.take()
+    assert first is not None
+    assert first.segment_id == held.slow.segment_id
+    asked = {step.segment_id: step for step in core.next_steps()}
+    assert held.slow.segment_id in asked
+    assert core.hold_seconds() == held.wait_seconds  # it is waited for again
+    assert core.passes[PassCause.TIMED_OUT] == 1
+
+
+@pytest.mark.parametrize("may_pass", [False, True])
+def test_a_segment_in_history_is_waited_for_while_its_failed_request_is_repeated(may_pass: bool) -> None:
+    held = Held(passes_late_segments=may_pass)
+    core = held.core
+    assert core.hold_seconds() == held.wait_seconds
+    for second in range(1, 50):
+        core.pass_time(second)
+        core.note_failure(held.slow)
+        [held.slow] = [step for step in core.next_steps() if step.segment_id == held.slow.segment_id]
+        assert core.hold_seconds() == held.wait_seconds - second  # all repetitions together
+    assert set(core.passes.values()) == {0}
+
+
+def test_a_segment_whose_request_failed_for_good_is_passed_only_where_the_reader_may() -> None:
+    for may_pass in (False, True):
+        held = Held(passes_late_segments=may_pass)
+        core = held.core
+        assert core.hold_seconds() > 0
+        core.note_lost(held.slow)
+        assert (core.hold_seconds() == 0) is may_pass
+        core.note_failure(held.slow)
+        [again] = [step for step in core.next_steps() if step.segment_id == held.slow.segment_id]
+        assert (core.hold_seconds() == 0) is may_pass
+        assert core.passes[PassCause.FAILED] == 2 * may_pass  # each request
+        held.story.answer(core, again)
+        first = core.take()
+        assert first is not None
+        assert first.segment_id == held.slow.segment_id
+        core.next_steps()
+        assert core.hold_seconds() == held.wait_seconds
+
+
+def test_a_sealed_segment_that_has_more_than_is_visible_is_waited_for() -> None:
+    story = Story(2)
+    first, second = story.active
+    story.append([0])
+    story.append([KEYS - 1])
+    story.split(first)
+    core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
+    for step in core.next_steps():
+        if step.segment_id == second.id:
+            story.answer(core, step)
+        elif isinstance(step, Fill):
+            core.take_events(step, SegmentEvents((), 0))
+    for step in core.next_steps():
+        story.answer(core, step)
+    assert core.idle == {first.id: 0}
+    assert core.hold_seconds() == core.settings.history_wait_seconds
+    core.pass_time(core.settings.history_wait_seconds)
+    core.hold_seconds()
+    assert core.take_overdue() == {first.id: 0}
+    core.retry_idle()
+    [again] = [step for step in core.next_steps() if step.segment_id == first.id]
+    story.answer(core, again)
+    assert core.hold_seconds() == 0
+
+
+def test_a_segment_that_waits_for_a_free_request_is_not_late_while_others_are_answered() -> None:
+    story = Story(4)
+    story.append(range(KEYS))
+    core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000, requests_max=1)
+    for turn in range(4):
+        [step] = core.next_steps()
+        core.hold_seconds()
+        core.pass_time(turn * 100.0 + 100)
+        core.hold_seconds()
+        assert not core.take_overdue()
+        story.answer(core, step)
+        assert (core.hold_seconds() > 0) is (turn < 3)
+    assert core.take() is not None
+
+
+def test_a_segment_that_waits_for_a_free_request_is_late_where_nobody_is_answered() -> None:
+    story = Story(2)
+    story.append(range(KEYS))
+    core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000, requests_max=1)
+    [step] = core.next_steps()
+    story.answer(core, step)
+    core.next_steps()  # the end of this segment is asked for, and never answered
+    assert core.hold_seconds() == core.settings.history_wait_seconds
+    core.pass_time(core.settings.history_wait_seconds)
+    core.hold_seconds()
+    [waiting] = set(story.segments) - {step.segment_id}
+    assert core.take_overdue() == {waiting: 0}
+
+
+def test_a_follower_that_was_not_called_for_an_hour_waits_as_in_history() -> None:
+    tail = Tail()
+    tail.story.append([0])
+    tail.story.append([KEYS - 1])
+    tail.core.pass_time(3600.0)
+    asked = tail.fill_both()
+    tail.answer(asked[tail.high], 2)
+    assert tail.core.hold_seconds() == tail.core.settings.history_wait_seconds
+    tail.answer(asked[tail.low], 2)
+    assert tail.core.hold_seconds() == 0
+    first = tail.core.take()
+    assert first is not None
+    assert first.segment_id == tail.low
+
+
+def test_a_follower_that_looked_a_moment_ago_waits_as_at_the_tail() -> None:
+    tail = Tail()
+    tail.story.append([KEYS - 1])
+    tail.core.pass_time(NEAR_TAIL_SECONDS)
+    asked = tail.fill_both()
+    tail.answer(asked[tail.high], 2)
+    assert 0 < tail.core.hold_seconds() <= 0.1
+    tail.core.pass_time(3600.0)  # while its request runs
+    assert tail.core.hold_seconds() == 0
+    assert tail.core.passes[PassCause.TAIL] == 1
+
+
+def test_at_the_tail_a_segment_whose_request_failed_is_passed_until_one_is_answered() -> None:
+    tail = Tail()
+    tail.story.append([KEYS - 1])
+    asked = tail.fill_both()
+    tail.answer(asked[tail.high], 2)
+    for second in range(20):
+        tail.core.pass_time(float(second))
+        tail.core.note_failure(asked[tail.low])
+        [again] = [step for step in tail.core.next_steps() if step.segment_id == tail.low]
+        asked[tail.low] = again
+        assert tail.core.hold_seconds() == 0
+    assert tail.core.passes[PassCause.FAILED] == 20
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(0, 60))
+def test_memory_is_bounded_while_events_are_held_back_and_successors_filled_ahead(random: Random, acts: int) -> None:
+    story = grown(random, acts)
+    fill_bytes, most = random.choice((1, 16, 40)), random.choice((40, 64, 200))
+    requests_max = random.randint(1, 5)
+    core = reader(story, story.beginning(), fill_bytes=fill_bytes, buffer_bytes_max=most, requests_max=requests_max)
+    largest = max((batch.size_bytes for batches in story.batches.values() for batch in batches), default=0)
+    for _ in in_order(story, core, random, lambda: random.choice((0.01, 5.0, 100.0))):
+        # Each segment may have one request whatever the bound says, and a fill ends with the batch that reaches it.
+        each_once = len(core.position()) * (fill_bytes + largest)
+        assert core.buffered_bytes <= most + requests_max * largest + each_once
+    assert core.buffered_bytes == 0
+
+
+# However slow the store is
+
+REQUESTS = {Fill: 5, AskEnd: 4}  # one after the other, for each step
+
+
+class History:
+    """Segments with as many events each, which arrived in turn; half way each was sealed and followed by another."""
+
+    def __init__(self, segments: int, batches: int) -> None:
+        self.segments: dict[int, SegmentRecord] = {}
+        self.batches: dict[int, list[EventBatch]] = {}
+        self.following: dict[int, tuple[SegmentRecord, ...]] = {}
+        bounds = list(pairwise(number / segments for number in range(segments + 1)))
+        half = batches // 2
+        for number, (start, end) in enumerate(bounds):
+            one = SegmentRecord(make_id(0, number), 0, start, end)
+            other = SegmentRecord(make_id(1, segments + number), half * segments, start, end)
+            self.following[one.id] = (other,)
+            for segment, turns in ((one, range(half)), (other, range(half, batches))):
+                self.segments[segment.id] = segment
+                self.batches[segment.id] = [
+                    EventBatch(
+                        segment.id,
+                        1 + turn * segments + number,
+                        np.arange(place, place + 2),
+                        bytes(100),
+                        np.array([0, 100]),
+                    )
+                    for place, turn in enumerate(turns)
+                ]
+
+    def frontier(self) -> Frontier:
+        begun = [self.segments[number] for number in sorted(self.following)]
+        return Frontier(begun, dict.fromkeys(self.following, 0))
+
+    def answer(self, step: Step) -> SegmentEvents | SegmentEnd:
+        batches = self.batches[step.segment_id]
+        if isinstance(step, AskEnd):
+            following = self.following.get(step.segment_id, ())
+            return SegmentEnd(len(batches) if following else None, following)
+        found = tuple(batches[step.offset : step.offset + max(1, step.max_bytes // 100)])
+        return SegmentEvents(found, step.offset + len(found), as_of=1)
+
+
+def read_through(
+    history: History, core: ReaderCore, seconds_of: Callable[[Step], float]
+) -> tuple[list[int], float, int]:
+    """Read to the end in simulated time: the values in order, the time it took, and the most bytes in memory."""
+    now, most, serial = 0.0, 0, 0
+    due: list[tuple[float, int, Step]] = []
+    values: list[int] = []
+    while not core.is_finished:
+        core.pass_time(now)
+        for step in core.next_steps():
+            serial += 1
+            heapq.heappush(due, (now + seconds_of(step), serial, step))
+        most = max(most, core.buffered_bytes)
+        left = core.hold_seconds()
+        assert not core.take_overdue()
+        if left == 0 and (batch := core.take()) is not None:
+            values.append(batch.value)
+        elif due and (left == 0 or due[0][0] <= now + left):
+            asked_seconds, (now, _, step) = now, heapq.heappop(due)
+            core.pass_time(now)
+            found = history.answer(step)
+            if isinstance(step, Fill) and isinstance(found, SegmentEvents):
+                core.take_events(step, found, now - asked_seconds)
+            elif isinstance(step, AskEnd) and isinstance(found, SegmentEnd):
+                core.take_end(step, found)
+        elif not core.is_finished:
+            assert left > 0, "nothing is held back, under way or at hand"
+            now += left
+    return values, now, most
+
+
+@pytest.mark.parametrize("segments", [8, 64])
+@pytest.mark.parametrize("slowness", [1, 10, 30])
+def test_history_is_in_order_in_bounded_memory_and_nearly_as_fast_however_slow_the_store_is(
+    segments: int, slowness: int
+) -> None:
+    history = History(segments, 40)
+    bounds = ReaderSettings(fill_bytes=400, buffer_bytes_max=64 * 400)  # in the proportion of the defaults
+    results = {}
+    for by_time in (True, False):
+        random, model = Random(7), LatencyModel()
+
+        def seconds_of(step: Step, random: Random = random, model: LatencyModel = model) -> float:
+            return slowness * sum(model.seconds(random, 0) for _ in range(REQUESTS[type(step)]))
+
+        core = ReaderCore(history.frontier(), bounds, follow=False, by_time=by_time)
+        values, seconds, most = read_through(history, core, seconds_of)
+        assert sorted(values) == list(range(1, 1 + segments * 40))
+        assert most <= bounds.buffer_bytes_max
+        results[by_time] = values, seconds
+        assert set(core.passes.values()) == {0}
+    assert results[True][0] == sorted(results[True][0])
+    assert results[True][1] <= 1.2 * results[False][1]
+
+
+@pytest.mark.parametrize("segments", [8, 64, 1000])
+def test_what_is_read_ahead_of_one_slow_segment_stays_within_the_bound(segments: int) -> None:
+    history = History(segments, 20)
+    bounds = ReaderSettings(fill_bytes=1600, buffer_bytes_max=64_000, history_wait_seconds=10_000.0)
+    slow = min(history.segments)
+
+    def seconds_of(step: Step) -> float:
+        return 3000.0 if step.segment_id == slow else 0.1
+
+    core = ReaderCore(history.frontier(), bounds, follow=False)
+    values, _, most = read_through(history, core, seconds_of)
+    assert values == list(range(1, 1 + segments * 20))
+    batch_bytes = 100  # a request returns whole batches, at least one
+    assert most <= max(bounds.buffer_bytes_max, segments * batch_bytes)
+
+
+# How far behind a reader is
+
+
+def test_lag_is_the_age_of_the_first_event_that_was_not_taken() -> None:
+    story = Story(2)
+    story.append([0], 10)
+    story.append([KEYS - 1], 20)
+    story.append([0], 30)
+    core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
+    low, high = (each.id for each in story.active)
+    assert (core.lag(100), core.lags(100)) == (None, {low: None, high: None})  # nothing is known yet
+    asked = {step.segment_id: step for step in core.next_steps()}
+    story.answer(core, asked[low])
+    assert (core.lag(100), core.lags(100)) == (None, {low: 90, high: None})
+    story.answer(core, asked[high])
+    assert (core.lag(100), core.lags(100)) == (90, {low: 90, high: 70})
+    core.take()
+    assert (core.lag(100), core.lags(100)) == (70, {low: 40, high: 70})
+    core.take()
+    assert core.lags(100) == {low: 40, high: 70}  # whether this segment has more is not known yet
+    while steps := core.next_steps():
+        for step in steps:
+            story.answer(core, step)
+    assert (core.lag(100), core.lags(100)) == (40, {low: 40, high: 0})
+    core.take()
+    assert (core.lag(100), core.lag(10**9)) == (0, 0)
+    assert core.lag(5) == 0  # the clock of the reader is behind
+
+
+def test_the_lag_of_a_follower_that_has_read_all_is_the_time_since_it_looked() -> None:
+    tail = Tail()
+    tail.story.append([0, KEYS - 1], 10)
+    asked = tail.fill_both()
+    for segment_id in (tail.low, tail.high):
+        tail.answer(asked[segment_id], 2)
+    while tail.core.take() is not None:
+        pass
+    tail.core.pass_time(100.0)
+    for _ in range(2):  # no more events; not sealed
+        for step in tail.core.next_steps():
+            tail.answer(step, 2)
+    assert tail.core.lag(8 * 3600 * 1000) == 0
+    tail.core.pass_time(101.5)
+    assert tail.core.lag(8 * 3600 * 1000) == 1500
+    tail.fill_both()  # the next requests hang
+    tail.core.pass_time(3600.0)
+    assert tail.core.lag(10**12) == 3_500_000
+    assert tail.core.lag(1010) == 1000  # the last event that was taken arrived later than the last look
+
+
+def test_events_of_which_nobody_knows_the_time_say_nothing_about_lag() -> None:
+    story = Story(1)
+    story.append([0], later=0)
+    core = reader(story, story.beginning(), fill_bytes=1000, buffer_bytes_max=10_000)
+    [fill] = core.next_steps()
+    story.answer(core, fill)
+    assert (story.value, core.lag(1_000_000)) == (0, None)
+    core.take()
+    assert core.lag(1_000_000) is None
+    while steps := core.next_steps():
+        for step in steps:
+            story.answer(core, step)
+    assert core.lag(1_000_000) == 0
+
+
+def test_a_reader_without_segments_knows_no_lag() -> None:
+    core = ReaderCore(Frontier(), ReaderSettings(), is_member=True)
+    assert (core.lag(100), core.lags(100)) == (None, {})
+
+
+def test_a_segment_that_has_nothing_older_is_not_waited_for() -> None:
+    story = Story(2)
+    story.append([0], later=5)
+    story.append([KEYS - 1], later=0)
+    core = reader(story, story.beginning(), fill_bytes=1)
+    for step in core.next_steps():
+        story.answer(core, step)
+    assert core.take() is not None
+    assert core.is_awaited
+    assert core.hold_seconds() == 0
+
+
+def test_who_waits_for_nothing_takes_what_is_at_hand() -> None:
+    story = Story(2)
+    story.append([0, KEYS - 1])
+    frontier = story.frontier
+    never = ReaderSettings(reorder_wait_seconds=0)
+    for core in (
+        ReaderCore(frontier(story.beginning()), never),
+        ReaderCore(frontier(story.beginning()), ReaderSettings(), by_time=False),
+    ):
+        _, second = core.next_steps()
+        story.answer(core, second)
+        assert core.hold_seconds() == 0
+
+
+class Tail:
+    """A reader of two segments that was at the end of both, in picture 1; what comes now comes in a later one."""
+
+    def __init__(self) -> None:
+        self.story = Story(2)
+        self.core = ReaderCore(self.story.frontier(self.story.beginning()), ReaderSettings(), follow=True)
+        self.low, self.high = (each.id for each in self.story.active)
+        for picture in (1, 1):
+            for step in self.core.next_steps():
+                self.answer(step, picture)
+        assert set(self.core.idle) == {self.low, self.high}
+
+    def answer(self, step: Step, picture: int, took_seconds: float = 0.02) -> None:
+        if isinstance(step, Fill):
+            self.core.take_events(step, self.story.fill(step)._replace(as_of=picture), took_seconds)
+        else:
+            self.core.take_end(step, self.story.end(step.segment_id))
+
+    def fill_both(self) -> dict[int, Step]:
+        self.core.retry_idle()
+        return {step.segment_id: step for step in self.core.next_steps()}
+
+
+def test_at_the_tail_a_segment_is_waited_for_as_long_as_requests_take() -> None:
+    tail = Tail()
+    for _ in range(40):  # requests that bring events take 20 ms
+        tail.story.append([KEYS - 1])
+        asked = tail.fill_both()
+        tail.answer(asked[tail.low], 2)
+        tail.answer(asked[tail.high], 2)
+        for step in tail.core.next_steps():
+            tail.answer(step, 2)
+        while tail.core.take() is not None:
+            pass
+        for step in tail.core.next_steps():
+            tail.answer(step, 2)
+        for step in tail.core.next_steps():
+            tail.answer(step, 2)
+    tail.story.append([KEYS - 1])
+    asked = tail.fill_both()
+    tail.answer(asked[tail.high], 3)
+    assert 0.02 <= tail.core.hold_seconds() < 0.05
+    tail.core.pass_time(0.05)
+    assert tail.core.hold_seconds() == 0
+    assert tail.core.passes[PassCause.TAIL] == 1
+
+
+def test_at_the_tail_what_was_found_in_one_picture_waits_for_nobody() -> None:
+    tail = Tail()
+    tail.story.append([KEYS - 1])
+    asked = tail.fill_both()
+    tail.answer(asked[tail.high], 2)
+    assert tail.core.hold_seconds() > 0
+    tail.answer(asked[tail.low], 2)
+    assert tail.core.is_awaited  # whether the other one is sealed is asked
+    assert tail.core.hold_seconds() == 0
+
+
+def test_at_the_tail_what_may_come_from_a_newer_picture_than_it_is_complete_for_waits() -> None:
+    tail = Tail()
+    tail.story.append([KEYS - 1])
+    asked = tail.fill_both()
+    tail.answer(asked[tail.low], 2)
+    high = asked[tail.high]
+    assert isinstance(high, Fill)
+    tail.core.take_events(high, tail.story.fill(high)._replace(as_of=2, newest=3), 0.02)
+    assert tail.core.hold_seconds() > 0
+
+
+def test_an_idle_segment_is_asked_anew_once_others_have_news_of_a_newer_picture() -> None:
+    tail = Tail()
+    tail.story.append([KEYS - 1, 0])
+    tail.core.retry_idle()
+    both = {step.segment_id: step for step in tail.core.next_steps()}
+    nothing = SegmentEvents((), 0, as_of=1)
+    low = both[tail.low]
+    assert isinstance(low, Fill)
+    tail.core.take_events(low, nothing)
+    [end] = tail.core.next_steps()
+    tail.answer(end, 1)
+    assert tail.low in tail.core.idle
+    tail.answer(both[tail.high], 2)
+    assert tail.core.hold_seconds() > 0
+    [again] = [step for step in tail.core.next_steps() if step.segment_id == tail.low]
+    assert isinstance(again, Fill)
+    tail.core.take_events(again, nothing)  # from a source that is behind: it is not asked for ever
+    assert tail.core.hold_seconds() == 0

@@ -1,0 +1,313 @@
+"""Readers of which one segment is slow, fails or is lost: what they return, raise and say about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from threading import Event as Signal
+
+import pytest
+
+from accel import AsyncStreamReader, ObjectLost, ObjectSegmentSource, StreamReader, StreamWriter
+from accel.errors import AccelError, PositionTruncated, ReaderStalled
+from accel.streams.reader import ReaderStats
+from accel.streams.rules.events import Event, EventBatch
+from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
+from accel.system import SYSTEM
+from loaders.store import MemoryStore
+from range_index.segment_times import NO_TOKEN
+from tests.accel.streams.reader.streams import QUICK, Shop, by_key, shop
+
+TIMEOUT_SECONDS = 30.0
+
+
+@pytest.fixture
+def orders() -> Iterator[Shop]:
+    with shop(MemoryStore()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def steady_orders() -> Iterator[Shop]:
+    """Flushes alone end a batch."""
+    with shop(MemoryStore(), linger_seconds=3600.0) as opened:
+        yield opened
+
+
+class OneSlow:
+    """A source of which one segment is answered only once it may be, or fails."""
+
+    def __init__(self, opened: Shop, segment_id: int, error: Callable[[], AccelError] | None = None) -> None:
+        self._source = opened.source()
+        self.segment_id, self.error = segment_id, error
+        self.may_answer = Signal()
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        if fill.segment_id == self.segment_id and not self.may_answer.is_set():
+            if self.error is not None:
+                raise self.error()
+            self.may_answer.wait(TIMEOUT_SECONDS)
+        return self._source.fill(fill)
+
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
+        return self._source.ask_end(step)
+
+
+@contextmanager
+def answering(source: OneSlow) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        source.may_answer.set()
+
+
+def slow_orders(orders: Shop, error: Callable[[], AccelError] | None = None) -> OneSlow:
+    """Six flushes to two segments, of which the first is slow."""
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(6):
+            orders.write(writer, 24)
+    return OneSlow(orders, orders.stream.active_segments()[0].id, error)
+
+
+HASTY = replace(QUICK, history_wait_seconds=0.05, retry_seconds=0.0)
+
+
+def test_a_segment_that_hangs_in_history_is_named_after_the_wait_and_nothing_is_passed(orders: Shop) -> None:
+    source = slow_orders(orders)
+    with answering(source), StreamReader(orders.stream, source, settings=HASTY) as reader:
+        begun = reader.position()
+        for _ in range(2):  # each call waits anew
+            with pytest.raises(
+                ReaderStalled, match=r"shop/orders: expected events of 0@0 at 0 within 0.05 s, found none"
+            ):
+                next(reader)
+        assert reader.position() == begun
+        source.may_answer.set()
+        values = [event.value for event in drained(reader)]
+    assert len(values) == orders.count
+    assert values == sorted(values)
+    assert reader.stats().passes == {"timed out": 0, "failed": 0, "tail": 0}
+    assert reader.stats().held_seconds >= 0.1
+
+
+def drained(reader: StreamReader) -> Iterator[Event]:
+    """All events, whatever the machine makes of a short wait."""
+    while not reader.is_finished:
+        with suppress(ReaderStalled):
+            if (event := reader.next_event()) is not None:
+                yield event
+
+
+def test_under_asyncio_a_segment_that_hangs_in_history_is_named_likewise(orders: Shop) -> None:
+    source = slow_orders(orders)
+
+    async def read() -> None:
+        async with AsyncStreamReader(orders.stream, source, settings=HASTY) as reader:
+            with pytest.raises(ReaderStalled, match="0@0 at 0"):
+                await anext(reader)
+            assert set(reader.position().values()) == {0}
+
+    with answering(source):
+        asyncio.run(read())
+
+
+def test_a_segment_that_hangs_is_passed_and_counted_where_the_reader_may(orders: Shop) -> None:
+    source = slow_orders(orders)
+    settings = replace(HASTY, passes_late_segments=True)
+    with answering(source), StreamReader(orders.stream, source, settings=settings) as reader:
+        first = next(reader)
+        assert first.segment_id != source.segment_id
+        assert reader.stats().passes["timed out"] == 1
+        source.may_answer.set()
+        assert by_key([first, *reader]) == orders.written
+
+
+def test_a_lost_segment_is_named_by_each_call_and_nothing_is_passed(orders: Shop) -> None:
+    source = slow_orders(orders, lambda: ObjectLost(7, "an object", 4))
+    with StreamReader(orders.stream, source, settings=HASTY) as reader:
+        for _ in range(3):
+            with pytest.raises(ObjectLost) as caught:
+                next(reader)
+            assert caught.value.__notes__ == ["while reading segment 0@0 of shop/orders"]
+        assert reader.stats().passes == {"timed out": 0, "failed": 0, "tail": 0}
+        source.may_answer.set()
+        values = [event.value for event in drained(reader)]
+    assert values == sorted(values)
+    assert len(values) == orders.count
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_lost_segment_is_passed_where_the_reader_may_and_raised_when_nothing_else_is_left(
+    orders: Shop, kind: str
+) -> None:
+    source = slow_orders(orders, lambda: ObjectLost(7, "an object", 4))
+    settings = replace(QUICK, passes_late_segments=True, retry_seconds=0.0, retry_pause_seconds=0.001)
+    found: list[Event] = []
+
+    def read() -> ReaderStats:
+        with StreamReader(orders.stream, source, settings=settings) as reader:
+            with pytest.raises(ObjectLost, match="an object") as caught:
+                found.extend(reader)
+            assert caught.value.__notes__ == ["while reading segment 0@0 of shop/orders"]
+            assert source.segment_id not in {event.segment_id for event in found}
+            source.may_answer.set()
+            found.extend(reader)
+            return reader.stats()
+
+    async def read_async() -> ReaderStats:
+        async def all_of(reader: AsyncStreamReader) -> None:
+            while (event := await reader.next_event()) is not None:
+                found.append(event)
+
+        async with AsyncStreamReader(orders.stream, source, settings=settings) as reader:
+            with pytest.raises(ObjectLost, match="an object") as caught:
+                await all_of(reader)
+            assert caught.value.__notes__ == ["while reading segment 0@0 of shop/orders"]
+            assert source.segment_id not in {event.segment_id for event in found}
+            source.may_answer.set()
+            await all_of(reader)
+            return reader.stats()
+
+    passes = (read() if kind == "threads" else asyncio.run(read_async())).passes
+    assert passes["failed"] >= 1
+    assert passes["timed out"] == 0
+    assert by_key(found) == orders.written
+
+
+def test_a_truncated_position_is_raised_though_the_reader_may_pass_late_segments(orders: Shop) -> None:
+    source = slow_orders(orders, lambda: PositionTruncated("shop/orders", 0, 0, {0: 3}))
+    with (
+        StreamReader(orders.stream, source, settings=replace(HASTY, passes_late_segments=True)) as reader,
+        pytest.raises(PositionTruncated),
+    ):
+        list(reader)
+
+
+# Ends that others' commits must not put off
+
+
+def test_an_end_is_reached_though_there_is_a_newer_image_at_each_look(orders: Shop) -> None:
+    """As on a slow store: by the time that the history has answered, another segment has got events."""
+    clock = [0.0]
+    source = ObjectSegmentSource(
+        orders.stream, orders.accelerator, orders.store, system=replace(SYSTEM, timer=lambda: clock[0])
+    )
+    segment_id = orders.stream.active_segments()[0].id
+    ends = []
+    with StreamWriter(orders.stream, orders.host) as writer:
+        for _ in range(4):
+            clock[0] += 2.0
+            source.fill(Fill(segment_id, orders.count, 1))
+            orders.write(writer, 24)
+            orders.accelerator.refresh()
+            ends.append(source.ask_end(AskEnd(segment_id)).is_stale)
+    assert ends[1:] == [False] * 3
+
+
+# Tokens
+
+
+def test_the_first_read_of_a_peer_returns_a_token_wherever_it_begins(steady_orders: Shop) -> None:
+    """The index moves each third time, so that offsets are in parts, after them, and at the end."""
+    segment_id = steady_orders.stream.active_segments()[0].id
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
+        for flushed in range(1, 9):
+            steady_orders.write(writer, 24)
+            steady_orders.accelerator.refresh()
+            batches = steady_orders.source().fill(Fill(segment_id, 0, 1 << 20)).batches
+            assert len(batches) == flushed
+            ends = [batch.next_offset for batch in batches]
+            for offset in range(ends[-1] + 1):
+                covering = sum(end <= offset for end in ends)
+                assert_token(steady_orders, batches, offset, covering)
+
+
+def assert_token(orders: Shop, batches: tuple[EventBatch, ...], offset: int, covering: int) -> None:
+    """A first read returns the number of the record after the data that it returned."""
+    segment_id = batches[0].segment_id
+    whole = orders.source().read(segment_id, offset, 1 << 20)
+    assert whole.token == len(batches)
+    one = orders.source().read(segment_id, offset, 1)
+    assert one.token == min(covering + 1, len(batches))
+    for wrong in (77, -5):
+        again = orders.source().read(segment_id, offset, 1, wrong)
+        assert (again.data, again.values.tolist(), again.token) == (one.data, one.values.tolist(), one.token)
+
+
+def test_a_peer_of_an_empty_segment_gets_the_first_token(steady_orders: Shop) -> None:
+    segment_id = steady_orders.stream.active_segments()[0].id
+    assert steady_orders.source().read(segment_id, 0, 1).token == 0
+
+
+def test_a_peer_gets_no_token_where_the_time_index_cannot_be_read(steady_orders: Shop) -> None:
+    segment_id = steady_orders.stream.active_segments()[0].id
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
+        for _ in range(4):
+            steady_orders.write(writer, 24)
+    for info in list(steady_orders.store.list("accel/time/")):
+        steady_orders.store.put(info.key, b"\xff" * info.size_bytes)
+    steady_orders.accelerator.refresh()
+    found = steady_orders.source().read(segment_id, 3, 1 << 20)
+    assert found.data
+    assert found.token == NO_TOKEN
+
+
+# Lag
+
+
+def test_lag_is_zero_once_all_was_returned_however_long_ago(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    system = replace(SYSTEM, clock=lambda: SYSTEM.clock() + 8 * 3600)
+    with StreamReader(orders.stream, orders.source(), settings=QUICK, system=system) as reader:
+        assert (reader.lag(), set(reader.lags().values())) == (None, {None})  # nothing was looked at yet
+        first = next(reader)
+        assert reader.lag(first.segment_id) == pytest.approx(8 * 3600, abs=60)  # of the next one
+        for _ in reader:
+            pass
+        assert reader.lag() == 0
+        assert set(reader.lags().values()) == {0.0}
+        assert reader.lag(12345) is None
+
+
+def test_the_rest_of_a_batch_counts_as_not_returned(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        writer.write_many([(b"%d:0" % number, "one key") for number in range(4)])
+        orders.flush(writer)
+    system = replace(SYSTEM, clock=lambda: SYSTEM.clock() + 3600)
+    with StreamReader(orders.stream, orders.source(), settings=QUICK, system=system) as reader:
+        for left in (3, 2, 1):
+            event = next(reader)
+            assert reader.lag(event.segment_id) == pytest.approx(3600, abs=60), left
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_the_lag_of_a_follower_on_a_quiet_night_is_the_time_since_its_last_look(orders: Shop, kind: str) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    night = [0.0]
+    system = replace(SYSTEM, clock=lambda: SYSTEM.clock() + night[0])
+
+    async def read() -> float | None:
+        async with AsyncStreamReader(
+            orders.stream, orders.source(), follow=True, settings=QUICK, system=system
+        ) as reader:
+            for _ in range(24):
+                await anext(reader)
+            night[0] = 8 * 3600.0
+            assert await reader.next_event(timeout_seconds=0.2) is None
+            return reader.lag()
+
+    if kind == "asyncio":
+        lag = asyncio.run(read())
+    else:
+        with StreamReader(orders.stream, orders.source(), follow=True, settings=QUICK, system=system) as reader:
+            for _ in range(24):
+                next(reader)
+            night[0] = 8 * 3600.0
+            assert reader.next_event(timeout_seconds=0.2) is None
+            lag = reader.lag()
+    assert lag is not None
+    assert 0 <= lag < 60
