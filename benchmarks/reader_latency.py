@@ -26,6 +26,10 @@ Threads wait in real time.
     | tail    | 8 segments while they are written, up to 2,000 events a      | the segment with the most data in   |
     |         | second, flushed each 0.1 s                                   | memory first, without waiting       |
 
+`order_slow`: a store 1, 10 and 30 times as slow as the model, 8 and 64 segments. Buffers are small, in the proportion
+of the defaults, so that segments are read in many requests. Three lines each: the furthest that an event is out of
+order, the time to read all, and the most bytes in memory compared with the limit, with one batch a request.
+
 Both sides of a line run alternately; at the tail they run at the same time on one stream. An event is out of order by
 the highest value returned before it minus its own value, or by 0 if that is negative. If ours is 0, the ratio is
 computed with 1 ms.
@@ -42,7 +46,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from threading import Condition, Event, Thread
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -319,6 +323,11 @@ STEP_SECONDS: Final = 0.1
 TAIL_SECONDS: Final = 10.0
 TIME_GOAL: Final = 1 / 1.2
 
+SLOW_SEGMENTS, SLOWNESSES, SLOW_EVENTS = (8, 64), (1, 10, 30), 8_000
+SLOW_BUFFERS: Final = ReaderSettings(fill_bytes=1 << 14, buffer_bytes_max=1 << 20, read_ahead_bytes=1 << 19)
+
+Result = TypeVar("Result")
+
 
 class Given(NamedTuple):
     """The result of a reader.
@@ -354,12 +363,13 @@ class Bucket:
 
     Args:
         clock: of the host of its segments.
+        segments: of the stream, at first.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], segments: int = ORDER_SEGMENTS) -> None:
         self.store = MemoryStore(clock=SYSTEM.clock)
         ObjectCatalog.init(self.store, FormatRecord(namespace="order", stream_buckets=ORDER_SEGMENTS))
-        self._system = replace(SYSTEM, clock=clock)
+        self._system, self._segments = replace(SYSTEM, clock=clock), segments
 
     @contextmanager
     def writer(self) -> Iterator[tuple[Stream, StreamWriter]]:
@@ -371,23 +381,23 @@ class Bucket:
             streams = StreamStore.open(self.store, host=host)
             streams.create_scope("bench")
             stream = streams.create_stream(
-                "bench", "order", StreamConfiguration(min_segments=1), segments=ORDER_SEGMENTS
+                "bench", "order", StreamConfiguration(min_segments=1), segments=self._segments
             )
             with StreamWriter(stream, host) as writer:
                 yield stream, writer
 
-    def read(self, seed: int, reads: Callable[[Stream, ObjectSegmentSource], Given]) -> Given:
-        """The result of a reader with an empty cache, on a store with latencies."""
-        store: ObjectStore = LatencyStore(self.store, Random(seed), _sleep)
+    def read(self, seed: int, reads: Callable[[Stream, ObjectSegmentSource], Result], slowness: float = 1.0) -> Result:
+        """The result of a reader with an empty cache, on a store with so many times the latencies of the model."""
+        store: ObjectStore = LatencyStore(self.store, Random(seed), lambda seconds: _sleep(slowness * seconds))
         with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
             stream = StreamStore.open(store).stream("bench", "order")
             return reads(stream, ObjectSegmentSource(stream, accelerator, store))
 
 
-def write_history(events: int = EVENTS) -> Bucket:
+def write_history(events: int = EVENTS, segments: int = ORDER_SEGMENTS) -> Bucket:
     """A stream whose clock advances by `STEP_SECONDS` an append, with a scale after each quarter."""
     now = [1_000_000.0]
-    bucket, chance = Bucket(lambda: now[0]), Random(1)
+    bucket, chance = Bucket(lambda: now[0], segments), Random(1)
     with bucket.writer() as (stream, writer):
         for start in range(0, events, APPENDED):
             now[0] += STEP_SECONDS
@@ -463,6 +473,58 @@ def run_order(rounds: int = 7) -> list[Comparison]:
         _line("99th percentile out of order, tail", ours, peers, peer, GOAL),
         _line("median delay, tail", delays, peer_delays, peer, DELAY_GOAL),
     ]
+
+
+class SlowRead(NamedTuple):
+    """The result of a reader of a slow store.
+
+    Args:
+        behind_ms: the furthest that an event was out of order.
+        seconds: the time of the whole read.
+        buffered_bytes: the most payload in memory.
+    """
+
+    behind_ms: int
+    seconds: float
+    buffered_bytes: int
+
+
+def read_slowly(bucket: Bucket, slowness: float, order: Order, events: int = SLOW_EVENTS) -> SlowRead:
+    """Read the whole stream with small buffers.
+
+    Raises:
+        AnswersDiffer: not all events were returned.
+    """
+
+    def reads(stream: Stream, source: ObjectSegmentSource) -> SlowRead:
+        began, latest, behind, most, left = SYSTEM.timer(), 0, 0, 0, events
+        with StreamReader(stream, source, order=order, settings=SLOW_BUFFERS) as reader:
+            for batch in iter(reader.next_batch, None):
+                behind, latest = max(behind, latest - batch.value), max(latest, batch.value)
+                most, left = max(most, reader.buffered_bytes), left - len(batch)
+        if left:
+            raise AnswersDiffer(f"expected {events} events, found {events - left}")
+        return SlowRead(behind, SYSTEM.timer() - began, most)
+
+    return bucket.read(1, reads, slowness)
+
+
+def run_order_slow(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - each takes the time of a slow store: one round
+    """Run the comparisons of order on slow stores."""
+    lines = []
+    for segments in SLOW_SEGMENTS:
+        bucket = write_history(SLOW_EVENTS, segments)
+        for slowness in SLOWNESSES:
+            ours, other = (read_slowly(bucket, slowness, order) for order in (Order.TIME, Order.SEGMENT))
+            name, peer, most = f"{segments} segments, latency x {slowness}", "Order.SEGMENT", "buffer_bytes_max"
+            limit = SLOW_BUFFERS.buffer_bytes_max + SLOW_BUFFERS.requests_max * APPENDED * EVENT_BYTES // segments
+            late = ratio(ours.behind_ms, other.behind_ms)
+            lines += [
+                Comparison(f"order_slow: out of order, {name}", ours.behind_ms, "ms", peer, other.behind_ms, late, 1),
+                Comparison.exact(f"order_slow: total, {name}", ours.seconds, "s", peer, other.seconds, TIME_GOAL),
+                Comparison.exact(f"order_slow: memory, {name}", ours.buffered_bytes, "B", most, limit, 1.0),
+            ]
+    return lines
 
 
 def _history(bucket: Bucket, name: str, rounds: int, *, follow: bool = False) -> list[Comparison]:

@@ -55,7 +55,8 @@ from loaders.store import ObjectStore
 from range_index.segment_times import NO_TOKEN
 
 NEWEST_SECONDS: Final = 1.0
-"""How long the image, and the list of segments that take writes, count as the newest after they were read."""
+"""How long the image, and the list of segments that take writes, count as the newest after the answer: on a slow store
+the answer alone takes longer, and each segment would ask anew."""
 
 WATCH_SECONDS: Final = 5.0
 """The time limit of one wait for a newer image; a reader that follows then begins the next one."""
@@ -113,7 +114,7 @@ class _Newest:
     newer image will report the rest of the change.
     """
 
-    asked_seconds: float
+    answered_seconds: float
     version: ImageVersion
     active: frozenset[int]
     is_settled: bool
@@ -292,7 +293,7 @@ class ObjectSegmentSource:
         return self._newest_of.get(NEWEST, self._ask_newest, self._is_new).active
 
     def _is_new(self, known: _Newest) -> bool:
-        age_seconds = self._timer() - known.asked_seconds
+        age_seconds = self._timer() - known.answered_seconds
         if age_seconds < NEWEST_SECONDS:
             return True
         is_as_of_now = known.is_settled and known.version == self._accelerator.image_version
@@ -302,7 +303,7 @@ class ObjectSegmentSource:
         return self._watched is not None and not self._watched.done()
 
     def _ask_newest(self) -> _Newest:
-        asked_seconds, version = self._timer(), self._accelerator.image_version
+        version = self._accelerator.image_version
         state = self._stream.state()
         active = frozenset(() if state is StreamState.SEALED else self._stream.active_segments().ids.tolist())
         # Data that was committed before the reader began must be in the image; only a confirmed image certainly has it.
@@ -313,7 +314,7 @@ class ObjectSegmentSource:
             self._accelerator.follow()
         if self._confirmed is None:
             self._confirmed = self._accelerator.image_version
-        return _Newest(asked_seconds, version, active, state in (StreamState.ACTIVE, StreamState.SEALED))
+        return _Newest(self._timer(), version, active, state in (StreamState.ACTIVE, StreamState.SEALED))
 
     def _timed(
         self, fill: Fill, known: _Known, columns: list[BatchColumns], *, wants_token: bool

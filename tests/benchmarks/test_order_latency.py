@@ -11,7 +11,7 @@ from accel.history.store import StreamStore
 from accel.streams.reader import Order
 from accel.streams.rules.reader_core import AskEnd, Fill, Step
 from accel.system import SYSTEM
-from benchmarks.reader_latency import Given, read_history, read_tail, write_history
+from benchmarks.reader_latency import SLOW_BUFFERS, Given, read_history, read_slowly, read_tail, write_history
 from benchmarks.time_order import FIRST_REQUESTS, POLL_REQUESTS, POLL_SECONDS, SEALED_REQUESTS
 from loaders.store import CountingStore
 
@@ -24,6 +24,13 @@ def test_history_comes_whole_and_in_the_order_of_time() -> None:
         given = read_history(bucket, 1, Order.TIME, events=EVENTS, follow=follow)
         assert len(given.out_of_order_ms) == EVENTS
         assert given.out_of_order_ms.max() == 0
+
+
+def test_on_a_store_with_latencies_many_segments_come_in_order_within_the_buffers() -> None:
+    bucket = write_history(EVENTS, segments=16)
+    ours, peer = (read_slowly(bucket, 0.1, order, EVENTS) for order in (Order.TIME, Order.SEGMENT))
+    assert ours.behind_ms == 0 < peer.behind_ms
+    assert ours.buffered_bytes <= SLOW_BUFFERS.buffer_bytes_max
 
 
 def test_the_simulation_makes_as_many_requests_as_a_source_of_objects() -> None:

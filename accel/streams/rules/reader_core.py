@@ -10,8 +10,9 @@ was read to its end is dropped at once, because its successors wait for it.
 
     | a segment                               | until         | then                                              |
     |-----------------------------------------|---------------|---------------------------------------------------|
-    | is filled                               | empty answer  | its end is requested: if it is sealed there, its  |
-    |                                         |               | successors are filled ahead; else it is idle      |
+    | is filled                               | short answer  | in history, its end is requested: if it is sealed |
+    |                                         |               | there, its successors are filled ahead            |
+    | is filled                               | empty answer  | likewise; else it is idle                         |
     | is idle                                 | `retry_idle`  | it is filled again                                |
     | is sealed, and all its events were      |               | its successors begin when all older segments of   |
     | taken                                   |               | their keys are read (`Frontier`)                  |
@@ -158,6 +159,7 @@ class _Buffer:
     Attributes:
         batches: buffered events, each batch with the newest image that it may come from.
         following: the successors of a sealed segment, once all its events are buffered.
+        is_early: whether its end is requested though no answer was empty.
         is_at_tail: whether it was seen at its end, not sealed, and gave no full answer since;
         seen_seconds: when the last request that showed this was begun; None = never.
         has_more: whether its last request returned as much as it could.
@@ -179,6 +181,7 @@ class _Buffer:
     token: int = NO_TOKEN
     under_way: Step | None = None
     must_ask_end: bool = False
+    is_early: bool = False
     is_idle: bool = False
     may_ask: bool = True
     following: tuple[SegmentRecord, ...] | None = None
@@ -312,6 +315,9 @@ class ReaderCore:
         if not buffer.has_more:
             buffer.as_of = max(buffer.as_of, buffer.news_as_of, events.as_of)
             buffer.seen_seconds = buffer.asked_seconds if buffer.is_at_tail else buffer.seen_seconds
+            # Needs no room in the buffers, unlike an empty answer: so successors come before the last events are taken.
+            buffer.is_early = bool(batches) and not buffer.is_at_tail and not buffer.is_complete
+            buffer.must_ask_end |= buffer.is_early
         else:
             buffer.is_at_tail = False  # there is more than one answer could contain
         self._settle(fill.segment_id, buffer)
@@ -321,10 +327,11 @@ class ReaderCore:
         buffer = self._answered(step)
         if buffer is None:
             return
-        buffer.must_ask_end = buffer.is_lost = False
+        goes_on = end.is_stale or buffer.is_early
+        buffer.must_ask_end = buffer.is_lost = buffer.is_early = False
         is_at_end = end.size is not None and buffer.offset >= end.size
         buffer.begun_at = buffer.begun_at if end.is_stale and end.size is None else 0
-        if end.is_stale and not is_at_end:
+        if goes_on and not is_at_end:
             buffer.may_ask = True
         elif is_at_end and (end.successors or self._is_member) and buffer.end is None:
             buffer.following = end.successors

@@ -412,6 +412,46 @@ def test_what_is_read_ahead_of_one_slow_segment_stays_within_the_bound(segments:
     assert most <= max(bounds.buffer_bytes_max, segments * batch_bytes)
 
 
+def test_the_end_of_a_segment_in_history_is_asked_for_with_its_last_events_though_the_buffer_is_full() -> None:
+    """An empty answer, which needs room, comes when most of them were taken; then all would wait for successors."""
+    story = Story(1)
+    [segment] = story.active
+    for _ in range(3):
+        story.append([0])
+    story.split(segment)
+    story.append([0])
+    core = reader(story, story.beginning(), fill_bytes=20, buffer_bytes_max=20)
+    asked = []
+    while steps := core.next_steps():
+        for step in steps:
+            asked.append((type(step), step.segment_id))
+            story.answer(core, step)
+    assert (AskEnd, segment.id) in asked
+    assert core.position() == {segment.id: 0}
+    events = [event for batch in in_order(story, core, Random(1)) for event in batch]
+    assert told(events) == story.told
+
+
+def test_an_early_question_for_the_end_makes_no_segment_idle() -> None:
+    """An answer may be short for other reasons than the end."""
+    story = Story(1)
+    for _ in range(3):
+        story.append([0])
+    core = ReaderCore(story.frontier(story.beginning()), ReaderSettings(), follow=False)
+    [fill] = core.next_steps()
+    assert isinstance(fill, Fill)
+    core.take_events(
+        fill, story.fill(fill, None)._replace(batches=tuple(story.batches[fill.segment_id][:1]), next_offset=1)
+    )
+    [end] = core.next_steps()
+    assert isinstance(end, AskEnd)
+    story.answer(core, end)
+    assert not core.idle
+    assert not core.is_finished
+    events = [event for batch in in_order(story, core, Random(1)) for event in batch]
+    assert told(events) == story.told
+
+
 # How far behind a reader is
 
 

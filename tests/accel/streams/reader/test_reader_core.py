@@ -284,7 +284,7 @@ def test_a_segment_that_gave_nothing_while_it_has_events_at_hand_is_filled_ahead
     story = Story(1)
     story.append([0])
     core = ReaderCore(story.frontier(story.beginning()), small(fill_bytes=1000, buffer_bytes_max=10_000), follow=True)
-    for _ in range(3):  # events, none, and that the segment is not sealed
+    for _ in range(4):  # events, that the segment is not sealed; none, and that again
         [step] = core.next_steps()
         story.answer(core, step)
     assert core.next_steps() == []

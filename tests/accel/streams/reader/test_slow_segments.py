@@ -12,13 +12,15 @@ import pytest
 
 from accel import AsyncStreamReader, ObjectLost, ObjectSegmentSource, StreamReader, StreamWriter
 from accel.errors import AccelError, PositionTruncated, ReaderStalled
+from accel.history.store import StreamStore
 from accel.streams.reader import ReaderStats
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.system import SYSTEM
-from loaders.store import MemoryStore
+from loaders.store import CountingStore, MemoryStore
+from loaders.store.base import Fetched
 from range_index.segment_times import NO_TOKEN
-from tests.accel.streams.reader.streams import QUICK, Shop, by_key, shop
+from tests.accel.streams.reader.streams import NAME, QUICK, SCOPE, Shop, by_key, shop
 
 TIMEOUT_SECONDS = 30.0
 
@@ -204,6 +206,30 @@ def test_an_end_is_reached_though_there_is_a_newer_image_at_each_look(orders: Sh
             orders.accelerator.refresh()
             ends.append(source.ask_end(AskEnd(segment_id)).is_stale)
     assert ends[1:] == [False] * 3
+
+
+def test_the_history_is_asked_once_for_all_segments_though_its_answer_takes_longer_than_it_is_valid(
+    orders: Shop,
+) -> None:
+    clock = [0.0]
+
+    class Slow(CountingStore):
+        def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+            clock[0] += 2.0
+            return super().get(key, size_bytes_max=size_bytes_max)
+
+    store = Slow(orders.store)
+    stream = StreamStore.open(store).stream(SCOPE, NAME)
+    source = ObjectSegmentSource(stream, orders.accelerator, store, system=replace(SYSTEM, timer=lambda: clock[0]))
+    first, second = (segment.id for segment in orders.stream.active_segments())
+    for segment_id in (first, second):
+        source.fill(Fill(segment_id, 0, 1))
+        source.ask_end(AskEnd(segment_id))  # the first question may be too early
+    before = store.snapshot().total.requests
+    for segment_id in (first, second):
+        source.fill(Fill(segment_id, 0, 1))
+        assert source.ask_end(AskEnd(segment_id)) == SegmentEnd(None)
+    assert store.snapshot().total.requests == before
 
 
 # Tokens
