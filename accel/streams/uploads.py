@@ -49,7 +49,7 @@ from accel.catalog import NodeWriter
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.errors import CommitRefused, IllegalState, StreamsReleased, TransactionDamaged
 from accel.history.rules.segments import Segments
-from accel.history.rules.transactions import NO_EVENTS, ActiveTransaction, TransactionContents, TransactionStatus
+from accel.history.rules.transactions import NO_CONTENTS, ActiveTransaction, TransactionContents, TransactionStatus
 from accel.history.store.hosts import StreamName
 from accel.image import Number
 from accel.streams.open_segments import AppendBuffer, OpenSegments, SegmentSealed, Taken, erase_keys
@@ -160,7 +160,7 @@ class TransactionRecords(Protocol):
 
 def contents_of(events: TransactionEvents) -> TransactionContents:
     """Return the number of events, and the size of their object; no size without events."""
-    return TransactionContents(len(events), events.size_bytes) if len(events) else NO_EVENTS
+    return TransactionContents(len(events), events.size_bytes) if len(events) else NO_CONTENTS
 
 
 class TransactionObjects:
@@ -209,7 +209,7 @@ class TransactionObjects:
             TransactionDamaged: the data is missing or damaged, or has other contents.
             StoreError.
         """
-        if contents == NO_EVENTS:
+        if contents == NO_CONTENTS:
             return None
 
         def damaged(size_bytes: int, expected: str, found: str) -> TransactionDamaged:
@@ -346,7 +346,7 @@ def refuse_readable(objects: TransactionObjects, name: TransactionName, contents
         return "its contents are not recorded, and there is no object"
     raise IllegalState(
         f"expected a transaction whose events cannot be read, found {name.transaction} with"
-        f" {NO_EVENTS if events is None else contents_of(events)}: commit it, or recover the stream"
+        f" {NO_CONTENTS if events is None else contents_of(events)}: commit it, or recover the stream"
     )
 
 
@@ -608,7 +608,7 @@ class Merging:
                 return events
             # Another program decided, and no writer has stored events. That is noted, and a writer that comes later is
             # refused; if a writer came first, the record has its contents now.
-            record = records.record_merged({name.transaction: NO_EVENTS}).get(name.transaction)
+            record = records.record_merged({name.transaction: NO_CONTENTS}).get(name.transaction)
         return None
 
     def make(

@@ -155,7 +155,7 @@ class TransactionContents:
         return f"{self.events} events in {self.size_bytes} bytes" if self.events else "no events"
 
 
-NO_EVENTS: Final = TransactionContents(0, 0)
+NO_CONTENTS: Final = TransactionContents(0, 0)
 """The contents of a transaction without events."""
 
 REASON_SIZE_MAX: Final = 1_000
@@ -472,7 +472,7 @@ def after_merge(transaction: ActiveTransaction, contents: TransactionContents | 
         contents: the merged events; None = not known.
     """
     is_given_up = transaction.status is TransactionStatus.ABORTING and transaction.commit_position is not None
-    is_due = transaction.status is TransactionStatus.COMMITTING or (is_given_up and contents != NO_EVENTS)
+    is_due = transaction.status is TransactionStatus.COMMITTING or (is_given_up and contents != NO_CONTENTS)
     known = transaction.contents
     if transaction.is_merged or not is_due or (None not in (known, contents) and known != contents):
         return None

@@ -11,7 +11,7 @@ import pytest
 
 from accel.errors import AccelError, IllegalState, TransactionDamaged
 from accel.history.rules.states import StreamState
-from accel.history.rules.transactions import NO_EVENTS, TransactionContents, TransactionStatus
+from accel.history.rules.transactions import NO_CONTENTS, TransactionContents, TransactionStatus
 from accel.history.store import Stream
 from accel.streams.rules.routing import key_position
 from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction
@@ -179,12 +179,12 @@ def test_only_a_transaction_that_is_to_be_committed_and_is_not_merged_is_given_u
 def test_an_empty_transaction_needs_no_object_and_its_record_says_so(world: World) -> None:
     with world.process() as process, process.writer() as writer:
         transaction = writer.begin_transaction()
-        assert writer._transactions.keep(transaction) == NO_EVENTS
+        assert writer._transactions.keep(transaction) == NO_CONTENTS
         assert world.transaction_keys() == []
         writer.commit_transaction(transaction)
         ended = process.stream().workflows.transactions._completed(transaction)
         assert ended is not None
-        assert ended.contents == NO_EVENTS
+        assert ended.contents == NO_CONTENTS
 
 
 def test_whoever_decides_a_commit_its_writer_has_said_what_it_has_stored(world: World) -> None:
