@@ -404,7 +404,7 @@ class ObjectSegmentSource:
             self._accelerator.refresh()  # another process may have read what was stored a moment ago
             if not self._reaches(segment_id, offset):
                 head = self._stream.head().get(segment_id, 0)
-                size = _first_offset(self, segment_id, max(head, 0), None)
+                size, _ = _first_offset(self, segment_id, max(head, 0), None)
         if size is not None and offset > size:
             raise PositionBeyondEnd(self._stream.name, segment_id, offset, size)
 
