@@ -125,11 +125,11 @@ class StoreClock:
     """
 
     def __init__(self, store: object, clock: Callable[[], float], timer: Callable[[], float]) -> None:
-        self._store = store
+        self._store = store if isinstance(store, DatedStore) else None
         self._host, self._timer = clock, timer
         self._lock = Lock()  # never held over a request
         self._measured: _Measured | None = None
-        self._is_confirmed = not isinstance(store, DatedStore)
+        self._is_confirmed = self._store is None
         self._asked_at: float | None = None
 
     def __call__(self) -> float:
@@ -153,7 +153,7 @@ class StoreClock:
         Args:
             must_confirm: ask again at once after a request that failed.
         """
-        if isinstance(self._store, DatedStore) and self._take_turn(must_confirm=must_confirm):
+        if self._store is not None and self._take_turn(must_confirm=must_confirm):
             before = self._host()
             try:
                 stamp = self._store.date_seconds()

@@ -60,12 +60,13 @@ from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.streams.rules.events import WRITER_ID_SIZE_BYTES
-from accel.streams.settings import ForwardingSettings, OwnersSettings
+from accel.streams.settings import OWNER_LEASE_SECONDS_MAX, ForwardingSettings, OwnersSettings
 from accel.streams.writer_numbers import Held, Progress, WriterHeld, progress_of
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
 from loaders.lifetime import Lifetime, Threads
 from loaders.parallel import map_bounded
+from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.tables import RecordForm, TypedKey
 from loaders.versions import Versioned
 
@@ -85,6 +86,9 @@ NODE_IDS_FROM: Final = 1
 """The first id that is chosen in an empty catalog."""
 
 MILLISECONDS: Final = 1000
+
+_SKEW_MS_MAX: Final = int(CLOCK_SKEW_SECONDS_MAX * MILLISECONDS)
+_LEASE_MS_MAX: Final = int(OWNER_LEASE_SECONDS_MAX * MILLISECONDS) + _SKEW_MS_MAX
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -117,8 +121,11 @@ class Owner:
             raise ValueError(f"expected a token of {TOKEN_SIZE_BYTES} bytes and an address of at most 2,000 characters")
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether its lease has expired at this time: then others may try to take its segments over."""
-        return now_ms >= self.expires_ms
+        """Whether its lease has expired at this time: then others may try to take its segments over.
+
+        So has one that ends later than any lease can: a process with a wrong clock wrote it, and may be dead.
+        """
+        return now_ms >= self.expires_ms or self.expires_ms - now_ms > _LEASE_MS_MAX
 
 
 OWNER: Final = RecordForm("segment-owner", 1, Owner)
@@ -266,7 +273,8 @@ class Registration:
     def is_due(self) -> bool:
         """Whether a third of the lease has passed."""
         left_ms = self.owner.expires_ms - self._owners.now_ms()
-        return left_ms <= self._owners.settings.lease_seconds * MILLISECONDS * 2 / 3
+        lease_ms = self._owners.settings.lease_seconds * MILLISECONDS
+        return left_ms <= lease_ms * 2 / 3 or left_ms > lease_ms + _SKEW_MS_MAX
 
     def renew(self) -> Owner:
         """Renew the lease. Usually 1 request.
@@ -276,7 +284,12 @@ class Registration:
             StoreError, AmbiguousWrite, DataConflict: the lease may not be renewed; call again.
         """
         expires_ms = self._owners.now_ms() + int(self._owners.settings.lease_seconds * MILLISECONDS)
-        return self._tell(lambda now: replace(now, expires_ms=max(expires_ms, now.expires_ms)))
+
+        def renewed(now: Owner) -> Owner:
+            is_wrong = now.expires_ms - expires_ms > _SKEW_MS_MAX  # written when the clock was wrong
+            return replace(now, expires_ms=expires_ms if is_wrong else max(expires_ms, now.expires_ms))
+
+        return self._tell(renewed)
 
     def keep_alive(self) -> None:
         """Renew from now on, in a thread that does not keep the process alive, until `end` or `stop`.

@@ -128,6 +128,10 @@ class ForwardingSettings:
         check_settings(self)
 
 
+OWNER_LEASE_SECONDS_MAX: Final = 3600.0
+"""The longest lease of an owner. One that ends later was written by a process with a wrong clock."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnersSettings:
     """Settings of one owner.
@@ -136,13 +140,13 @@ class OwnersSettings:
         lease_seconds: the length of its lease, which is renewed after a third of this time. 15 s.
 
     Raises:
-        ValueError: not above 0.
+        ValueError: not above 0, or above an hour.
     """
 
     lease_seconds: float = 15.0
 
     def __post_init__(self) -> None:
-        check_settings(self)
+        check_settings(self, most={"lease_seconds": OWNER_LEASE_SECONDS_MAX})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,20 @@ def test_a_lease_is_due_after_a_third_and_renewed_by_one_request(world: World, o
     assert owners.find(7) == registration.owner
 
 
+@pytest.mark.parametrize("ahead", [86_400.0, 365 * 86_400.0])
+def test_a_lease_of_a_wrong_clock_is_no_lease_and_its_process_puts_it_right(
+    ahead: float, world: World, owners: OwnersTable
+) -> None:
+    world.seconds += ahead
+    dead, alive = owners.register(7), owners.register(8)
+    world.seconds -= ahead
+    assert [each.is_expired(owners.now_ms()) for each in owners.owners()] == [True, True]
+    assert alive.is_due()
+    assert alive.renew().expires_ms == owners.now_ms() + 15_000
+    assert [each.is_expired(owners.now_ms()) for each in owners.owners()] == [True, False]
+    assert dead.owner == owners.find(7)
+
+
 def test_an_owner_that_ends_is_expired_at_once(owners: OwnersTable) -> None:
     with owners.register(7) as registration:
         pass
