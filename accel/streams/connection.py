@@ -528,7 +528,7 @@ class Connection:
         return ObjectCatalog.open(self.store, settings=settings, system=system)
 
     def _open_streams(self) -> StreamStore:
-        return self._open_stream_store(HostWhenNeeded(lambda: self.segments))
+        return self._open_stream_store(HostWhenNeeded(lambda: self.segments, self.tails))
 
     def _open_stream_store(self, host: SegmentHost) -> StreamStore:
         tables, settings = self.catalog.parts.keys.tables, self.settings.history

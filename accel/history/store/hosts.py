@@ -159,10 +159,14 @@ class HostWhenNeeded:
 
     Args:
         opened: opens the host, or returns it.
+        tails: returns what the host's `tails` returns, and opens none, so that a check of a cut needs no session.
     """
 
-    def __init__(self, opened: Callable[[], SegmentHost]) -> None:
+    def __init__(
+        self, opened: Callable[[], SegmentHost], tails: Callable[[StreamName, Integers], Mapping[int, int]]
+    ) -> None:
         self._opened = opened
+        self._tails = tails
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
         """Nothing to do: the node that first writes a segment opens it."""
@@ -177,7 +181,7 @@ class HostWhenNeeded:
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`."""
-        return self._opened().tails(stream, ids)
+        return self._tails(stream, ids)
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """See `SegmentHost.truncate`."""
