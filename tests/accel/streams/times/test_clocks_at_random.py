@@ -1,8 +1,8 @@
 """Clocks of processes move by a day or a year, at random: nothing acknowledged is lost, nothing stays stuck.
 
-One world from one seed: processes of two nodes, one after the other, write, scale, commit, retain and read as a group. At
-any time the process may get another clock, or die and be followed by another one. The clock of the store is right. In the
-end the clock is right, and everything works.
+One world from one seed: processes of two nodes, one after the other, write, scale, commit, retain and read as a group.
+At any time the process may get another clock, or die and be followed by another one. The clock of the store is right.
+In the end the clock is right, and everything works.
 """
 
 from __future__ import annotations
