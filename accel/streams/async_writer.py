@@ -22,6 +22,7 @@ from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
 from accel.streams.writer import Key, StreamWriter
 from accel.system import Components
+from loaders.lifetime import Lifetime
 
 Taken = TypeVar("Taken", WriteFuture, list[WriteFuture])
 
@@ -50,6 +51,7 @@ class AsyncStreamWriter:
         writer_id: UUID | None = None,
     ) -> None:
         self.settings = settings
+        self._lifetime = Lifetime(f"a writer of {stream.name}", own_segments(host).system.process_id)
         self._open = partial(StreamWriter, stream, host, settings=settings, system=system, writer_id=writer_id)
         self._opening: asyncio.Future[StreamWriter] | None = None
         own = own_segments(host)
@@ -116,13 +118,15 @@ class AsyncStreamWriter:
         await asyncio.to_thread((await self._writer()).abort_transaction, transaction)
 
     async def close(self) -> None:
-        """See `StreamWriter.close`. Does nothing if the writer was never used."""
+        """See `StreamWriter.close`. Sends nothing if the writer was never used."""
+        self._lifetime.close()
         if self._opening is not None:
             await asyncio.to_thread((await self._writer()).close)
 
     async def _writer(self) -> StreamWriter:
         """Return the writer; the first call opens it in a thread, because opening sends requests to the store."""
         if self._opening is None:
+            self._lifetime.check()
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)

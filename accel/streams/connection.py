@@ -47,10 +47,7 @@ from weakref import WeakSet
 from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.values import (
-    Cut,
-    Integers,
-)
+from accel.history.rules.values import Cut, Integers
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import HostWhenNeeded, SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
@@ -72,11 +69,7 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_directory import segment_tails
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import (
-    ConnectionSettings,
-    ForwardingSettings,
-    StreamWriterSettings,
-)
+from accel.streams.settings import ConnectionSettings, ForwardingSettings, StreamWriterSettings
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
@@ -647,6 +640,7 @@ class AsyncConnection:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._given: WeakSet[AsyncStreamWriter | AsyncGroupReader] = WeakSet()
+        self._lifetime = Lifetime("a connection")
 
     async def close_given(self, *, is_failed: bool = False) -> None:
         """Close its writers and readers of groups, side by side; the end of the block calls this.
@@ -658,6 +652,7 @@ class AsyncConnection:
             AccelError: as `AsyncStreamWriter.close` and `AsyncGroupReader.close`; the first error, after all were
                 closed.
         """
+        self._lifetime.close()
         closing = [each for each in self._given if not (is_failed and isinstance(each, AsyncStreamWriter))]
         self._given.clear()
         ends = await asyncio.gather(*(each.close() for each in closing), return_exceptions=True)
@@ -667,6 +662,10 @@ class AsyncConnection:
 
     def __repr__(self) -> str:
         return f"AsyncConnection({self.connection.store!r})"
+
+    def _keep(self, opened: AsyncStreamWriter | AsyncGroupReader) -> None:
+        self._lifetime.check()  # it would not be closed; it has sent nothing yet
+        self._given.add(opened)
 
     async def create_scope(self, scope: str) -> bool:
         """See `Connection.create_scope`."""
@@ -710,14 +709,14 @@ class AsyncConnection:
             stream = connection.stream_store.stream(scope, name, host=segments)
             return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
 
-        return Opening(opened, self._given.add)
+        return Opening(opened, self._keep)
 
     def group_reader(
         self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
     ) -> Opening[AsyncGroupReader]:
         """A reader of a group, by ``async with`` or ``await``; see `Connection.group_reader`."""
         opened = partial(self.connection.open_group_reader, AsyncGroupReader, scope, name, group, reader, **options)
-        return Opening(opened, self._given.add)
+        return Opening(opened, self._keep)
 
     async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
         """See `Connection.group`."""

@@ -406,10 +406,13 @@ class Forwarding:
         return gone_on
 
     def fail(self, error: BaseException) -> None:
-        """Fail all waiting events, and send no more."""
+        """Fail all waiting events, and send no more; events of a request under way are in doubt."""
         self._stopped.set()
-        for segment_id in list(self._lanes):
-            self._fail_lane(segment_id, error)
+        for lane in list(self._lanes.values()):
+            if lane.is_busy and lane.sent is not None:
+                owner, segment = lane.owner, f"{segment_text(lane.segment_id)} of {'/'.join(self._name)}"
+                self._fail_sent(lane, lane.sent, ForwardInDoubt(owner.node_id, owner.address, segment))
+            self._fail_lane(lane.segment_id, error)
 
     # One segment
 

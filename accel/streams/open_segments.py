@@ -502,7 +502,15 @@ class OpenSegments:
             for segment_id in stream_ids
             if segment_id not in sealed and segment_id not in elsewhere
         }
-        self.begin(to_open.values())
+        try:
+            self.begin(to_open.values())
+        except CommitRefused:
+            taken = self._taken_meanwhile(to_open) if is_step else {}
+            if not taken:
+                raise
+            elsewhere |= taken
+            to_open = {item: stream_id for item, stream_id in to_open.items() if item not in taken}
+            self.begin(to_open.values())
         for segment_id, span in self._sealed_meanwhile(to_open).items():
             sealed[segment_id] = span
             del to_open[segment_id]
@@ -523,6 +531,17 @@ class OpenSegments:
         spans = stream_spans(self.catalog.parts, closed.values())
         return {segment_id: spans[stream_id] for segment_id, stream_id in closed.items()}
 
+    def _taken_meanwhile(self, to_open: Mapping[int, int]) -> dict[int, StreamSpan]:
+        """Return those of {segment id: stream id} that another node has opened after they were looked up."""
+        spans = stream_spans(self.catalog.parts, to_open.values())
+        taken = {item: spans[stream_id] for item, stream_id in to_open.items() if stream_id in spans}
+        return {item: span for item, span in taken.items() if span.is_open_beside(self.node.node_id)}
+
+    def still_open(self, segments: Iterable[OpenSegment]) -> list[OpenSegment]:
+        """Return the segments that are still open here: not those that another thread has sealed or let go."""
+        with self._lock:
+            return [segment for segment in segments if self._open.get((segment.name, segment.segment_id)) is segment]
+
     def begin(self, stream_ids: Collection[int]) -> None:
         """Open streams on the node, except those that were closed: a segment is sealed by closing its stream.
 
@@ -541,7 +560,8 @@ class OpenSegments:
         """
         end = self.node.end(segment.stream_id)
         if end is None:
-            raise CommitRefused(f"expected a stream that is open on node {self.node.node_id}, found {segment}")
+            found = f"{segment_text(segment.segment_id)} of {'/'.join(segment.name)}"
+            raise CommitRefused(f"expected a stream that is open on node {self.node.node_id}, found {found}")
         return end
 
     def move_times(self, segments: Collection[OpenSegment]) -> None:

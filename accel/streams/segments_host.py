@@ -30,11 +30,11 @@ from uuid import UUID
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.shard_writes import trim_streams
-from accel.errors import NotInHistory, StreamsReleased
+from accel.errors import NotInHistory, OperationNotAllowed, StreamsReleased
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import TransactionContents
-from accel.history.rules.values import IdMap, Integers
+from accel.history.rules.values import IdMap, Integers, some_ids
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.auto_scale import AutoScaler
@@ -486,13 +486,15 @@ class ObjectSegments:
             self._buffer.seal(segments)
         self.commits.flush_appended()  # these segments take no more appends
         with self._turn():
-            self._segments.move_times(segments)
-            self._segments.keep_numbers(segments)
-            closed = self._node.close_streams(segment.stream_id for segment in segments)
-            self._segments.forget(segments)
+            left = self._segments.still_open(segments)
+            self._segments.move_times(left)
+            self._segments.keep_numbers(left)
+            closed = self._node.close_streams(segment.stream_id for segment in left)
+            self._segments.forget(left)
         self._directory.forget(stream, ids)
+        located = self._without_gone(stream, located, left)
         located.refuse_elsewhere("seal", stream)
-        ends = {segment.segment_id: closed[segment.stream_id] for segment in segments}
+        ends = {segment.segment_id: closed[segment.stream_id] for segment in left}
         return ends | {segment_id: span.end for segment_id, span in located.sealed.items()}
 
     def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
@@ -526,14 +528,32 @@ class ObjectSegments:
             located = self._segments.find(stream, live, is_step=True)
         self.commits.flush_appended()
         with self._turn():
-            self._segments.move_times(located.open.values())  # records in memory cannot be rebuilt without the data
-            if any(self._node.numbers(each.stream_id).are_missing for each in located.open.values()):
+            left = self._segments.still_open(located.open.values())
+            self._segments.move_times(left)  # records in memory cannot be rebuilt without the data
+            if any(self._node.numbers(each.stream_id).are_missing for each in left):
                 self._node.checkpoint()  # nor can numbers of writers that the node's list does not have
-            self._node.trim({segment.stream_id: live[segment.segment_id] for segment in located.open.values()})
+            self._node.trim({segment.stream_id: live[segment.segment_id] for segment in left})
+        located = self._without_gone(stream, located, left)
         trim_streams(
             self._catalog.parts, {span.stream_id: live[segment_id] for segment_id, span in located.sealed.items()}
         )
         located.refuse_elsewhere("truncate", stream)
+
+    def _without_gone(self, stream: StreamName, located: FoundSegments, left: Sequence[OpenSegment]) -> FoundSegments:
+        """Return what became of segments that another thread has sealed, or another node has taken, since.
+
+        Raises:
+            OperationNotAllowed: some are open here again.
+        """
+        gone = located.open.keys() - {segment.segment_id for segment in left}
+        if not gone:
+            return located
+        with self._turn():
+            now = self._segments.find(stream, gone, is_step=True)
+        if now.open:
+            expected = f"{some_ids(list(now.open))} of {'/'.join(stream)} sealed"
+            raise OperationNotAllowed(f"expected {expected}, found them open again: try again")
+        return FoundSegments({}, {**located.sealed, **now.sealed}, {**located.elsewhere, **now.elsewhere})
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
         """See `SegmentHost.delete`: closes the streams, drops all data, and deletes the time indexes.

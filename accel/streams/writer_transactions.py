@@ -17,14 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Lock
+from threading import Lock, RLock
 from uuid import UUID
 
-from accel.errors import AccelError, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
+from accel.errors import AccelError, CommitRefused, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionContents, TransactionStatus
 from accel.history.store import Stream
 from accel.streams.acknowledgements import WriteFuture
+from accel.streams.open_segments import SegmentSealed
 from accel.streams.rules.routing import OpenTransactions
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.segments_host import ObjectSegments
@@ -60,6 +61,7 @@ class WriterTransactions:
         self._lock = Lock()  # guards the attributes below; never held over a request
         self._open = OpenTransactions(settings.transactions_bytes_max)
         self._outcomes: dict[UUID, WriteFuture] = {}
+        self._turns: dict[UUID, RLock] = {}
 
     def ids(self) -> list[UUID]:
         """Return the transactions that have not ended."""
@@ -83,6 +85,7 @@ class WriterTransactions:
         with self._turn():
             self._open.begin(transaction)
             self._outcomes[transaction] = WriteFuture(self._host.commits.acks)
+            self._turns[transaction] = RLock()
         history = self._stream.parts.store.settings
         self._host.leases.hold(self._stream, transaction, history.lease_ms if lease_ms is None else lease_ms, self)
         return transaction
@@ -108,26 +111,10 @@ class WriterTransactions:
         """
         self._lifetime.check()
         with self._lock:
-            is_begun_here = self._open.begin_end(transaction)
+            self._open.begin_end(transaction)
         flush()  # earlier events come before the transaction's events
-        with self._dropped_if_missing(transaction):
-            status = self._stream.transactions.status(transaction)
-        if status is TransactionStatus.OPEN:
-            if not is_begun_here:
-                raise InvalidArgument(f"expected a transaction that this writer began, found {transaction}")
-            self.decide(transaction, self.keep(transaction))
-        elif (lost := self._at_risk(transaction)) > 0:
-            self.decide(transaction)  # raises if it was aborted
-            refused = IllegalState(
-                f"expected transaction {transaction} to be open until its {lost} events are durable, found that"
-                " another process decided to commit it before: write them again"
-            )
-            self._drop(transaction, refused)
-            raise refused
-        else:
-            self.decide(transaction, contents_of(self.events(transaction)) if is_begun_here else None)
-        self._carry_out(transaction)
-        self._drop(transaction, None)
+        with self._alone(transaction):
+            self._commit(transaction)
 
     def abort(self, transaction: UUID) -> None:
         """See `StreamWriter.abort_transaction`."""
@@ -156,11 +143,12 @@ class WriterTransactions:
         return lost
 
     def fail(self, error: BaseException) -> None:
-        """Settle the futures of all transactions with an error."""
+        """Settle the futures of all transactions with an error; it is in doubt whether those are committed that end."""
         with self._lock:
-            outcomes = list(self._outcomes.values())
-        for outcome in outcomes:
-            self._host.commits.settle_alone(outcome, error)
+            outcomes = [(each, self._open.is_ending(transaction)) for transaction, each in self._outcomes.items()]
+        doubt = CommitRefused(f"{error}; whether the transaction is committed is not known here: ask for its status")
+        for outcome, is_ending in outcomes:
+            self._host.commits.settle_alone(outcome, doubt if is_ending else error)
 
     # Steps
 
@@ -170,6 +158,39 @@ class WriterTransactions:
         self._check()
         with self._lock:
             self._check()
+            yield
+
+    def _commit(self, transaction: UUID) -> None:
+        with self._lock:
+            is_begun_here = transaction in self._open
+        with self._dropped_if_missing(transaction):
+            status = self._stream.transactions.status(transaction)
+        if status is TransactionStatus.OPEN:
+            if not is_begun_here:
+                raise InvalidArgument(f"expected a transaction that this writer began, found {transaction}")
+            self.decide(transaction, self.keep(transaction))
+        elif (lost := self._at_risk(transaction)) > 0:
+            self.decide(transaction)  # raises if it was aborted
+            refused = IllegalState(
+                f"expected transaction {transaction} to be open until its {lost} events are durable, found that"
+                " another process decided to commit it before: write them again"
+            )
+            self._drop(transaction, refused)
+            raise refused
+        else:
+            self.decide(transaction, contents_of(self.events(transaction)) if is_begun_here else None)
+        self._carry_out(transaction)
+        self._drop(transaction, None)
+
+    @contextmanager
+    def _alone(self, transaction: UUID) -> Iterator[None]:
+        """Let one thread at a time end a transaction; the next one finds the end. Held over requests.
+
+        Otherwise a thread could write the events again after another one has merged and deleted them.
+        """
+        with self._lock:
+            turn = self._turns.get(transaction) or RLock()
+        with turn:
             yield
 
     def _at_risk(self, transaction: UUID) -> int:
@@ -208,15 +229,16 @@ class WriterTransactions:
     def _carry_out(self, transaction: UUID) -> None:
         """Commit the stream's transactions until this one is committed."""
         waited, is_done = 0, False
+        last: AccelError | None = None
         while (status := self._stream.transactions.status(transaction)) is not TransactionStatus.COMMITTED:
             if status in (TransactionStatus.ABORTING, TransactionStatus.ABORTED):
                 self.decide(transaction)  # raises: it was given up by hand
             try:
                 is_done = not self._stream.commit().is_empty  # may be other transactions, committed before this one
-            except (OperationNotAllowed, DataConflict):
-                is_done = False
+            except (OperationNotAllowed, DataConflict, CommitRefused, SegmentSealed) as error:
+                is_done, last = False, error  # another thread or process may carry out the same commit, and be further
             if not is_done:
-                waited = self._pause(waited, f"a stream that commits {transaction}: its events are durable")
+                waited = self._pause(waited, transaction, last)
         if not is_done and self._stream.state() is StreamState.COMMITTING_TXN:
             # The commit stopped after this transaction was recorded as committed, for instance by an error of an
             # earlier call: finish the commit, so that the stream is free again. An error does not matter: this
@@ -227,15 +249,18 @@ class WriterTransactions:
     def _abort(self, transaction: UUID) -> None:
         with self._lock:
             self._open.begin_end(transaction)
-        with self._dropped_if_missing(transaction):
-            self._stream.transactions.abort(transaction)
-        self._drop(transaction, IllegalState(f"expected a transaction that is committed, found {transaction} aborted"))
+        with self._alone(transaction):
+            with self._dropped_if_missing(transaction):
+                self._stream.transactions.abort(transaction)
+            aborted = IllegalState(f"expected a transaction that is committed, found {transaction} aborted")
+            self._drop(transaction, aborted)
 
     def _drop(self, transaction: UUID, error: BaseException | None) -> None:
         """Forget a transaction that ended, and settle its future."""
         self._host.leases.release(transaction)
         with self._lock:
             self._open.drop(transaction)
+            self._turns.pop(transaction, None)
             outcome = self._outcomes.pop(transaction, None)
         if outcome is not None:
             self._host.commits.settle_alone(outcome, error)
@@ -259,11 +284,13 @@ class WriterTransactions:
             return OperationNotAllowed(f"expected {transaction} committed, found {found}")
         return None if status is TransactionStatus.COMMITTED else error
 
-    def _pause(self, waited: int, expected: str) -> int:
+    def _pause(self, waited: int, transaction: UUID, last: AccelError | None) -> int:
         """Wait once more; return the number of waits."""
         settings = self._settings
         if waited * settings.pause_seconds >= settings.wait_seconds:
-            raise OperationNotAllowed(f"expected {expected}; waited {settings.wait_seconds} s for it: try again")
+            expected = f"a stream that commits {transaction}: its events are durable"
+            refused = f"expected {expected}; waited {settings.wait_seconds} s for it: try again"
+            raise OperationNotAllowed(refused) from last
         self._system.sleep(settings.pause_seconds)
         return waited + 1
 

@@ -297,13 +297,15 @@ class StreamStore:
             IllegalState: it is neither sealed nor half created.
             HostMissing: this process holds no segments; nothing was changed.
         """
+        first: keys.StreamIdentity | None = None
         for _ in range(CREATE_ATTEMPTS_MAX):
             try:
                 named = self._names.look(scope, name)
             except NotInHistory:
                 return
-            if named is None or named.entry.phase is NamePhase.FREE:
-                return
+            if named is None or named.entry.phase is NamePhase.FREE or (first or named.identity) != named.identity:
+                return  # another process has deleted it meanwhile, and a new stream may have its name
+            first = named.identity
             deleting: NamedStream | None = named
             if named.entry.phase is not NamePhase.DELETING:
                 if named.entry.phase is NamePhase.LIVE:  # a half-created stream was acknowledged to no caller
@@ -472,8 +474,19 @@ class StreamStore:
         return is_done
 
     def _finish_deletion(self, named: NamedStream) -> bool:
-        """Continue a deletion that is decided; return False if another process wrote the entry since."""
-        ending = self._clear_segments(named)
+        """Continue a deletion that is decided; return False if another process wrote the entry since.
+
+        Raises:
+            NotInHistory, IllegalState: records are missing, and no other process has finished the deletion.
+        """
+        try:
+            ending = self._clear_segments(named)
+        except (NotInHistory, IllegalState):  # another process may delete it, too, and have dropped records
+            self._parts.backoff.pause(1)
+            now = self._names.look(named.identity.scope, named.identity.name)
+            if now is not None and now.identity == named.identity and now.entry.phase is NamePhase.DELETING:
+                raise
+            return False
         remembered = self._names.remember(named, ending.last_number())
         if remembered is None:
             return False

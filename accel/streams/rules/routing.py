@@ -284,12 +284,14 @@ class OpenTransactions:
             )
         self.size_bytes += events.extend(positions, payloads)
 
-    def begin_end(self, transaction: UUID) -> bool:
-        """Take no more events of a transaction, for good; returns False if it is not open here."""
-        if transaction not in self._events:
-            return False
-        self._ending.add(transaction)
-        return True
+    def begin_end(self, transaction: UUID) -> None:
+        """Take no more events of a transaction, for good; does nothing if it is not open here."""
+        if transaction in self._events:
+            self._ending.add(transaction)
+
+    def is_ending(self, transaction: UUID) -> bool:
+        """Whether the end of a transaction has begun."""
+        return transaction in self._ending
 
     def events(self, transaction: UUID) -> TransactionEvents:
         """Return all events of a transaction; none if it is not open here."""
@@ -298,7 +300,8 @@ class OpenTransactions:
 
     def keep(self, transaction: UUID) -> None:
         """Note that the events of a transaction are durable."""
-        self._kept.add(transaction)
+        if transaction in self._events:
+            self._kept.add(transaction)
 
     def at_risk(self, transaction: UUID) -> int:
         """Return how many events of a transaction are in memory only."""

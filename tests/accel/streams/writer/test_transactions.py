@@ -367,7 +367,7 @@ def test_a_host_that_stops_settles_the_futures_of_transactions() -> None:
         transaction = writer.begin_transaction()
         future = writer.write(b"1", b"a", transaction=transaction)
     with pytest.raises(Closed):
-        future.result()
+        future.result(10)
     with pytest.raises(Closed):
         writer.write(b"2", b"a", transaction=transaction)
     with pytest.raises(Closed):
