@@ -126,7 +126,8 @@ class AsyncStreamWriter:
     async def _writer(self) -> StreamWriter:
         """Return the writer; the first call opens it in a thread, because opening sends requests to the store."""
         if self._opening is None:
-            self._lifetime.check()
+            if self._lifetime.is_closed:
+                self._lifetime.check()  # raises
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
             self._opening.add_done_callback(self._opened)
         return await asyncio.shield(self._opening)
