@@ -3,13 +3,15 @@
     reason      which objects                                         before the objects are deleted
     retired     replaced, trimmed or withdrawn so long ago that       the rows are marked as delete pending in their
                 no reader has an image with them                      list or shard: no undo restores them
+    dead        every stream is deleted or trimmed beyond it          nothing: they are retired, and deleted later
     prepared    prepared for a writer that never committed them       the ids are removed: no commit can list them
     orphan      old objects of this catalog that are not in it,       nothing: an id that is not prepared cannot be
                 left by writers and collectors that crashed           committed
 
 A plan lists the objects to delete, with reasons; planning changes nothing, and a dry run is a plan that is not carried
-out. Carrying a plan out begins with the marks and removals of the table, in one conditional write a list or shard.
-Then, for each batch of at most 1,000 objects:
+out. Carrying a plan out begins with retiring dead objects (`dead_objects`), which a later collection deletes once no
+reader needs them, and with the marks and removals of the table, in one conditional write a list or shard. Then, for
+each batch of at most 1,000 objects:
 
     1. the whole catalog is read again, and its keys are compared (`survey`): where they contradict one another, the
        collection ends; objects that are live, prepared, or retired but not delete pending are spared
@@ -33,6 +35,7 @@ from functools import partial
 import numpy as np
 
 from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.dead_objects import DeadObjects, find_dead, retire_dead
 from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS
 from accel.catalog.node_list import without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
@@ -108,6 +111,7 @@ class CollectionPlan:
         young: objects that are not in the catalog and are not old enough.
         foreign: objects with ids that this catalog never allocated; they are left alone.
         allow_empty_nodes: nodes whose list may have no live object although the node has committed before.
+        dead: live objects that will be retired, because all their streams are deleted or trimmed beyond them.
     """
 
     planned_at_ms: int
@@ -116,6 +120,11 @@ class CollectionPlan:
     young: ObjectTotals
     foreign: ObjectTotals
     allow_empty_nodes: frozenset[int]
+    dead: tuple[DeadObjects, ...] = ()
+
+    def dead_total(self) -> ObjectTotals:
+        """The number of dead objects, and their bytes."""
+        return total_of(self.dead)
 
     def tallies(self) -> dict[Reason, ObjectTotals]:
         """The number of objects and bytes for each reason."""
@@ -132,6 +141,7 @@ class CollectionReport:
         failed: objects that were not deleted, with the store's error; the next collection tries again.
         journals: the keys of the journals of deleted objects.
         not_reached: planned objects that were not processed, because the collection ended half-way; empty otherwise.
+        retired: dead objects that were retired; a collection after the retention deletes them.
     """
 
     deleted: tuple[Collectable, ...]
@@ -139,6 +149,13 @@ class CollectionReport:
     failed: tuple[tuple[Collectable, str], ...]
     journals: tuple[str, ...]
     not_reached: tuple[Collectable, ...] = ()
+    retired: tuple[DeadObjects, ...] = ()
+
+
+def total_of(dead: Iterable[DeadObjects]) -> ObjectTotals:
+    """The number of dead objects, and their bytes."""
+    sizes = [ref.size_bytes for each in dead for ref in each.refs]
+    return ObjectTotals(len(sizes), sum(sizes))
 
 
 def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, ObjectTotals]:
@@ -169,11 +186,11 @@ def plan_collection(
         progress: called with the number of keys of the bucket that were listed so far.
         scan: lists the bucket; this process by default.
 
-    Requests: one for 1,000 keys of the bucket, two a list, one a stream shard, and six more.
+    Requests: one for 1,000 keys of the bucket, two a list, one a stream shard, and six more; and those of `find_dead`.
 
     Raises:
         MaintenanceRefused: a list is empty that should not be, keys contradict one another (`survey`), or
-            a key could not be read.
+            a key or an object that may be dead could not be read.
     """
     parts = catalog.parts
     now_ms = parts.now_ms()
@@ -184,7 +201,9 @@ def plan_collection(
         raise _unreadable(error) from error
     survey = _safe_survey(parts, allow_empty_nodes)
     orphans, young, foreign = _divided(parts, stored.unknown_to(survey.known_ids()), now_ms)
-    if len(orphans.ids) and not len(survey.listed_ids()):
+    lists = [seen.value for seen in survey.lists.values()]
+    is_emptied = any(each.emptied == each.next_order_id > 0 for each in lists)
+    if len(orphans.ids) and not len(survey.listed_ids()) and not is_emptied:
         found = f"none, and {len(orphans.ids)} objects in the bucket"
         raise MaintenanceRefused(f"expected a catalog that lists objects, found {found}: import them first")
     objects = (
@@ -192,7 +211,11 @@ def plan_collection(
         *_expired(parts, survey, stored, now_ms),
         *_as_collectable(parts, orphans),
     )
-    return CollectionPlan(now_ms, retired_before_ms, objects, _tally(young), _tally(foreign), allow_empty_nodes)
+    try:
+        dead = tuple(find_dead(parts, lists, [seen.value for seen in survey.shards]))
+    except AccelError as error:
+        raise _unreadable(error) from error
+    return CollectionPlan(now_ms, retired_before_ms, objects, _tally(young), _tally(foreign), allow_empty_nodes, dead)
 
 
 def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress | None = None) -> CollectionReport:
@@ -203,8 +226,9 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
         plan: of `plan_collection`.
         progress: called with the number of objects that were processed so far.
 
-    Requests: two or three a list and one or two a shard in the beginning; then for each batch two a list and one a
-    shard to check, two to write and delete, and one for each list and shard with retired objects of the batch.
+    Requests: three or four for each list with dead objects, two or three a list and one or two a shard in the
+    beginning; then for each batch two a list and one a shard to check, two to write and delete, and one for each list
+    and shard with retired objects of the batch.
 
     Raises:
         MaintenanceRefused: a list is empty that should not be, keys contradict one another, or a key could not be
@@ -216,6 +240,8 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
     survey = _safe_survey(parts, plan.allow_empty_nodes)
     round_ = _Round(parts, plan)
     try:
+        for dead in plan.dead:
+            round_.retire(dead)
         _exclude_from_commits(parts, survey, plan)
         for number, start in enumerate(range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX)):
             round_.do_batch(number, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
@@ -245,6 +271,7 @@ class _Round:
         self._spared: list[Collectable] = []
         self._failed: list[tuple[Collectable, str]] = []
         self._journals: list[str] = []
+        self._retired: list[DeadObjects] = []
 
     @property
     def done(self) -> int:
@@ -254,7 +281,13 @@ class _Round:
     def report(self) -> CollectionReport:
         """The results so far. Batches are processed in the plan's order, so the rest was not reached."""
         outcomes = (tuple(self._deleted), tuple(self._spared), tuple(self._failed), tuple(self._journals))
-        return CollectionReport(*outcomes, not_reached=self._plan.objects[self.done :])
+        return CollectionReport(*outcomes, not_reached=self._plan.objects[self.done :], retired=tuple(self._retired))
+
+    def retire(self, dead: DeadObjects) -> None:
+        """Retire the dead objects of a node that are still live."""
+        retired = retire_dead(self._parts, dead)
+        if retired:
+            self._retired.append(DeadObjects(dead.node_id, retired))
 
     def do_batch(self, number: int, batch: Sequence[Collectable]) -> None:
         """Check a batch, write its journal, delete the objects, and remove their rows."""
@@ -280,7 +313,11 @@ def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Surv
     except AccelError as error:
         raise _unreadable(error) from error
     for node_id, seen in survey.lists.items():
-        if not len(seen.value.live) and seen.value.next_order_id and node_id not in allow_empty_nodes:
+        if (
+            not len(seen.value.live)
+            and seen.value.emptied != seen.value.next_order_id
+            and node_id not in allow_empty_nodes
+        ):
             found = f"none after {seen.value.next_order_id} commits"
             raise MaintenanceRefused(f"list of node {node_id}: expected live objects, found {found}: damaged?")
     damage = [problem for problem in wrong if problem.severity is Severity.DAMAGE]

@@ -327,7 +327,8 @@ def with_compaction(
     successor = no_rows(LIVE) if added is None else _successor(added, group, now.next_order_id)
     live = np.concatenate((now.live[:first], successor, now.live[last + 1 :]))
     retired = join_rows(now.retired, retired_rows(group, now_ms, now.next_order_id))
-    return _with_commit(replace(now, retired=retired), live, ids, stream_objects, added)
+    emptied = now.emptied if len(live) else now.next_order_id + 1
+    return _with_commit(replace(now, retired=retired, emptied=emptied), live, ids, stream_objects, added)
 
 
 def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:

@@ -458,6 +458,7 @@ class NodeList:
             Older releases without such rows drop them all.
         numbers: WRITER_NUMBER rows of these commits, ascending by commit. A row of `NO_STREAM` means that some rows are
             missing.
+        emptied: `next_order_id` after the last commit that removed the last live object, 0 = there was none.
 
     Raises:
         ValueError: rows of the wrong type or out of order, or a number below 0.
@@ -475,6 +476,7 @@ class NodeList:
     released: Annotated[Rows, Columns(RELEASED)] = field(default_factory=lambda: no_rows(RELEASED))
     times: Annotated[Rows, Columns(TIME_RECORD)] = field(default_factory=lambda: no_rows(TIME_RECORD))
     numbers: Annotated[Rows, Columns(WRITER_NUMBER)] = field(default_factory=lambda: no_rows(WRITER_NUMBER))
+    emptied: int = 0
 
     @property
     def where(self) -> str:
@@ -483,7 +485,8 @@ class NodeList:
 
     def __post_init__(self) -> None:
         where = self.where
-        _check_least(where, 0, node_id=self.node_id, epoch=self.epoch, next_order_id=self.next_order_id)
+        numbers = {"epoch": self.epoch, "next_order_id": self.next_order_id, "emptied": self.emptied}
+        _check_least(where, 0, node_id=self.node_id, **numbers)
         _take_over(where, live=(self.live, LIVE), prepared=(self.prepared, PREPARED), retired=(self.retired, RETIRED))
         _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT), sketches=(self.sketches, SKETCH))
         _take_over(where, times=(self.times, TIME_RECORD), numbers=(self.numbers, WRITER_NUMBER))
@@ -737,6 +740,7 @@ _ADDED_TO_LISTS: Final = {
     "released": pack_columns(no_rows(RELEASED)),
     "times": _NO_TIMES,
     "numbers": _NO_NUMBERS,
+    "emptied": 0,
 }
 _STORED_LIST: Final = Nested(NodeList, added=_ADDED_TO_LISTS)
 

@@ -222,6 +222,10 @@ def assemble_plan(
     whole = CompactionPlan(planned_at_ms, settings, tuple(sorted(nodes, key=lambda node: node.node_id)), spared)
     plan = whole if settings.max_bytes is None else _within_bytes(whole, settings.max_bytes)
     if plan.stream_objects > settings.max_stream_objects:
+        splits = {group for group in plan.groups if len(group.sources) == 1 and group.stream_objects}
+        reason = f"it would be split, beyond max_stream_objects = {settings.max_stream_objects}"
+        plan = replace(plan, nodes=tuple(_without(node, splits, reason) for node in plan.nodes))
+    if plan.stream_objects > settings.max_stream_objects:
         sources = sum(len(group.sources) for group in plan.groups)
         raise MaintenanceRefused(
             f"expected a plan with at most max_stream_objects = {settings.max_stream_objects} objects of one stream, "
@@ -238,16 +242,13 @@ def _within_bytes(plan: CompactionPlan, bytes_max: int) -> CompactionPlan:
             left -= group.source_bytes
         else:
             left_out.add(group)
-    return replace(plan, nodes=tuple(_without(node, left_out, bytes_max) for node in plan.nodes))
+    reason = f"its bytes are more than what is left of max_bytes = {bytes_max}"
+    return replace(plan, nodes=tuple(_without(node, left_out, reason) for node in plan.nodes))
 
 
-def _without(node: NodePlan, left_out: set[Group], bytes_max: int) -> NodePlan:
+def _without(node: NodePlan, left_out: set[Group], reason: str) -> NodePlan:
     skipped = tuple(
-        Skipped(
-            node.node_id,
-            tuple(ref.object_id for ref in group.sources),
-            f"{group.source_bytes} bytes more than what is left of max_bytes = {bytes_max}",
-        )
+        Skipped(node.node_id, tuple(ref.object_id for ref in group.sources), reason)
         for group in node.groups
         if group in left_out
     )

@@ -8,19 +8,27 @@ A node is planned in two steps. One pass over its objects in list order finds th
 (`facts`), and the cheapest of these are chosen (`grouping`). Then the code of the merge simulates each chosen group: so
 the plan contains the exact number of outputs, and a group that would not reduce the number of objects is left out.
 
+**Data that is not needed any more** also goes from objects that are not merged with others, on every node: an object is
+rewritten alone, without this data, if at least a quarter of its bytes are below first kept offsets; and whatever the
+share, if it has data of a stream that is closed and wholly trimmed, as deleted streams are. An object is looked at on
+one of `REWRITE_DAYS` days, by its id, and only if its sketch does not exclude all trimmed streams: so an object with
+many short-lived streams is not opened or rewritten for each of them. Objects that no record is kept of are left to the
+collector, which retires them without reading their data (`accel.catalog.dead_objects`).
+
 The planner reads lists, not sessions: a node that left the cluster years ago is compacted like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.dead_objects import FirstKept, may_hold, streams_of_node
 from accel.catalog.parts import MILLISECONDS, ObjectAccess, open_each
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
 from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
@@ -37,13 +45,21 @@ from loaders.object_ref import ObjectRef
 Progress = Callable[[int, int], object]
 """Called with (done, total)."""
 
+DEAD_SHARE = 0.25
+"""An object of which at least this share of the bytes is below first kept offsets is rewritten alone."""
+
+REWRITE_DAYS = 7
+"""Each object is looked at on one of this number of days."""
+
+DAY_MS = 86_400_000
+
 INDEXES_KEPT_BYTES_MAX = 64 << 20
 """Limit of indexes kept from the first step for the second; the others are opened twice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSurvey:
-    """A node with too many objects: the input of `plan_node`, besides the objects. Picklable.
+    """A node to be planned: the input of `plan_node`, besides the objects. Picklable.
 
     Args:
         node_id: the node.
@@ -52,6 +68,9 @@ class NodeSurvey:
         surveyed_at_ms: milliseconds since 1970; ages count from then.
         trimmed_ids: streams whose first kept offset is above 0, ascending.
         trimmed_starts: these offsets.
+        gone_ids: those of these streams that are closed and trimmed to their ends, ascending.
+        may_be_trimmed: by position in the list, whether the object may hold data of a trimmed stream; None = objects
+            are not rewritten alone.
     """
 
     node_id: int
@@ -60,6 +79,8 @@ class NodeSurvey:
     surveyed_at_ms: int
     trimmed_ids: NDArray[np.int64]
     trimmed_starts: NDArray[np.int64]
+    gone_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    may_be_trimmed: NDArray[np.bool_] | None = None
 
 
 def plan_compaction(
@@ -67,7 +88,7 @@ def plan_compaction(
 ) -> CompactionPlan:
     """Plan a whole run in this process.
 
-    Requests: a refresh, and those of `plan_node` for each node with too many objects.
+    Requests: a refresh, and those of `plan_node` for each node with too many objects or trimmed streams.
 
     Args:
         catalog: of the objects.
@@ -79,7 +100,8 @@ def plan_compaction(
         StoreError: something could not be read now.
     """
     found = survey_catalog(catalog, settings)
-    tell = _Tally(sum(len(survey.live) for survey in found.nodes), progress)
+    merged = [len(survey.live) for survey in found.nodes if survey.target_objects < len(survey.live)]
+    tell = _Tally(sum(merged), progress)
     nodes = tuple(plan_node(catalog.parts, survey, settings, progress=tell) for survey in found.nodes)
     return assemble_plan(catalog.parts.now_ms(), settings, nodes, found.spared)
 
@@ -88,7 +110,7 @@ class CatalogSurvey(NamedTuple):
     """The result of reading all lists.
 
     Attributes:
-        nodes: those with too many objects, ascending.
+        nodes: those with too many objects, or with objects that may hold data of trimmed streams, ascending.
         spared: the others, and why they are left alone.
     """
 
@@ -97,7 +119,7 @@ class CatalogSurvey(NamedTuple):
 
 
 def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> CatalogSurvey:
-    """Find the nodes with too many objects. Requests: a refresh.
+    """Find the nodes to be planned. Requests: a refresh.
 
     Raises:
         StoreError: the catalog cannot be read now.
@@ -105,19 +127,25 @@ def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> Cata
     state = catalog.refresh_state()
     lists = state.node_lists()
     now_ms = catalog.parts.now_ms()
-    streams = np.sort(np.concatenate([seen.value.streams for seen in state.shards]), order="stream_id")
-    trimmed = streams[streams["start_offset"] > 0]
-    ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
+    shards = [seen.value for seen in state.shards]
+    first_kept = FirstKept.of(shards)
+    columns = (now_ms, first_kept.stream_ids, first_kept.starts, first_kept.stream_ids[first_kept.is_gone])
     counts = {node_id: len(node_list.live) for node_id, node_list in sorted(lists.items())}
     targets = settings.targets(counts)
-    nodes = tuple(
-        NodeSurvey(node_id, lists[node_id].live, target, now_ms, ids, starts)
-        for node_id, target in sorted(targets.items())
-    )
+    surveys = []
+    for node_id, count in counts.items():
+        if settings.nodes is not None and node_id not in settings.nodes:
+            continue
+        held = may_hold(lists[node_id], streams_of_node(shards, node_id, first_kept.stream_ids))
+        if node_id in targets or held.any():
+            target = targets.get(node_id, count)
+            surveys.append(NodeSurvey(node_id, lists[node_id].live, target, *columns, may_be_trimmed=held))
+    nodes = tuple(surveys)
+    planned = {survey.node_id for survey in nodes}
     spared = (
         SparedNode(node_id, count, settings.reason_to_spare(node_id, count))
         for node_id, count in counts.items()
-        if node_id not in targets
+        if node_id not in planned
     )
     return CatalogSurvey(nodes, tuple(spared))
 
@@ -131,8 +159,9 @@ def plan_node(
 ) -> NodePlan:
     """Plan one node.
 
-    Requests: one for each object that is old enough and has such a neighbour; one more for each source of a group whose
-    index was not kept.
+    Requests, if the node has too many objects: one for each object that is old enough and has such a neighbour, and one
+    more for each source of a group whose index was not kept. One for each other object that may hold data of trimmed
+    streams.
 
     Args:
         access: to the objects; `parts` of a catalog.
@@ -144,18 +173,19 @@ def plan_node(
         StoreError: an object could not be read now. One that is missing or corrupt is left out of all groups instead.
     """
     node = _NodePlanner(access, survey, settings)
-    facts = node.facts(progress or _nobody)
-    limits = GroupLimits(
+    wanted = len(survey.live) - survey.target_objects
+    groups = tuple(node.merges(wanted, progress or _nobody)) if wanted > 0 else ()
+    groups = tuple(sorted((*groups, *node.rewrites(groups)), key=lambda group: group.position))
+    return NodePlan(survey.node_id, len(survey.live), survey.target_objects, groups, tuple(node.skipped))
+
+
+def _limits(settings: CompactionSettings) -> GroupLimits:
+    return GroupLimits(
         settings.target_object_size_bytes,
         settings.group_index_size_bytes_max,
         STREAMS_AN_OBJECT_MAX,
         settings.max_sources_per_group,
     )
-    wanted = len(survey.live) - survey.target_objects
-    sizes_bytes = [known.size_bytes for known in facts]
-    runs = choose_groups(sizes_bytes, earliest_starts(facts, limits), wanted, settings.max_bytes)
-    groups = tuple(group for run in runs for group in node.groups(run))
-    return NodePlan(survey.node_id, len(survey.live), survey.target_objects, groups, tuple(node.skipped))
 
 
 class _NodePlanner:
@@ -184,10 +214,62 @@ class _NodePlanner:
             progress()
         return facts
 
-    def groups(self, run: Run) -> Iterator[Group]:
-        """The group of a run of neighbours; None if it does not reduce the number of objects."""
+    def merges(self, wanted: int, progress: Callable[[], object]) -> Iterator[Group]:
+        """Groups of neighbours that together remove a number of objects, or as many as can be removed."""
+        facts = self.facts(progress)
+        sizes_bytes = [known.size_bytes for known in facts]
+        runs = choose_groups(
+            sizes_bytes, earliest_starts(facts, _limits(self._settings)), wanted, self._settings.max_bytes
+        )
+        for run in runs:
+            refs = self._refs[run[0] : run[1]]
+            group = self._group(run, self._indexes(refs))
+            if group is None:
+                continue
+            if group.removed_objects > 0:
+                yield group
+            else:
+                made = f"{group.set_objects} of many streams and {group.stream_objects} of one"
+                self._skip(refs, f"{len(refs)} objects would become {made}")
+
+    def rewrites(self, groups: Sequence[Group]) -> Iterator[Group]:
+        """Groups of one object each, outside of these groups, with too much data that is not needed any more."""
+        survey = self._survey
+        if survey.may_be_trimmed is None:
+            return
+        is_its_day = (survey.live["object_id"] + survey.surveyed_at_ms // DAY_MS) % REWRITE_DAYS == 0
+        wanted = survey.may_be_trimmed & is_its_day & self._are_old(survey.live) & ~self._are_composite()
+        for merged in groups:
+            wanted[merged.position : merged.position + len(merged.sources)] = False
+        positions = np.flatnonzero(wanted).tolist()
+        opened = open_each(self._parts, [(survey.node_id, self._refs[at]) for at in positions])
+        for position, (ref, result) in zip(positions, opened, strict=True):
+            if isinstance(result, OpenedObject):
+                if not self._obstacle(result) and self._is_trimmed(result):
+                    group = self._group((position, position + 1), [result.index])
+                    if group is not None and self._is_worth_it(ref, result, group):
+                        yield group
+            elif result.retryable:
+                raise result
+
+    def _is_trimmed(self, opened: OpenedObject) -> bool:
+        """Whether some data of an object is below first kept offsets."""
+        survey, ids = self._survey, opened.ranges.stream_ids
+        if not len(survey.trimmed_ids):
+            return False
+        at = np.minimum(survey.trimmed_ids.searchsorted(ids), len(survey.trimmed_ids) - 1)
+        is_trimmed = survey.trimmed_ids[at] == ids
+        return bool((is_trimmed & (opened.ranges.starts < survey.trimmed_starts[at])).any())
+
+    def _is_worth_it(self, ref: ObjectRef, opened: OpenedObject, group: Group) -> bool:
+        if not group.set_objects and not group.stream_objects:
+            return False  # the collector retires it
+        has_gone = bool(np.isin(opened.ranges.stream_ids, self._survey.gone_ids).any())
+        return has_gone or group.dropped_bytes >= DEAD_SHARE * ref.size_bytes
+
+    def _group(self, run: Run, indexes: Sequence[BlockIndex]) -> Group | None:
+        """The group of a run of neighbours; None if it cannot be merged."""
         refs = self._refs[run[0] : run[1]]
-        indexes = self._indexes(refs)
         streams = _streams_of(indexes)
         is_here = np.isin(self._survey.trimmed_ids, streams)
         trimmed = self._survey.trimmed_ids[is_here], self._survey.trimmed_starts[is_here]
@@ -195,9 +277,9 @@ class _NodePlanner:
             merged = plan_merge(indexes, *trimmed, self._settings.merge_limits)
         except FormatError as error:
             self._skip(refs, f"they cannot be merged: {error}")
-            return
+            return None
         set_objects = len(merged.outputs) - merged.stream_object_count
-        group = Group(
+        return Group(
             self._survey.node_id,
             run[0],
             refs,
@@ -208,18 +290,11 @@ class _NodePlanner:
             output_bytes=sum(output.size_bytes for output in merged.outputs),
             dropped_bytes=merged.dropped_bytes,
         )
-        if group.removed_objects > 0:
-            yield group
-        else:
-            made = f"{group.set_objects} of many streams and {group.stream_objects} of one"
-            self._skip(refs, f"{len(refs)} objects would become {made}")
 
     def _candidates(self) -> NDArray[np.bool_]:
-        live = self._survey.live
-        youngest_ms = self._survey.surveyed_at_ms - int(self._settings.min_age_seconds * MILLISECONDS)
-        is_composite = np.array([ref.is_composite for ref in self._refs], dtype=np.bool_)
+        live, is_composite = self._survey.live, self._are_composite()
         self._skip_all(is_composite, "composite objects only link others")
-        is_young = (live["data_time_ms"] > youngest_ms) & ~is_composite
+        is_young = ~self._are_old(live) & ~is_composite
         self._skip_all(is_young, f"younger than min_age_seconds = {self._settings.min_age_seconds:g}")
         candidates = ~is_young & ~is_composite
         has_neighbour = np.zeros(len(live), dtype=np.bool_)
@@ -227,6 +302,14 @@ class _NodePlanner:
         has_neighbour[:-1] |= candidates[1:]
         mergeable: NDArray[np.bool_] = candidates & has_neighbour
         return mergeable
+
+    def _are_composite(self) -> NDArray[np.bool_]:
+        return np.array([ref.is_composite for ref in self._refs], dtype=np.bool_)
+
+    def _are_old(self, live: Rows) -> NDArray[np.bool_]:
+        youngest_ms = self._survey.surveyed_at_ms - int(self._settings.min_age_seconds * MILLISECONDS)
+        is_old: NDArray[np.bool_] = live["data_time_ms"] <= youngest_ms
+        return is_old
 
     def _facts_of(
         self, trail: StreamTrail, position: int, ref: ObjectRef, result: OpenedObject | AccelError | None

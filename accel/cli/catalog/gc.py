@@ -18,6 +18,7 @@ from accel.catalog.collect import (
     Reason,
     collect,
     plan_collection,
+    total_of,
 )
 from accel.catalog.survey import BulkScan
 from accel.cli.options import StoreChoice, command, end_with, limit_option, store_options, yes_option
@@ -68,6 +69,7 @@ def collection_options(command: Command) -> Command:
 def gc(*, wanted: Collection, store: StoreChoice, output: Output) -> None:
     """Delete retired objects after their retention, prepared ones after their deadline, and old orphans.
 
+    Objects whose streams are all deleted, or trimmed beyond them, are retired first.
     Without --yes it shows what would be deleted, in the same form. It stops before the first deletion if a list is
     unexpectedly empty, or a key cannot be read. It reads the whole catalog again before each 1,000 objects, and first
     writes a journal of the deletions and their reasons. Exits with 1 if an object could not be deleted.
@@ -135,6 +137,8 @@ def shown_collection(plan: CollectionPlan, report: CollectionReport | None, limi
         "done": {outcome: _tally(tally) for outcome, tally in totals.items()},
         "objects": [{**asdict(entry), "outcome": outcome, "error": error} for entry, outcome, error in shown],
         "objects_left_out": len(plan.objects) - len(shown),
+        "dead": _tally(plan.dead_total()),
+        "retired": _tally(total_of(report.retired if report is not None else ())),
         "young_orphans": _tally(plan.young),
         "foreign": _tally(plan.foreign),
         "journals": list(report.journals) if report is not None else [],
@@ -168,8 +172,13 @@ def _lines(
         if tally.objects:
             yield f"left alone  {_text(tally)} {what}"
     if report is None:
+        if plan.dead:
+            yield f"dead        {_text(plan.dead_total())} of deleted or trimmed streams would be retired"
         yield f"dry run: {_text(_sum(plan.objects))} would be deleted (--yes does it)"
         return
+    if report.retired:
+        total = _text(total_of(report.retired))
+        yield f"retired     {total} of deleted or trimmed streams; they are deleted after the retention"
     yield from (f"journal     {key}" for key in report.journals)
     others = [f"{tally.objects} {what}" for what, tally in totals.items() if what != "deleted" and tally.objects]
     yield ", ".join([f"{_text(totals['deleted'])} deleted", *others])

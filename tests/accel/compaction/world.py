@@ -142,9 +142,9 @@ class Cluster:
 
     def collect_later(self) -> None:
         """Let days go by, and delete what nobody needs any more."""
-        self.world.clock.seconds += 5 * DAY_SECONDS
         nodes = frozenset(self.catalog.refresh().nodes)
-        for _ in range(2):
+        for _ in range(2):  # objects that are not needed any more are retired first
+            self.world.clock.seconds += 5 * DAY_SECONDS
             collect(self.catalog, plan_collection(self.catalog, allow_empty_nodes=nodes))
 
     def listed_keys(self) -> set[str]:

@@ -1,0 +1,337 @@
+"""Data of deleted and trimmed streams goes within a time that is promised, whatever lies beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.collect import collect, plan_collection
+from accel.catalog.dead_objects import LAST_ROWS, FirstKept, find_dead, may_hold, with_dead_retired
+from accel.catalog.node_list import after_undo, check_list
+from accel.catalog.records import NodeList, StreamShard
+from accel.catalog.undo import undo
+from accel.compaction import CompactionSettings, compact, plan_compaction
+from accel.compaction.planning import DEAD_SHARE, REWRITE_DAYS
+from accel.errors import MaintenanceRefused
+from accel.testing import Crash, CrashStore
+from loaders.object_ref import ObjectRef
+from loaders.store import MemoryStore
+from range_index import ObjectRanges
+from tests.accel.catalog.world import LAYOUT, World
+from tests.accel.compaction.world import DAY_SECONDS, Cluster, keys_of, records_of
+from tests.accel.streams.writer.world import NAME, ids_of
+from tests.accel.streams.writer.world import World as Streams
+from tests.examples import examples
+
+NODE, OTHER = 4, 5
+DAYS_MAX = REWRITE_DAYS + 2
+"""As docs/operations/operations.md promises: a week, the day of the age, and the day of the retention."""
+
+
+class ClockedWorld(World):
+    """A world whose store stamps objects by its clock."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(clock=self._now))
+
+    def _now(self) -> float:
+        return self.clock.seconds
+
+
+class Aging:
+    """A cluster, and a compaction and a collection each day."""
+
+    def __init__(self) -> None:
+        self.world = ClockedWorld()
+        self.cluster = Cluster(self.world, self.world.open())
+
+    def days(self, count: int, choices: Mapping[str, int] | None = None, *, compacts: bool = True) -> None:
+        """Let days go by, with what `run-all` does each day."""
+        wanted = CompactionSettings(**(choices or {}))  # type: ignore[arg-type]  # whole numbers
+        for _ in range(count):
+            self.world.clock.seconds += DAY_SECONDS
+            with self.world.open() as catalog:
+                if compacts:
+                    compact(catalog, plan_compaction(catalog, wanted))
+                collect(catalog, plan_collection(catalog))
+
+    def delete(self, stream_id: int) -> None:
+        """As a deleted segment: closed, and trimmed to its end."""
+        node_id = self.cluster.owners.pop(stream_id)
+        [end] = self.cluster.writer(node_id).close_streams([stream_id]).values()
+        self.cluster.trim(stream_id, end)
+
+    def held(self, stream_id: int) -> int:
+        """How many offsets of a stream are in objects of the bucket, listed or not."""
+        ids = [LAYOUT.parse_object_key(key) for key in keys_of(self.world)]
+        return sum(
+            each == stream_id for at in ids if at is not None for (each, _), _ in records_of(self.world.memory, at)
+        )
+
+
+@pytest.fixture
+def aging() -> Aging:
+    return Aging()
+
+
+def test_objects_of_a_deleted_stream_go_after_the_retention_though_no_compaction_runs(aging: Aging) -> None:
+    for _ in range(40):
+        aging.cluster.upload(NODE, {7: 3})
+    aging.cluster.upload(NODE, {8: 1})
+    aging.delete(7)
+    aging.days(1, compacts=False)
+    assert aging.held(7) == 120  # retired a moment ago: readers may have older images
+    aging.days(1, compacts=False)
+    assert (aging.held(7), aging.held(8)) == (0, 1)
+    aging.cluster.check()
+    aging.cluster.check_ends()
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [{}, {"max_objects_per_node": 8, "target_object_size_bytes": 1 << 20}, {"target_object_size_bytes": 1}],
+    ids=["a node below all limits", "a node above them", "objects above half a group"],
+)
+def test_a_deleted_stream_among_live_ones_goes_within_the_promised_days(
+    aging: Aging, choices: Mapping[str, int]
+) -> None:
+    """Its share of each object is far too small to be worth a rewrite by itself."""
+    for _ in range(20):
+        aging.cluster.upload(NODE, {7: 1, **dict.fromkeys(range(10, 30), 2)})
+    aging.delete(7)
+    aging.days(1, choices)
+    assert aging.held(7) > 0
+    aging.days(DAYS_MAX - 1, choices)
+    assert aging.held(7) == 0
+    aging.cluster.check()
+    aging.cluster.check_ends()
+    before = keys_of(aging.world)
+    aging.days(REWRITE_DAYS, choices)
+    assert keys_of(aging.world) == before  # nothing is rewritten again
+
+
+def test_what_a_live_stream_was_trimmed_by_goes_likewise_where_it_is_a_large_share(aging: Aging) -> None:
+    for _ in range(6):
+        aging.cluster.upload(NODE, {7: 10, 8: 10})
+    aging.cluster.trim(7, 40)
+    aging.days(DAYS_MAX)
+    assert aging.held(7) == 20
+    assert aging.held(8) == 60
+    aging.cluster.check()
+    aging.cluster.check_ends()
+
+
+def test_a_small_share_of_a_live_stream_stays_until_the_object_is_compacted(aging: Aging) -> None:
+    for _ in range(6):
+        aging.cluster.upload(NODE, {7: 1, 8: 20})
+    aging.cluster.trim(7, 6)
+    before = keys_of(aging.world)
+    aging.days(REWRITE_DAYS)
+    assert keys_of(aging.world) == before
+    assert DEAD_SHARE > 1 / 20
+
+
+def test_a_node_whose_objects_are_all_dead_is_emptied_and_collected_ever_after(aging: Aging) -> None:
+    """An empty list looked damaged: no collection of any node was made any more."""
+    for _ in range(5):
+        aging.cluster.upload(NODE, {7: 3})
+        aging.cluster.upload(OTHER, {8: 3})
+    aging.delete(7)
+    aging.days(2)
+    assert aging.held(7) == 0
+    assert aging.cluster.live_ids(NODE) == []
+    aging.days(2)
+    aging.delete(8)
+    aging.days(2)
+    assert keys_of(aging.world) == set()
+    aging.days(2)
+    aging.cluster.upload(NODE, {9: 4})
+    aging.days(2)
+    assert aging.held(9) == 4
+    aging.cluster.check()
+
+
+def test_a_list_that_lost_its_objects_otherwise_still_counts_as_damaged(aging: Aging) -> None:
+    aging.cluster.upload(NODE, {7: 3})
+    key = aging.cluster.catalog.parts.keys.node_list(NODE)
+    key.change(lambda now: None if now is None else replace(now, live=now.live[:0], sketches=now.sketches[:0]))
+    with pytest.raises(MaintenanceRefused, match="expected live objects"):
+        aging.days(1)
+
+
+def test_a_retirement_can_be_undone_until_the_objects_are_deleted(aging: Aging) -> None:
+    refs = [aging.cluster.upload(NODE, {7 + at % 2: 3}) for at in range(6)]
+    aging.delete(7)
+    aging.world.clock.seconds += DAY_SECONDS
+    with aging.world.open() as catalog:
+        report = collect(catalog, plan_collection(catalog))
+        dead = [ref.object_id for ref in refs[::2]]
+        assert [[ref.object_id for ref in each.refs] for each in report.retired] == [dead]
+        assert aging.cluster.live_ids(NODE) == [ref.object_id for ref in refs[1::2]]
+        undo(catalog, NODE)
+    assert aging.cluster.live_ids(NODE) == [ref.object_id for ref in refs]
+    aging.cluster.check()
+
+
+def test_a_collection_that_dies_at_any_write_loses_nothing_and_the_next_one_goes_on() -> None:
+    def story() -> Aging:
+        told = Aging()
+        for at in range(4):
+            told.cluster.upload(NODE, {7 + at % 2: 3})
+        told.delete(7)
+        told.world.clock.seconds += DAY_SECONDS
+        return told
+
+    number, has_crashed = 0, True
+    while has_crashed:
+        told = story()
+        store = CrashStore(told.world.memory, number)
+        with suppress(Crash), told.world.open(store) as catalog:
+            collect(catalog, plan_collection(catalog))
+        has_crashed = store.has_crashed
+        told.cluster.check()
+        told.days(2)
+        assert (told.held(7), told.held(8)) == (0, 6), number
+        told.cluster.check()
+        told.cluster.check_ends()
+        number += 1
+    assert number > 3
+
+
+@pytest.mark.parametrize("interrupt", ["an upload", "a compaction", "a retirement"])
+def test_what_another_process_commits_meanwhile_decides(aging: Aging, interrupt: str) -> None:
+    refs = [aging.cluster.upload(NODE, {7: 3, **({8: 1} if at > 3 else {})}) for at in range(6)]
+    aging.delete(7)
+    aging.world.clock.seconds += DAY_SECONDS
+
+    def compacts() -> None:
+        with aging.world.open() as catalog:
+            compact(catalog, plan_compaction(catalog, CompactionSettings(rewrite_all=True)))
+
+    def retires() -> None:
+        with aging.world.open() as catalog:
+            collect(catalog, plan_collection(catalog))
+
+    acts: dict[str, Callable[[], object]] = {
+        "an upload": lambda: aging.cluster.upload(NODE, {9: 2}),
+        "a compaction": compacts,
+        "a retirement": retires,
+    }
+    with aging.world.open() as catalog:
+        plan = plan_collection(catalog)
+        assert [each.refs for each in plan.dead] == [tuple(replace(ref) for ref in _listed(catalog, refs[:4]))]
+        acts[interrupt]()
+        collect(catalog, plan)
+    aging.cluster.check()
+    aging.days(2)
+    aging.cluster.check()
+    aging.cluster.check_ends()
+
+
+def _listed(catalog: ObjectCatalog, refs: list[ObjectRef]) -> list[ObjectRef]:
+    ids = {ref.object_id for ref in refs}
+    return [ref for ref in catalog.refresh().node(NODE).refs if ref.object_id in ids]
+
+
+# Against a naive model
+
+
+spans = st.dictionaries(st.integers(1, 6), st.integers(1, 4), min_size=1, max_size=4)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.lists(spans, min_size=1, max_size=6),
+    st.dictionaries(st.integers(1, 6), st.integers(0, 20), max_size=6),
+    st.sets(st.integers(1, 6)),
+)
+def test_the_dead_objects_are_those_whose_every_offset_is_below_the_first_kept_one(
+    uploads: list[dict[int, int]], trims: dict[int, int], closed: set[int]
+) -> None:
+    aging, ends = Aging(), dict.fromkeys(range(1, 7), 0)
+    held: dict[int, list[tuple[int, int]]] = {}
+    for lengths in uploads:
+        ref = aging.cluster.upload(NODE, lengths)
+        held[ref.object_id] = [(each, ends[each] + length) for each, length in lengths.items()]
+        ends |= {each: ends[each] + length for each, length in lengths.items()}
+    starts = {each: min(offset, ends[each]) for each, offset in trims.items() if ends[each]}
+    aging.cluster.catalog.trim({each: offset for each, offset in starts.items() if offset})
+    gone = {each for each in closed if ends[each]}
+    if gone:
+        aging.cluster.writer(NODE).close_streams(gone)
+    state = aging.cluster.catalog.refresh_state()
+    shards: list[StreamShard] = [seen.value for seen in state.shards]
+    lists: list[NodeList] = list(state.node_lists().values())
+    first_kept = FirstKept.of(shards)
+    is_gone = dict(zip(first_kept.stream_ids.tolist(), first_kept.is_gone.tolist(), strict=True))
+    assert is_gone == {each: each in gone and at == ends[each] for each, at in starts.items() if at}
+    wanted = {at for at, ranges in held.items() if all(end <= starts.get(each, 0) for each, end in ranges)}
+    found = list(find_dead(aging.cluster.catalog.parts, lists, shards))
+    assert {ref.object_id for each in found for ref in each.refs} == wanted
+    candidates = lists[0].live["object_id"][may_hold(lists[0], first_kept.stream_ids)].tolist()
+    assert wanted <= set(candidates)
+    retired = with_dead_retired(lists[0], [ref for each in found for ref in each.refs], 5)
+    if retired is None:
+        assert not wanted
+        return
+    assert set(lists[0].live["object_id"].tolist()) - wanted == set(retired.live["object_id"].tolist())
+    assert check_list(retired) == []
+    assert (retired.emptied == retired.next_order_id) == (not len(retired.live))
+    again = after_undo(retired, lists[0], 6)
+    assert again is not None
+    assert np.array_equal(again.node_list.live, lists[0].live)
+    assert with_dead_retired(retired, [ref for each in found for ref in each.refs], 7) is None
+
+
+def test_of_a_large_index_the_last_rows_are_read_and_all_of_it_if_these_are_of_trimmed_data(aging: Aging) -> None:
+    streams = range(1000, 1000 + 3 * LAST_ROWS)
+    ref = aging.cluster.upload(NODE, dict.fromkeys(streams, 1))
+
+    def found(trimmed: range) -> tuple[list[ObjectRef], int]:
+        aging.cluster.catalog.trim(dict.fromkeys(trimmed, 1))
+        state = aging.cluster.catalog.refresh_state()
+        shards, lists = [seen.value for seen in state.shards], list(state.node_lists().values())
+        aging.world.store.reset()
+        dead = [each for one in find_dead(aging.cluster.catalog.parts, lists, shards) for each in one.refs]
+        return dead, aging.world.store.snapshot().gets
+
+    assert found(streams[:-1]) == ([], 1)  # the last one is kept
+    assert found(streams[-1:]) == ([ref], 2)
+    other = aging.cluster.upload(NODE, dict.fromkeys(streams, 1))
+    aging.cluster.catalog.trim(dict.fromkeys(streams[1:], 2))
+    assert found(streams[1:2]) == ([ref], 4)  # the first one is kept
+    assert other.object_id != ref.object_id
+
+
+def test_an_object_without_streams_is_not_dead() -> None:
+    assert not FirstKept.of([StreamShard(0)]).keeps_nothing_of(ObjectRanges.of(()))
+
+
+def test_a_deleted_stream_of_events_is_gone_after_the_retention() -> None:
+    world = Streams(MemoryStore())
+    with world.process() as process:
+        world.create(2, by=process)
+        process.streams.create_stream("shop", "kept")
+        with process.writer() as writer, process.writer(name=("shop", "kept")) as other:
+            for number in range(12):
+                writer.write(b"secret-%d" % number, b"key-%d" % number)
+                writer.flush()
+            other.write(b"kept", b"key")
+            other.flush()
+            process.stream().scale(ids_of("0@0"), [(0.0, 0.25), (0.25, 0.5)])
+            writer.write(b"secret-last", b"key")
+        process.stream().seal()
+        process.streams.delete_stream(*NAME)
+        for _ in range(2):
+            world.seconds += DAY_SECONDS
+            collect(process.catalog, plan_collection(process.catalog))
+    bodies = [world.store.get(info.key).body for info in world.store.list("")]
+    assert not [body for body in bodies if b"secret-" in bytes(body)]
+    assert world.payloads(("shop", "kept")) == [b"kept"]
