@@ -412,6 +412,7 @@ class Stream:
 
         Raises:
             InvalidArgument: the cut is not valid, or is before the stream's beginning.
+            PositionBeyondEnd: the cut is after the end of a segment; nothing was changed.
             IllegalState: the stream is sealed.
             OperationNotAllowed: another workflow has the stream.
             HostMissing: this process holds no segments; nothing was changed.

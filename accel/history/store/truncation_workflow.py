@@ -15,7 +15,8 @@ ACTIVE. A record of such a truncation is put back.
 
 A truncation can also be begun step by step (`start`, `complete`); `recover` finishes such a truncation.
 
-Calls: to find both cuts, twice to find the segments between them (see `cut_reading`), and 10. Memory: one chunk.
+Calls: to find both cuts, twice to find the segments between them and the ends (see `cut_reading`), and 10. Memory: one
+chunk.
 
 Source: PDP-32.
 """
