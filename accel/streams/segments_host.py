@@ -20,7 +20,8 @@ Source: docs/explanation/history.md, "Workflows"; PDP-28.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
@@ -34,7 +35,7 @@ from accel.errors import NotInHistory, OperationNotAllowed, StreamsReleased
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import TransactionContents
-from accel.history.rules.values import IdMap, Integers, some_ids
+from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.auto_scale import AutoScaler
@@ -73,6 +74,8 @@ from loaders.errors import DataNotFound
 from loaders.lifetime import Lifetime
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import ObjectStore
+
+logger = logging.getLogger(__name__)
 
 ROOM_SECONDS: Final = 60.0
 """How long an append waits for room in memory."""
@@ -120,6 +123,7 @@ class ObjectSegments:
         measured(system)
         self.clock = HostClock.of_seconds(system.clock, skew_seconds_max=CLOCK_SKEW_SECONDS_MAX)
         self._lock = Lock()  # held over calls of the session, which takes one call at a time
+        self._ahead: set[int] = set()  # streams of segments that were named, as their last events are after now
         self._merges = Lock()  # held over a merge: a session has one intent at a time
         self._catalog, self._node = catalog, catalog.open_node(node_id)
         self._directory = SegmentDirectory(store, system)
@@ -186,7 +190,21 @@ class ObjectSegments:
             found = self._segments.find(stream, ids, is_step=is_shared)
             if are_numbered:
                 self._segments.load_numbers(stream, [each for each in ids if each in found.open])
+            self._name_ahead(found.open.values())
         return {segment_id: span.node_id for segment_id, span in found.elsewhere.items()}
+
+    def _name_ahead(self, segments: Iterable[OpenSegment]) -> None:
+        """Warn once of each segment whose last event has a time after now: its later events keep this time."""
+        latest = self.clock.now() + int(CLOCK_SKEW_SECONDS_MAX * 1000)
+        for segment in segments:
+            if segment.index.last_value > latest and segment.stream_id not in self._ahead:
+                self._ahead.add(segment.stream_id)
+                name, value = segment_text(segment.segment_id), segment.index.last_value
+                logger.warning(
+                    "segment %s of %s: a process with a wrong clock wrote events at %d, after now, and later events of"
+                    " the segment get this time: split or merge it, so that others begin",
+                    *(name, "/".join(segment.name), value),
+                )
 
     @property
     def node_id(self) -> int:

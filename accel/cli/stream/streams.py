@@ -201,7 +201,11 @@ def list_streams(*, limit: int, scope: ScopeChoice, output: Output) -> None:
 )
 @stream_options
 def describe(*, stream: StreamChoice, output: Output) -> None:
-    """Show a stream's state, configuration, current epoch, and head."""
+    """Show a stream's state, configuration, current epoch, and head.
+
+    Times after now, of the current epoch or of events in sealed segments, were written by a process with a wrong clock.
+    No workflow waits for them.
+    """
     output.show(described(stream.open()))
 
 
@@ -209,6 +213,8 @@ def described(stream: Stream) -> Shown:
     """A stream and its state."""
     current, truncation = stream.current_epoch(), stream.truncation()
     wanted, created_ms, state, head = stream.configuration(), stream.creation_time_ms(), stream.state(), stream.head()
+    until_ms = max(current.creation_time_ms, current.sealed_until_ms)
+    ahead_ms = until_ms if until_ms > stream.parts.store.latest_ms() else None
     data = {
         "stream": stream.name,
         "unique_id": str(stream.unique_id),
@@ -216,6 +222,7 @@ def described(stream: Stream) -> Shown:
         "creation_time_ms": created_ms,
         "epoch": current.epoch,
         "epoch_time_ms": current.creation_time_ms,
+        "times_ahead_until_ms": ahead_ms,
         "segments": len(current.segments),
         "head": numbers_by_segment(head),
         "truncated_size": truncation.size_till,
@@ -229,6 +236,7 @@ def described(stream: Stream) -> Shown:
         "state": state.value,
         "created": moment_ms_text(created_ms),
         "epoch": f"{current.epoch}, since {moment_ms_text(current.creation_time_ms)}",
+        "times ahead": None if ahead_ms is None else f"until {moment_ms_text(ahead_ms)}, by a wrong clock",
         "segments": len(current.segments),
         "begins at": _head_text(head),
         "truncated": f"{truncation.size_till} {wanted.offset_unit.value}" if len(truncation.cut) else None,

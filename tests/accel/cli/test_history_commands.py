@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -152,6 +153,24 @@ def test_a_stream_that_is_there_stays_as_it_is(shop: Shop) -> None:
     assert "was there" in shop.done("stream create")
     assert shop.refusal("stream create --min-segments 7") == (1, "IllegalState")
     assert shop.json("stream describe") == before
+
+
+def test_times_of_a_wrong_clock_are_named_and_given_ones_refused(shop: Shop) -> None:
+    assert shop.json("stream describe")["times_ahead_until_ms"] is None
+    for command in (
+        "stream split 2@1 --time 2036-11-25T18:00Z --size 2@1=1",
+        "stream merge 2@1 4@2 --time 2036-11-25T18:00Z --size 2@1=1 --size 4@2=1",
+        "stream create --stream carts --time 2036-11-25",
+        "stream retention run --time 2036-11-25 --yes --stream orders",
+    ):
+        if "retention" in command:
+            shop.done("stream configure --keep 1h")
+        assert shop.refusal(command) == (1, "InvalidArgument"), command
+    wrong = replace(SYSTEM, clock=lambda: SYSTEM.clock() + 86_400)
+    late = StreamStore.open(open_store(shop.url), system=wrong, host=GivenSizes({}))
+    late.stream("shop", "orders").split("2@1")
+    assert shop.json("stream describe")["times_ahead_until_ms"] > SYSTEM.clock() * 1000 + 80_000_000
+    assert "by a wrong clock" in shop.done("stream describe")
 
 
 def test_a_description_says_where_the_stream_begins(shop: Shop) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import accel
+from accel.history.rules.values import segment_text
 from accel.history.store import Stream
 from accel.streams.connection import Connection
 from accel.system import SYSTEM, Components
@@ -83,7 +84,7 @@ def test_on_a_store_with_a_clock_the_hosts_clock_is_of_no_matter(ahead: float) -
             assert all(abs(each) < 60 for values in ahead_by_segment(connection, name).values() for each in values)
 
 
-def test_a_time_that_was_stored_in_the_future_raises_its_own_segment_only() -> None:
+def test_a_time_that_was_stored_in_the_future_raises_its_own_segment_only(caplog: pytest.LogCaptureFixture) -> None:
     host = Host(has_date=False)
     with host.connect() as connection:
         made(connection)
@@ -106,8 +107,10 @@ def test_a_time_that_was_stored_in_the_future_raises_its_own_segment_only() -> N
         found = ahead_by_segment(connection)
         assert all(earlier <= later for each in found.values() for earlier, later in pairwise(each))
         assert sorted(max(values) > 3600 for values in found.values()) == [False, True]
+        named = [each.getMessage() for each in caplog.records if "wrong clock" in each.getMessage()]
         poisoned = next(segment_id for segment_id, values in found.items() if max(values) > 3600)
         stream = connection.stream("shop", "orders")
+        assert {segment_text(poisoned) in each and "shop/orders" in each for each in named} == {True}
         stream.split(poisoned)  # puts it right: its successors begin now
         write(connection, *KEYS)
         new = {each: values for each, values in ahead_by_segment(connection).items() if each not in found}
