@@ -339,17 +339,7 @@ def transaction_key(stream_unique_id: UUID, transaction_id: UUID) -> str:
 
     Source: docs/reference/events.md, "Data of a transaction".
     """
-    return f"{transactions_prefix(stream_unique_id)}{transaction_id}"
-
-
-def transactions_prefix(stream_unique_id: UUID) -> str:
-    """The beginning of the keys of the data of a stream's transactions.
-
-    >>> from uuid import UUID
-    >>> transactions_prefix(UUID(int=7))
-    'accel/transactions/00000000-0000-0000-0000-000000000007/'
-    """
-    return f"{TRANSACTIONS_PREFIX}{stream_unique_id}/"
+    return f"{TRANSACTIONS_PREFIX}{stream_unique_id}/{transaction_id}"
 
 
 MERGING_PREFIX = f"{TRANSACTIONS_PREFIX}node-"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from threading import Lock
@@ -34,6 +35,7 @@ from accel.errors import (
     IllegalState,
     InconsistentAnswer,
     SegmentsElsewhere,
+    StreamDeleted,
     UnknownStream,
 )
 from accel.history.rules.configuration import OffsetUnit
@@ -602,7 +604,8 @@ class OpenSegments:
         for segment_id, stream_id in sorted(stream_ids.items()):  # predecessors before their successors
             keys = [info.key for info in self.store.list(time_part_prefix(stream_id))]
             if any(key.startswith(number_tables_prefix(stream_id)) for key in keys):
-                self.tables.hand_on(name, segment_id)
+                with suppress(StreamDeleted):  # the whole stream is being deleted: no segment follows
+                    self.tables.hand_on(name, segment_id)
             erase_keys(self.store, keys[::-1])  # from the end: if this stops half-way, the rest is a valid chain
 
     # Numbers of writers

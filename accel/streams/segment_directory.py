@@ -111,6 +111,13 @@ class SegmentDirectory:
             self._forget_stream(name)  # another stream may have the name by now
         return self._known(name).stream.segment_stream(segment_id)
 
+    def stream_id_to_delete(self, name: StreamName, segment_id: int) -> int | None:
+        """As `stream_id`, also while the stream is half created or being deleted; None if nothing was written of it."""
+        try:
+            return self.stream_id(name, segment_id)
+        except (NotInHistory, DataNotFound):
+            return self._opened_histories().segment_stream(*name, segment_id)
+
     def segments(self, name: StreamName, ids: Integers) -> Segments:
         """Return segments with their keys. No call for segments created here; 1 if all others are active.
 
@@ -156,17 +163,23 @@ class SegmentDirectory:
 
     def _known(self, name: StreamName) -> _KnownStream:
         with self._lock:
-            known, histories = self._streams.get(name), self._histories
+            known = self._streams.get(name)
         if known is not None:
             return known
-        if histories is None:
-            histories = StreamStore.open(self._store, system=self._system)
-        stream = histories.stream(*name)
+        stream = self._opened_histories().stream(*name)
         known_stream = _KnownStream(stream, stream.configuration().offset_unit)
         with self._lock:
-            self._histories = histories
             self._streams[name] = known_stream
         return known_stream
+
+    def _opened_histories(self) -> StreamStore:
+        with self._lock:
+            histories = self._histories
+        if histories is None:
+            histories = StreamStore.open(self._store, system=self._system)
+            with self._lock:
+                self._histories = histories
+        return histories
 
 
 # From the catalog

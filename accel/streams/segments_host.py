@@ -584,7 +584,8 @@ class ObjectSegments:
         """
         self._lifetime.check()
         opened = [known for segment_id in ids.tolist() if (known := self._segments.get(stream, segment_id)) is not None]
-        stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
+        found = {segment_id: self._directory.stream_id_to_delete(stream, segment_id) for segment_id in ids.tolist()}
+        stream_ids = {segment_id: stream_id for segment_id, stream_id in found.items() if stream_id is not None}
         self._buffer.seal(opened)
         self.commits.flush_appended()
         with self._turn():

@@ -145,19 +145,30 @@ class Tables:
         """Whether there is a table of this name now. One request."""
         return self._writer.with_limit(0).read(marker_key(table_folder(self._prefix, name))) is not None
 
-    def table_names(self, prefix: str = "") -> Iterator[str]:
+    @property
+    def store(self) -> ObjectStore:
+        """The store that contains the tables."""
+        return self._store
+
+    def table_names(self, prefix: str = "", *, with_dropped: bool = False) -> Iterator[str]:
         """Iterate over the tables whose names begin with `prefix`, in the order of their folders.
 
         That is the order of the encoded names with a slash appended: "a-b" is before "a". Lazy. At most one request a
         table, and fewer if tables are small: each request returns 1,000 keys.
+
+        Args:
+            prefix: the beginning of the names.
+            with_dropped: whether to return dropped tables, too, if a key of them exists: a write that came late.
         """
         listed_prefix = self._prefix + encode_prefix(prefix)
-        start_after = ""
+        start_after, last_segment = "", ""
         while True:
             page = self._store.list_page(listed_prefix, start_after)
             for info in page.objects:
                 segment, _, rest = info.key[len(self._prefix) :].partition("/")
-                if rest == TABLE_MARKER and (name := _name_of(segment)) is not None:
+                is_named = rest == TABLE_MARKER or (with_dropped and segment != last_segment)
+                last_segment = segment
+                if is_named and (name := _name_of(segment)) is not None:
                     yield name
             if not page.more or not page.objects:
                 return

@@ -128,6 +128,7 @@ ELSEWHERE: dict[str, str] = {
     "accel.cli.objects.opening.CountedReads": "adds within one lock; commands alone use it",
     "accel.cli.objects.opening.LocalFiles": NOTHING,
     "accel.cli.objects.verify.Verifier": "one thread adds up, in tests/accel/cli",
+    "accel.history.store.leftovers.Leftovers": NOTHING,
     "accel.history.store.names.OrphanedTables": NOTHING,
     "accel.lookup.index_cache.EmptyIndexCache": NOTHING,
     "accel.lookup.shadow._Wrapping": "tests/accel/lookup/test_wrap.py; what it counts is `Counters`",

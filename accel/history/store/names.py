@@ -29,7 +29,7 @@ gets another id, and the first creator drops its tables; if the creator dies bef
 harmless, as no id is used again, but only recovery deletes them (`OrphanedTables`). An id is in the entry before any of
 its tables is created, and never again after another id replaced it. So a listed table whose id is not in the entry
 *afterwards* is unused for good. A process that still works on the table finds it missing, as if the first creator had
-dropped it.
+dropped it. The same holds for a dropped table of a deleted stream in which a write has left a key that came late.
 
 Source: PDP-35.
 """
@@ -502,7 +502,7 @@ class OrphanedTables:
         Args:
             scope: the scope of the tables; None = all scopes, deleted scopes included.
         """
-        names = self._parts.tables.table_names("" if scope is None else f"{scope}/")
+        names = self._parts.tables.table_names("" if scope is None else f"{scope}/", with_dropped=True)
         dropped: list[str] = []
         # All tables of an owner are listed before the owner's id is read.
         for owner, tables in groupby(filter(_owner, names), key=_owner):

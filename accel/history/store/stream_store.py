@@ -43,6 +43,7 @@ from accel.history.rules.values import (
 )
 from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
+from accel.history.store.leftovers import Leftovers
 from accel.history.store.lifecycle import StreamEnding
 from accel.history.store.names import NamedStream, Names, OrphanedTables, WantedStream
 from accel.history.store.parts import StoreParts, StreamParts
@@ -278,6 +279,24 @@ class StreamStore:
         """
         return self._opened(scope, name, host)
 
+    def segment_stream(self, scope: str, name: str, segment_id: int) -> int | None:
+        """The stream of the object layer with a segment's data, also while its stream is half created or being deleted.
+
+        3 calls. None if there is no such stream, or nothing was written of the segment.
+
+        Raises:
+            NotInHistory: there is no such scope.
+        """
+        named = self._names.look(scope, name)
+        if named is None or named.entry.phase is NamePhase.FREE:
+            return None
+        try:
+            key = self._stream_parts(named.identity, HistoryLayout()).keys.segment_stream(segment_id)
+            versioned = key.read()
+        except TableMissing:
+            return None
+        return None if versioned is None else versioned.value
+
     def _opened(self, scope: str, name: str, host: SegmentHost | None, *, is_new: bool = False) -> Stream:
         identity = self._names.find(scope, name)
         parts = self._stream_parts(identity, HistoryLayout(), host)
@@ -361,7 +380,9 @@ class StreamStore:
         """Finish the workflows of dead processes in all streams of a scope, or of all scopes; return what was done.
 
         A stream that cannot be recovered does not stop the others: the result contains its error. If a creation was
-        overtaken by another one of the same name, its tables and keys are dropped (`OrphanedTables`).
+        overtaken by another one of the same name, its tables and keys are dropped (`OrphanedTables`). Likewise keys
+        that were written late, of deleted streams and ended transactions; those without a scope only for all scopes
+        (`Leftovers`).
 
         Raises:
             NotInHistory: there is no such scope.
@@ -379,6 +400,10 @@ class StreamStore:
             CompletedTransactions(self._parts).drop_old()
         with recovered.collected("orphaned tables"):
             OrphanedTables(self._parts).drop(scope)
+        if scope is None:
+            with recovered.collected("leftovers"):
+                Leftovers(self._parts).drop_batches()
+                Leftovers(self._parts).delete_transactions()
         return recovered
 
     def recover_stream(self, scope: str, name: str) -> list[str]:
