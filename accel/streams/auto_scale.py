@@ -4,7 +4,8 @@ Each host of segments has an `AutoScaler`. It counts the appends to its open seg
 policies require (`rules.scaling_rates`):
 
     every tick       totals are read from memory: a sample of each segment of a stream that has a policy
-    every look       1 GET   the stream's configuration: a changed policy is followed from here on
+    every look       1 GET   the stream's configuration: a changed policy is followed from here on, and after the first
+                             look and for a raised minimum of segments, `Stream.carry_out_requests` splits some
       hot or cold    1 GET   the current epoch; no more requests if a stream of the minimum number of segments is cold
       cold borders           see below
       a scale        1 GET   the state: a stream with a workflow under way is not scaled
@@ -321,6 +322,8 @@ class AutoScaler:
             followed.stream = self._segments.directory.stream(name, self._host)
         stream, before = followed.stream, followed.configuration
         configuration = followed.configuration = stream.configuration()
+        if configuration.min_segments > (1 if before is None else before.min_segments):
+            stream.carry_out_requests()
         if before is not None and before.scaling.kind is not configuration.scaling.kind:
             followed.rates.clear()  # their unit differs
         target = target_of(configuration)

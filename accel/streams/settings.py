@@ -77,7 +77,7 @@ class StreamWriterSettings:
         transactions_bytes_max: the limit of memory for the open transactions of one writer together; 64 MiB.
         wait_seconds: how long a write waits for a scale, or another workflow, that is under way.
         pause_seconds: the pause before it checks again.
-        requests_seconds: a flush looks for requests of other processes if the last look is this long ago: three
+        requests_seconds: a flush looks for requests of other processes if the last look is this long ago: four
             requests, one of them a listing. 30 s. Between flushes the writer does not look.
 
     Raises:

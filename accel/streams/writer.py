@@ -308,7 +308,8 @@ class StreamWriter:
         """Carry out workflows that other processes requested or that wait for this node; returns their descriptions.
 
         For the loop of a broker that does not flush its streams for long periods. A workflow that another process has
-        begun is left to that process until the second look. 3 requests if there is no workflow: one listing, two GETs;
+        begun is left to that process until the second look. If the stream has fewer segments than its configuration
+        asks for, some are split. 4 requests if there is nothing to do, 5 for a minimum above 1: a listing, and GETs;
         once a minute a listing more: expired transactions of dead writers are aborted.
 
         Raises:

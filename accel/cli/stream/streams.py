@@ -169,6 +169,10 @@ def _shown_change(stream: Stream, before: StreamConfiguration) -> Shown:
     was, now = _configuration_fields(before), _configuration_fields(stream.configuration())
     lines = {name: f"{was[name]} -> {now[name]}" for name in was if was[name] != now[name]}
     sentence = f"stream {stream.name}: {count_text(len(lines), 'setting')} changed"
+    found, least = after.data["segments"], stream.configuration().min_segments
+    if found < least:
+        sentence += f"; it has {count_text(found, 'segment')}: the process that writes it splits some, until there are "
+        sentence += f"{least}, when it next looks for requests"
     return Shown({**after.data, "before": _configuration_data(before)}, (*field_lines(lines), sentence))
 
 

@@ -106,7 +106,8 @@ class StreamConfiguration:
     """The configuration of a stream.
 
     Args:
-        min_segments: its number of segments at first, and the minimum later.
+        min_segments: its number of segments at first, and the minimum later: if it is raised, processes that write the
+            stream split segments until it has them.
         scaling: the policy by which its segments change.
         retention: the limits of the data that is kept; None = all data is kept.
         offset_unit: the unit of offsets, cuts and sizes; never changes.

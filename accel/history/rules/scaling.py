@@ -37,6 +37,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, unique
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 import numpy as np
@@ -51,9 +52,10 @@ from accel.history.rules.epochs import (
     HistoryChunk,
     LastEvents,
     next_counts,
+    segment_in,
     start_after,
 )
-from accel.history.rules.segments import KeyRanges, Segments, replaces
+from accel.history.rules.segments import KeyRanges, Segments, replaces, split_range
 from accel.history.rules.states import StreamState, refuse_sealed
 from accel.history.rules.values import (
     EPOCH_MAX,
@@ -284,6 +286,39 @@ def scaled_epoch(transition: EpochTransition, active: EpochRecord, ended: LastEv
     return EpochRecord(transition.new_epoch, transition.new_epoch, segments, time_ms, splits, merges, late_ms)
 
 
+def splits_towards(min_segments: int, current: EpochRecord, time_ms: int, chunk_size: int) -> ScaleRequest | None:
+    """The scale that splits the widest segments, until a stream has its minimum; None = it has, or has too few keys.
+
+    It fits into any chunk, so another one may have to follow. Processes that read the same epoch want the same scale.
+
+    Complexity: O(n log n) in the number of segments.
+
+    Args:
+        min_segments: minimum number of segments of the stream.
+        current: the current epoch.
+        time_ms: time of the request, milliseconds since 1970.
+        chunk_size: number of epochs in a chunk.
+    """
+    missing, rows = min_segments - len(current.segments), _share(chunk_size)
+    widest = [(each.key_start - each.key_end, each.id, 1) for each in current.segments] if missing > 0 else []
+    heapify(widest)
+    parts: dict[int, int] = {}
+    while widest and missing > 0 and rows >= ROWS_OF_A_SPLIT:
+        narrowed, segment_id, count = heappop(widest)
+        segment = segment_in(current, segment_id)
+        try:
+            split_range(segment.key_start, segment.key_end, count + 1)
+        except ValueError:  # too few keys
+            continue
+        parts[segment_id] = count + 1
+        rows -= 1 if count > 1 else ROWS_OF_A_SPLIT
+        missing -= 1
+        heappush(widest, (narrowed * count / (count + 1), segment_id, count + 1))
+    found = [segment_in(current, segment_id) for segment_id in sorted(parts)]
+    ranges = [each for row in found for each in split_range(row.key_start, row.key_end, parts[row.id])]
+    return ScaleRequest(tuple(sorted(parts)), KeyRanges.of(ranges), time_ms) if parts else None
+
+
 def _refuse_ranges(request: ScaleRequest, current: EpochRecord) -> None:
     ids = _ids(request.seal)
     if len(np.unique(ids)) < len(ids):
@@ -307,6 +342,7 @@ def _ids(given: tuple[int, ...]) -> Integers:
 
 CHUNK_ROWS_MAX: Final = 1 << 20
 SHARED_PART: Final = 4
+ROWS_OF_A_SPLIT: Final = 3
 
 
 def needs_look(request: ScaleRequest, chunk_size: int) -> bool:

@@ -27,6 +27,7 @@ HostMissing if a workflow must be carried out.
     | a stream that is being sealed               | sealed, under the same condition                                  |
     | transactions to commit                      | committed                                                         |
     | expired transactions                        | aborted, once a minute: their writers are dead (`ExpirySweep`)    |
+    | fewer segments than the configured minimum  | the widest are split, in an active stream                         |
 
 Every workflow but sealing has a request, so one listing of requests finds all workflows. Ended requests are listed as
 long as they are kept, and read once.
@@ -41,7 +42,7 @@ from threading import Lock
 from typing import Final
 from uuid import UUID
 
-from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, Sought
+from accel.errors import IllegalState, NotInHistory, OperationNotAllowed, ScaleConflict, ScalePrecondition, Sought
 from accel.history.rules.requests import REQUESTS_KEPT_MAX, RequestStatus, ScalePlan, WorkflowRequest
 from accel.history.rules.states import StreamState, StreamStatus
 from accel.history.store.commit_workflow import CommitWorkflow
@@ -315,8 +316,9 @@ class Requested:
     def run(self) -> list[str]:
         """Look for work once, and carry it out; return the names of the workflows.
 
-        Calls: 3 if there is no work: a listing of requests, the commit order, the state. 1 more for each request that
-        no earlier look found ended; once a minute those of `ExpirySweep`.
+        Calls: 4 if there is no work: a listing of requests, the commit order, the state, the configuration. 1 more if
+        the minimum of segments is above 1, and for each request that no earlier look found ended; once a minute those
+        of `ExpirySweep`.
 
         Raises:
             HostMissing: there is no host.
@@ -345,7 +347,7 @@ class Requested:
                 under_way.add(workflow_id)  # it may have ended by now: the next look finds that
         with self._lock:
             self._ended, self._under_way = ended, under_way
-        done += self._sealed() + self._committed()
+        done += self._sealed() + self._committed() + self._split()
         self._expiry.run()
         return done
 
@@ -365,6 +367,13 @@ class Requested:
                     break
                 done.append("commit")
         return done[:1]
+
+    def _split(self) -> list[str]:
+        """Split segments until the stream has its minimum."""
+        was_changed = (OperationNotAllowed, IllegalState, ScalePrecondition, ScaleConflict, DataConflict)
+        with suppress(*was_changed):  # another workflow was first, or another node has to do its part
+            return ["scale"] if self._workflows.scales.reach_minimum() else []
+        return []
 
     def _helped(self, request: WorkflowRequest) -> list[str]:
         if request.is_kept:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 from uuid import UUID
 
 from accel.errors import ScalePrecondition
@@ -40,6 +41,7 @@ from accel.history.rules.scaling import (
     refuse_crowded,
     refuse_dropped,
     scaled_epoch,
+    splits_towards,
     was_carried_out,
     with_request,
 )
@@ -48,6 +50,9 @@ from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
 from loaders.tables import Versioned
+
+SPLITS_MAX: Final = 100
+"""Scales of one call that makes a stream reach its minimum; the next call continues."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,6 +215,28 @@ class ScaleWorkflow:
         self._ownership.end(request)
         self._writing.merge_times_after()
         return self._epochs.epoch(transition.new_epoch)
+
+    def reach_minimum(self) -> bool:
+        """Split segments if the stream has fewer than its configured minimum; return whether there were splits.
+
+        1 call if the minimum is 1; 2 if the stream has it. A scale is of at most a few hundred segments, so that it
+        always fits into its chunk of the history; others follow.
+
+        Raises:
+            AccelError: as `run`; another workflow has the stream, or it changed meanwhile: then the next call tries
+                again.
+        """
+        self._parts.require_host("scale")
+        is_split, least = False, self._least()
+        for _ in range(SPLITS_MAX if least > 1 else 0):
+            current = self._epochs.current()
+            now_ms, size = self._parts.store.now_ms(), self._parts.layout.chunk_size
+            request = splits_towards(least, current, now_ms, size)
+            if request is None or self._parts.state() is not StreamState.ACTIVE:
+                break
+            self.run(request, is_manual=False)
+            is_split = True
+        return is_split
 
     def finish_submitted(self) -> None:
         """Carry out a transition that was submitted step by step.

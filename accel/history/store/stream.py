@@ -240,7 +240,11 @@ class Stream:
 
     @_asked
     def configure(self, wanted: StreamConfiguration) -> None:
-        """Change the configuration; OperationNotAllowed while another workflow has the stream."""
+        """Change the configuration; OperationNotAllowed while another workflow has the stream.
+
+        If the stream has fewer segments than a raised minimum, the process that holds the segments splits some when it
+        looks for requests: `carry_out_requests`. A lower minimum merges none.
+        """
         if not isinstance(wanted, StreamConfiguration):
             raise InvalidArgument(f"expected a StreamConfiguration, found {type(wanted).__name__}")
         self.workflows.updating.run(wanted)
@@ -396,7 +400,7 @@ class Stream:
 
     @_asked
     def carry_out_requests(self) -> list[str]:
-        """Carry out requests of other processes, and work that needs a host; return what was done. 3 calls if none.
+        """Carry out requests of other processes, and work that needs a host; return what was done. 4 calls if none.
 
         The process that holds the segments calls this from time to time: `StreamWriter` does so beside flushing. See
         `accel.history.store.recovering`.

@@ -127,6 +127,15 @@ def test_a_configuration_is_changed_where_options_name_it(url: str) -> None:
     assert run(url, "stream", "configure", "--unit", "bytes").exit_code == 1
 
 
+def test_a_raised_minimum_of_segments_is_applied_or_said_to_be_applied_later(url: str) -> None:
+    told = run(url, "stream", "configure", "--min-segments", "4").stdout
+    assert "it has 2 segments: the process that writes it splits some, until there are 4" in told
+    with accel.connect(url) as streams, streams.writer("shop", "orders") as writer:
+        assert writer.carry_out_requests() == ["scale"]
+    assert "splits" not in run(url, "stream", "configure", "--min-segments", "2").stdout
+    assert json.loads(run(url, "stream", "describe", "--output", "json").stdout)["segments"] == 4
+
+
 def configured(url: str, *args: str) -> dict[str, Any]:
     """What a change of the configuration tells, as data."""
     found = run(url, "stream", "configure", *args, "--output", "json")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from accel.errors import IllegalState, ScaleConflict, ScaleInputInvalid, ScalePrecondition
 from accel.history.rules import scaling
@@ -18,6 +20,7 @@ from accel.history.rules.values import make_id, parse_segment
 from tests.accel.history.rules.interpreter import by_id, increases
 from tests.accel.history.rules.streams import Stream, some_scale, streams
 from tests.accel.history.rules.world import World
+from tests.examples import examples
 
 SPLIT = ScaleRequest((1,), split_range(0.5, 1.0, 2), 1001)
 
@@ -194,3 +197,43 @@ def test_an_epoch_is_planned_only_for_its_own_transition() -> None:
     with pytest.raises(ValueError, match="epoch 0"):
         scaling.scaled_epoch(transition, replace(world.current, epoch=1, reference_epoch=1))
     assert by_id({"2@1": 0, "3@1": 0}).keys() == set(transition.new_ids.tolist())
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=6), st.integers(1, 40), st.sampled_from([1_000, 20_000]))
+def test_the_widest_segments_are_split_until_a_stream_has_its_minimum(
+    segments: int, splits: list[int], least: int, chunk_size: int
+) -> None:
+    world = World()
+    world.initialize(segments, 1000, min_segments=1)
+    for at in splits:
+        row = world.current.segments[at % len(world.current.segments)]
+        world.scale(ScaleRequest((row.id,), split_range(row.key_start, row.key_end, 2), 1001), {})
+    widest_before = max(world.current.segments.key_ends - world.current.segments.key_starts)
+    rows_max = 2**20 // 4 // chunk_size
+    scales = 0
+    while (request := scaling.splits_towards(least, world.current, 1001, chunk_size)) is not None:
+        assert request == scaling.splits_towards(least, world.current, 1001, chunk_size)
+        assert not scaling.needs_look(request, chunk_size)
+        before = world.current.segments
+        world.scale(request, {})
+        widths = before.key_ends - before.key_starts
+        sealed = widths[before.positions_of(request.seal)]
+        kept = widths[~np.isin(before.ids, request.seal)]
+        assert not len(kept) or scales or len(request.seal) == rows_max // 3 or sealed.min() >= kept.max() * 0.999
+        scales += 1
+    assert len(world.current.segments) == max(least, segments + len(splits))
+    assert scales <= -(-max(least - segments - len(splits), 0) // max(rows_max // 3, 1))
+    assert max(world.current.segments.key_ends - world.current.segments.key_starts) <= widest_before
+
+
+def test_a_segment_with_too_few_keys_is_not_split_for_a_minimum() -> None:
+    world = World()
+    world.initialize(1, 1000, min_segments=1)
+    least = float(np.nextafter(0.0, 1.0))
+    ranges = KeyRanges.of([(0.0, least), (least, 1.0)])
+    world.scale(ScaleRequest((0,), ranges, 1001), {})
+    request = scaling.splits_towards(4, world.current, 1002, 1_000)
+    assert request is not None
+    assert request.seal == (make_id(1, 2),)
+    assert len(request.new_ranges) == 3

@@ -13,7 +13,7 @@ from accel.catalog import ObjectCatalog
 from accel.errors import Closed, WrongProcess
 from accel.history.rules.configuration import ScalingKind, ScalingPolicy, StreamConfiguration
 from accel.history.rules.states import StreamState
-from accel.history.store import Stream
+from accel.history.store import Stream, StreamStore
 from accel.streams.auto_scale import AutoScaleStats
 from accel.streams.connection import connect
 from accel.streams.owners import OwnersTable
@@ -23,7 +23,7 @@ from accel.streams.settings import ConnectionSettings, SegmentsSettings, StreamW
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore
-from tests.accel.streams.writer.world import NAME, NODE, SMALL, Process, World
+from tests.accel.streams.writer.world import HISTORY, NAME, NODE, SMALL, Process, World
 from tests.examples import examples
 
 OTHER = NODE + 1
@@ -396,6 +396,39 @@ def test_a_look_at_two_owners_asks_a_bounded_number_of_times() -> None:
             process.host.scaling.step()
         # Configuration and epoch; 6 for each of 4 markers, 4 for each of 8 neighbours without one; a watch.
         assert counting.snapshot().total.requests <= 2 + 4 * 6 + 8 * 4 + 1
+
+
+# The minimum of segments
+
+
+@pytest.mark.parametrize("scaling", [EVENTS, ScalingPolicy()])
+def test_a_raised_minimum_is_reached_by_the_next_look_of_a_host_that_writes(scaling: ScalingPolicy) -> None:
+    """With a policy or without; a lower one merges nothing by itself."""
+    world = bucket(segments=2, scaling=scaling)
+    with world.process() as process:
+        load = Load(world, process)
+        load.run(1, 4)
+        stream = process.stream()
+        stream.configure(replace(stream.configuration(), min_segments=5))
+        assert len(stream.active_segments()) == 2
+        load.run(3, 4)
+        assert widths(stream) == pytest.approx([1 / 6] * 3 + [1 / 4] * 2)
+        epoch = stream.current_epoch().epoch
+        stream.configure(replace(stream.configuration(), min_segments=1))
+        load.run(2, 4)
+        assert stream.current_epoch().epoch == epoch
+        assert stats(process).failures == 0
+        process.host.close()
+    assert Counter(world.payloads()) == Counter(load.durable)
+
+
+def test_a_minimum_that_was_raised_while_nobody_wrote_is_reached_when_somebody_does() -> None:
+    world = bucket(scaling=ScalingPolicy())
+    bare = StreamStore.open(world.store, system=world.system, settings=HISTORY).stream(*NAME)
+    bare.configure(replace(bare.configuration(), min_segments=4))
+    with world.process() as process:
+        Load(world, process).run(3, 4)
+        assert widths(process.stream()) == [0.25] * 4
 
 
 # Beside the callers

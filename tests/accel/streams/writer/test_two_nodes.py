@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -95,6 +96,42 @@ def test_a_broker_that_does_not_flush_looks_in_its_loop(world: World) -> None:
         request = asking(world).request_scale(ids_of("0@0"), HALVES)
         assert writer.carry_out_requests() == ["scale"]
         assert asking(world).scale_status(request).status is RequestStatus.DONE
+
+
+def test_a_raised_minimum_of_segments_is_reached_by_the_writer_that_looks(world: World) -> None:
+    """It was stored, and nothing changed, without a word."""
+    with world.process() as process, process.writer(LOOKING) as writer:
+        writer.write_many(numbered(20, b"before-"))
+        writer.flush()
+        stream = asking(world)
+        stream.configure(replace(stream.configuration(), min_segments=7))
+        world.seconds += 31
+        writer.flush()
+        assert len(stream.active_segments()) == 7
+        writer.write_many(numbered(20, b"after-"))
+        assert writer.carry_out_requests() == []
+        stream.configure(replace(stream.configuration(), min_segments=1))
+        assert writer.carry_out_requests() == []
+        assert stream.current_epoch().epoch == 1
+        writer.flush()
+        stream.configure(replace(stream.configuration(), min_segments=9))
+        process.stream().seal()
+        assert process.stream().carry_out_requests() == []
+    assert sorted(world.payloads()) == payloads(numbered(20, b"before-"), numbered(20, b"after-"))
+
+
+def test_a_minimum_is_reached_where_two_nodes_have_segments_and_one_dies_half_way(world: World) -> None:
+    with world.process() as process, world.process(node_id=OTHER) as late:
+        process.host.append(NAME, 0, [b"here"])
+        late.host.append(NAME, 1, [b"there"])
+        stream = asking(world)
+        stream.configure(replace(stream.configuration(), min_segments=4))
+        assert process.stream().carry_out_requests() == []  # the other node has a segment
+        assert stream.state() is StreamState.SCALING
+        holding = late.stream()
+        assert [holding.carry_out_requests() for _ in range(3)] == [[], ["scale"], []]
+        assert len(stream.active_segments()) == 4
+    assert sorted(world.payloads()) == [b"here", b"there"]
 
 
 def test_what_goes_wrong_with_a_request_does_not_fail_a_flush(world: World) -> None:
