@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.collect import plan_collection
 from accel.history.store import StreamStore
 from accel.system import (
     CLOCK_INTERVAL_SECONDS,
@@ -26,6 +27,7 @@ from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import CountingStore, MemoryStore, PrefixedStore
 from loaders.store.base import DatedStore
 from loaders.tables import FormatRecord
+from tests.accel.catalog.world import FORMAT, World
 
 START_SECONDS = 1_800_000_000.0
 DAY_SECONDS = 86_400.0
@@ -191,3 +193,20 @@ def test_catalogs_and_histories_use_the_stores_clock(ahead: float, host: Host) -
 def test_a_system_has_one_clock_of_a_store(host: Host) -> None:
     system = of_store(host.store, host.system())
     assert of_store(host.store, system) is system
+
+
+@pytest.mark.parametrize("ahead", [DAY_SECONDS, YEAR_SECONDS])
+def test_a_collector_whose_host_is_ahead_deletes_nothing_early(ahead: float) -> None:
+    world = World()
+    store = ClockStore(world.store, world.clock)
+    with world.open(store) as catalog:
+        session = catalog.open_node(4)
+        session.open_streams([7])
+        world.upload(session, {7: (0, 5)})
+        [prepared] = session.prepare()
+        world.put(prepared, [(7, 5, 9)])
+        late = replace(world.system, clock=lambda: world.clock() + ahead)
+        with ObjectCatalog.open(store, settings=world.settings, system=late) as collector:
+            assert plan_collection(collector).objects == ()
+            world.clock.seconds += FORMAT.prepared_seconds + 60
+            assert prepared in [each.object_id for each in plan_collection(collector).objects]
