@@ -135,7 +135,7 @@ ELSEWHERE: dict[str, str] = {
     "accel.rendering.JsonLines": NOTHING,
     "accel.rendering.TextLines": NOTHING,
     "accel.streams.auto_scale.AutoScaler": "a thread takes its steps beside callers in test_auto_scale.py",
-    "accel.streams.connection._HostWhenNeeded": NOTHING + ": each call is one of `Connection`",
+    "accel.history.store.hosts.HostWhenNeeded": NOTHING + ": each call is one of the host, or of `Connection`",
     "accel.streams.forwarding.Forwarding": TWO_PROCESSES,
     "accel.streams.forwarding.ForwardingServer": TWO_PROCESSES,
     "accel.streams.forwarding.SegmentService": TWO_PROCESSES,
