@@ -20,9 +20,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import accumulate
 from threading import Lock
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -34,23 +33,28 @@ from accel.errors import (
     CommitRefused,
     IllegalState,
     InconsistentAnswer,
-    SegmentsElsewhere,
     StreamDeleted,
     UnknownStream,
 )
 from accel.history.rules.configuration import OffsetUnit
-from accel.history.rules.values import INT64_MAX, Integers, epoch_of, segment_text, some_ids
+from accel.history.rules.values import INT64_MAX, Integers, epoch_of, segment_text
 from accel.history.store.hosts import StreamName
 from accel.lookup.accelerator import ReadAccelerator
-from accel.streams.rules.events import HEADER, LENGTH_SIZE_BYTES, HostClock, WriterRun, encode_events, span_of
+from accel.streams.rules.events import (
+    HostClock,
+    WriterRun,
+    check_append,
+    encode_events,
+    offsets_of,
+    span_of,
+)
 from accel.streams.rules.routing import Events, size_bytes_of
-from accel.streams.segment_directory import SegmentDirectory, StreamSpan, stream_spans
+from accel.streams.segment_directory import SegmentDirectory, StreamSpan, refuse_elsewhere, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.time_index import PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
 from accel.streams.writer_numbers import REPEATED, NumberedEvents, NumberTables, SegmentNumbers, known_end
 from accel.system import Components
 from loaders.backoff import Backoff
-from loaders.errors import FormatLimit
 from loaders.format import RecordBatch
 from loaders.layout import number_tables_prefix, time_part_prefix
 from loaders.lifetime import Threads
@@ -155,9 +159,6 @@ class OpenSegment:
     appended_events: int = 0
     appended_bytes: int = 0
 
-
-APPEND_SIZE_BYTES_MAX: Final = 1 << 30
-"""The limit of one append; a block of an object, which has less than 2 GiB, may contain other batches before it."""
 
 Append = tuple[OpenSegment, Sequence[bytes]]
 Taken = dict[OpenSegment, list[RecordBatch]]
@@ -358,28 +359,6 @@ class AppendBuffer:
             self._waiting.pop(segment, None)
             self._size_bytes -= sum(len(batch.payload) for batch in taken[segment])
         return taken
-
-
-def offsets_of(start: int, payloads: Sequence[bytes], unit: OffsetUnit) -> Sequence[int]:
-    """Return the offsets of events, of which the first begins at `start`. O(1) for records, else O(events)."""
-    if unit is OffsetUnit.RECORDS:
-        return range(start, start + len(payloads))
-    return list(accumulate((len(payload) + LENGTH_SIZE_BYTES for payload in payloads[:-1]), initial=start))
-
-
-def check_append(payloads: Sequence[bytes]) -> None:
-    """Check that events fit into one batch.
-
-    Raises:
-        TypeError: events that are not bytes.
-        FormatLimit: no event, or more than 1 GiB.
-    """
-    if not set(map(type, payloads)) <= {bytes}:
-        raise TypeError(f"expected events of bytes, found {sorted({type(payload).__name__ for payload in payloads})}")
-    size_bytes = HEADER.size + LENGTH_SIZE_BYTES * len(payloads) + sum(map(len, payloads))
-    if not payloads or size_bytes > APPEND_SIZE_BYTES_MAX:
-        found = f"{len(payloads)} of {size_bytes}"
-        raise FormatLimit(f"expected events of at most {APPEND_SIZE_BYTES_MAX} bytes together, found {found}")
 
 
 # Opening segments
@@ -796,18 +775,6 @@ class OpenSegments:
         except (InconsistentAnswer, UnknownStream):
             self.refresh()
             return read()
-
-
-def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:
-    """Refuse a step for segments, by id, that other nodes have open.
-
-    Raises:
-        SegmentsElsewhere: another node has a segment open.
-    """
-    if elsewhere:
-        nodes = tuple(sorted({span.node_id for span in elsewhere.values()}))
-        owners = {segment_id: span.node_id for segment_id, span in elsewhere.items()}
-        raise SegmentsElsewhere(what, "/".join(name), nodes, some_ids(sorted(elsewhere)), owners)
 
 
 def erase_keys(store: ObjectStore, keys: Sequence[str]) -> None:

@@ -17,10 +17,10 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import OPEN
 from accel.catalog.stream_shards import shards_of
-from accel.errors import NotInHistory
+from accel.errors import NotInHistory, SegmentsElsewhere
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import SegmentRecord, Segments
-from accel.history.rules.values import Integers, epoch_of
+from accel.history.rules.values import Integers, epoch_of, some_ids
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import SegmentHost, StreamName
 from accel.history.store.transaction_store import TransactionStore
@@ -269,3 +269,15 @@ def node_of_offset(parts: CatalogParts, stream_id: int, offset: int) -> int | No
         return None
     start, end, node_id = rows[["start", "end", "node_id"]][int(rows["start"].argmax())].tolist()
     return node_id if end == OPEN or start <= offset < end else None
+
+
+def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:
+    """Refuse a step for segments, by id, that other nodes have open.
+
+    Raises:
+        SegmentsElsewhere: another node has a segment open.
+    """
+    if elsewhere:
+        nodes = tuple(sorted({span.node_id for span in elsewhere.values()}))
+        owners = {segment_id: span.node_id for segment_id, span in elsewhere.items()}
+        raise SegmentsElsewhere(what, "/".join(name), nodes, some_ids(sorted(elsewhere)), owners)

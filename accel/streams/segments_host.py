@@ -48,14 +48,12 @@ from accel.streams.open_segments import (
     OpenSegments,
     SegmentSealed,
     TakesBack,
-    check_append,
-    refuse_elsewhere,
 )
 from accel.streams.rules.arrival_order import StreamSegmentInfo
-from accel.streams.rules.events import HostClock
+from accel.streams.rules.events import HostClock, check_append
 from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.rules.transaction_data import TransactionEvents
-from accel.streams.segment_directory import SegmentDirectory, data_ends, stream_spans
+from accel.streams.segment_directory import SegmentDirectory, data_ends, refuse_elsewhere, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.uploads import (
     Group,

@@ -45,8 +45,9 @@ from accel.history.rules.values import segment_text
 from accel.history.store import Stream
 from accel.streams.acknowledgements import FlushPoint, WriteFuture
 from accel.streams.forwarding import Forwarding
-from accel.streams.open_segments import SegmentSealed, check_append
+from accel.streams.open_segments import SegmentSealed
 from accel.streams.owners import SharedSegments, own_segments
+from accel.streams.rules.events import check_append
 from accel.streams.rules.routing import (
     OVERHEAD_BYTES,
     Events,

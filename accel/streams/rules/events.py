@@ -50,7 +50,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import pairwise, repeat
+from itertools import accumulate, pairwise, repeat
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, overload
 
@@ -61,6 +61,7 @@ from accel.errors import CorruptObject, MissingExtra
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.values import segment_text
 from accel.units import milliseconds
+from loaders.errors import FormatLimit
 from loaders.format import BatchColumns, RecordBatch
 
 if TYPE_CHECKING:
@@ -534,3 +535,29 @@ class HostClock:
 def _check_value(value: int) -> None:
     if not 0 <= value <= _VALUE_MAX:
         raise ValueError(f"expected a clock value of 0 to {_VALUE_MAX}, found {value}")
+
+
+def offsets_of(start: int, payloads: Sequence[bytes], unit: OffsetUnit) -> Sequence[int]:
+    """Return the offsets of events, of which the first begins at `start`. O(1) for records, else O(events)."""
+    if unit is OffsetUnit.RECORDS:
+        return range(start, start + len(payloads))
+    return list(accumulate((len(payload) + LENGTH_SIZE_BYTES for payload in payloads[:-1]), initial=start))
+
+
+APPEND_SIZE_BYTES_MAX: Final = 1 << 30
+"""The limit of one append; a block of an object, which has less than 2 GiB, may contain other batches before it."""
+
+
+def check_append(payloads: Sequence[bytes]) -> None:
+    """Check that events fit into one batch.
+
+    Raises:
+        TypeError: events that are not bytes.
+        FormatLimit: no event, or more than 1 GiB.
+    """
+    if not set(map(type, payloads)) <= {bytes}:
+        raise TypeError(f"expected events of bytes, found {sorted({type(payload).__name__ for payload in payloads})}")
+    size_bytes = HEADER.size + LENGTH_SIZE_BYTES * len(payloads) + sum(map(len, payloads))
+    if not payloads or size_bytes > APPEND_SIZE_BYTES_MAX:
+        found = f"{len(payloads)} of {size_bytes}"
+        raise FormatLimit(f"expected events of at most {APPEND_SIZE_BYTES_MAX} bytes together, found {found}")
