@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -125,6 +125,36 @@ def test_a_configuration_is_changed_where_options_name_it(url: str) -> None:
     assert (found["min_segments"], found["tags"], found["retention"]["minimum"]) == (2, ["a", "b"], 604_800_000)
     assert run(url, "stream", "configure").exit_code == 2
     assert run(url, "stream", "configure", "--unit", "bytes").exit_code == 1
+
+
+def test_windows_of_time_have_each_event_once_though_a_split_waited_for_a_writer(url: str) -> None:
+    """By commands alone: the epoch began when the split was asked for, so windows after that time lacked events."""
+
+    def timed(*args: str) -> list[tuple[int, str]]:
+        found = run(url, "stream", "read", "--output", "json", "--fields", "all", *args)
+        assert found.exit_code == 0, found.output
+        rows = [json.loads(line) for line in found.stdout.splitlines()]
+        return [(row["time_ms"], row["payload"]) for row in rows]
+
+    def write(word: str) -> None:
+        for number in range(4):
+            assert run(url, "stream", "write", stdin=b"%s %d\n" % (word.encode(), number)).exit_code == 0
+
+    write("before")
+    assert run(url, "stream", "split", "0@0").exit_code == 0
+    assert run(url, "stream", "split", "1@0").exit_code == 0
+    write("meanwhile")
+    with accel.connect(url) as streams, streams.writer("shop", "orders") as writer:
+        assert writer.carry_out_requests() == ["scale"]  # the other one is of an epoch that has passed
+    write("after")
+    everything = timed()
+    assert len(everything) == 12
+    bounds = sorted({time_ms for time_ms, _ in everything})
+    for start, end in pairwise(bounds):
+        expected = sorted(event for event in everything if start <= event[0] < end)
+        assert sorted(timed("--from", str(start), "--to", str(end))) == expected
+    assert sorted(timed("--from", str(bounds[-1]))) == [event for event in everything if event[0] == bounds[-1]]
+    assert timed("--from", str(bounds[-1] + 1)) == []
 
 
 def test_a_raised_minimum_of_segments_is_applied_or_said_to_be_applied_later(url: str) -> None:
