@@ -110,7 +110,7 @@ class ReaderBase:
         self._retried_at = system.timer()
         self._watched = source if isinstance(source, WatchedSource) else None
         self._watch: Future[bool] | None = None
-        self._failing: dict[int, tuple[float, int]] = {}  # since when, and how often
+        self._failing: dict[int, tuple[float, int]] = {}  # time of repetitions and pauses, and how often
         self._later: list[tuple[float, Step]] = []
         self._lost: dict[int, BaseException] = {}  # errors of segments that are passed
 
@@ -239,7 +239,7 @@ class ReaderBase:
         self._pass_time()
         error = done.exception()
         if error is not None:
-            self._fail(step, error)
+            self._fail(step, error, took_seconds)
             return
         self._failing.pop(step.segment_id, None)
         self._lost.pop(step.segment_id, None)
@@ -253,20 +253,22 @@ class ReaderBase:
             if step.segment_id not in self._core.position():
                 self._stalled_since = None
 
-    def _fail(self, step: Step, error: BaseException) -> None:
+    def _fail(self, step: Step, error: BaseException, took_seconds: float) -> None:
         """Repeat a failed request after a pause, if the error is retryable and the segment has not failed for too long.
 
         Raises:
             Exception: the error, if the request is not repeated.
         """
+        # Only what repetitions and pauses take: a caller that does something else meanwhile does not use up the time.
+        spent_seconds, times = self._failing.pop(step.segment_id, (0.0, 0))
+        spent_seconds += took_seconds if times else 0.0
         now = self._system.timer()
-        since_seconds, times = self._failing.pop(step.segment_id, (now, 0))
         may_help = isinstance(error, AccelError) and error.retryable
-        if may_help and now - since_seconds < self.settings.retry_seconds:
+        if may_help and spent_seconds < self.settings.retry_seconds:
             if not times:
                 log.warning("segment %s is read again after a pause: %s", segment_text(step.segment_id), error)
-            self._failing[step.segment_id] = (since_seconds, times + 1)
             pause_seconds = self.settings.retry_pause_seconds * min(2 ** min(times, 8), RETRY_PAUSES_MAX)
+            self._failing[step.segment_id] = (spent_seconds + pause_seconds, times + 1)
             self._later.append((now + pause_seconds, step))
             return
         if self._may_pass(error):
@@ -333,6 +335,8 @@ class ReaderBase:
         self._later = [later for later in self._later if later[0] > now]
         for step in due:
             self._core.note_failure(step)
+            if not self._is_needed(step):
+                self._failing.pop(step.segment_id, None)  # if the segment comes back, its failures are new ones
         if self._watch is None:
             self._begin_watch()
         has_come = self._watch is not None and self._watch.done() and self._watch.result()

@@ -376,9 +376,9 @@ class ObjectSegmentSource:
                 clock = HostClock(lambda: 0)
                 known.index = SegmentTimeIndex.open(self._store, known.stream_id, clock, cache=self._cache)
                 known.is_opened, known.index_version = True, known.version
-            elif not is_timed and known.index is not None and known.index_version != known.version:
-                if known.index.end_offset < end:
-                    known.index.refresh()
+            elif (index := known.index) is not None and not is_timed and index.end_offset < end:
+                if known.index_version != known.version:
+                    index.refresh()
                 known.index_version = known.version
         except (AccelError, ValueError) as error:
             _let_go(segment_id, known, error)

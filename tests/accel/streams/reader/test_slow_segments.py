@@ -17,6 +17,7 @@ from accel.streams.reader import ReaderStats
 from accel.streams.rules.events import Event, EventBatch
 from accel.streams.rules.reader_core import AskEnd, Fill, SegmentEnd, SegmentEvents
 from accel.system import SYSTEM
+from loaders.errors import StoreUnavailable
 from loaders.store import CountingStore, MemoryStore
 from loaders.store.base import Fetched
 from range_index.segment_times import NO_TOKEN
@@ -185,6 +186,62 @@ def test_a_truncated_position_is_raised_though_the_reader_may_pass_late_segments
         pytest.raises(PositionTruncated),
     ):
         list(reader)
+
+
+class Ticking:
+    """A timer that moves whenever somebody looks at it, and a source whose failures of one segment take a time each."""
+
+    def __init__(self, opened: Shop, segment_id: int, failures_seconds: list[float]) -> None:
+        self._source = opened.source()
+        self.now_seconds, self._segment_id, self._left = 0.0, segment_id, failures_seconds
+
+    def timer(self) -> float:
+        self.now_seconds += 0.001
+        return self.now_seconds
+
+    def fill(self, fill: Fill) -> SegmentEvents:
+        if fill.segment_id == self._segment_id and self._left:
+            self.now_seconds += self._left.pop(0)
+            raise StoreUnavailable("get", "key", "an outage")
+        return self._source.fill(fill)
+
+    def ask_end(self, step: AskEnd) -> SegmentEnd:
+        return self._source.ask_end(step)
+
+
+REPEATING = replace(QUICK, retry_seconds=60.0, retry_pause_seconds=0.001)
+
+
+def test_a_caller_that_pauses_does_not_use_up_the_time_for_repetitions(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    source = Ticking(orders, orders.stream.active_segments()[0].id, [0.0, 0.0, 0.0])
+    system = replace(SYSTEM, timer=source.timer)
+    with StreamReader(orders.stream, source, settings=REPEATING, system=system) as reader:
+        found = []
+        for _ in range(1000):
+            if reader.is_finished:
+                break
+            event = reader.next_event(timeout_seconds=0.0)
+            found += [event] if event is not None else []
+            source.now_seconds += 100.0  # it does something else
+        assert by_key(found) == orders.written
+
+
+def test_a_segment_that_was_given_up_while_it_failed_begins_with_new_failures(orders: Shop) -> None:
+    with StreamWriter(orders.stream, orders.host) as writer:
+        orders.write(writer, 24)
+    first = orders.stream.active_segments()[0].id
+    source = Ticking(orders, first, [0.0, 70.0])
+    system = replace(SYSTEM, timer=source.timer)
+    with StreamReader(orders.stream, source, settings=REPEATING, system=system) as reader:
+        assert reader.next_batch(timeout_seconds=0.0) is None
+        assert reader.next_batch(timeout_seconds=0.02) is None
+        orders.stream.truncate({**orders.stream.head(), first: 3})
+        reader.skip_to_head()
+        found = list(reader)
+    assert min(event.offset for event in found if event.segment_id == first) == 3
+    assert len(found) == orders.count - 3
 
 
 # Ends that others' commits must not put off
