@@ -305,6 +305,7 @@ class _Member(ReaderBase):
             return
         if self._batch is not None and self._batch.segment_id == segment_id:
             self._rest()
+        self._failing.pop(segment_id, None)  # if the segment comes back, its failures are new ones
         self._core.remove(segment_id)
 
     def _is_all_read(self) -> bool:

@@ -335,8 +335,6 @@ class ReaderBase:
         self._later = [later for later in self._later if later[0] > now]
         for step in due:
             self._core.note_failure(step)
-            if not self._is_needed(step):
-                self._failing.pop(step.segment_id, None)  # if the segment comes back, its failures are new ones
         if self._watch is None:
             self._begin_watch()
         has_come = self._watch is not None and self._watch.done() and self._watch.result()
@@ -436,6 +434,7 @@ class CutReader(ReaderBase):
         self._lifetime.check()
         head = self._stream.cuts.place_valid(dict(self._stream.head()))
         self._core.skip(Frontier(head.segments, head.cut))
+        self._failing.clear()  # at the new position, failures are new ones
         self._rest()
         return self._core.position()
 

@@ -209,37 +209,56 @@ class Ticking:
         return self._source.ask_end(step)
 
 
-REPEATING = replace(QUICK, retry_seconds=60.0, retry_pause_seconds=0.001)
+REPEATING = replace(QUICK, retry_seconds=60.0, retry_pause_seconds=0.2)
 
 
-def test_a_caller_that_pauses_does_not_use_up_the_time_for_repetitions(orders: Shop) -> None:
+def until_failed(reader: StreamReader, caplog: pytest.LogCaptureFixture) -> None:
+    """Call the reader until it knows of the first failure."""
+    for _ in range(10_000):
+        if "is read again after a pause" in caplog.text:
+            return
+        assert reader.next_batch(timeout_seconds=0.01) is None
+    raise AssertionError("expected a failure")
+
+
+def rest_of(reader: StreamReader, source: Ticking) -> list[Event]:
+    """All further events, while time passes between calls."""
+    found = []
+    for _ in range(10_000):
+        if reader.is_finished:
+            return found
+        event = reader.next_event(timeout_seconds=0.01)
+        found += [] if event is None else [event]
+        source.now_seconds += 0.1
+    raise AssertionError("expected an end")
+
+
+def test_a_caller_that_pauses_does_not_use_up_the_time_for_repetitions(
+    orders: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     with StreamWriter(orders.stream, orders.host) as writer:
         orders.write(writer, 24)
-    source = Ticking(orders, orders.stream.active_segments()[0].id, [0.0, 0.0, 0.0])
+    source = Ticking(orders, orders.stream.active_segments()[0].id, [0.0, 0.0])
     system = replace(SYSTEM, timer=source.timer)
     with StreamReader(orders.stream, source, settings=REPEATING, system=system) as reader:
-        found = []
-        for _ in range(1000):
-            if reader.is_finished:
-                break
-            event = reader.next_event(timeout_seconds=0.0)
-            found += [event] if event is not None else []
-            source.now_seconds += 100.0  # it does something else
-        assert by_key(found) == orders.written
+        until_failed(reader, caplog)
+        source.now_seconds += 100.0  # it does something else
+        assert by_key(rest_of(reader, source)) == orders.written
 
 
-def test_a_segment_that_was_given_up_while_it_failed_begins_with_new_failures(orders: Shop) -> None:
+def test_a_segment_that_was_given_up_while_it_failed_begins_with_new_failures(
+    orders: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     with StreamWriter(orders.stream, orders.host) as writer:
         orders.write(writer, 24)
     first = orders.stream.active_segments()[0].id
     source = Ticking(orders, first, [0.0, 70.0])
     system = replace(SYSTEM, timer=source.timer)
     with StreamReader(orders.stream, source, settings=REPEATING, system=system) as reader:
-        assert reader.next_batch(timeout_seconds=0.0) is None
-        assert reader.next_batch(timeout_seconds=0.02) is None
+        until_failed(reader, caplog)
         orders.stream.truncate({**orders.stream.head(), first: 3})
         reader.skip_to_head()
-        found = list(reader)
+        found = rest_of(reader, source)
     assert min(event.offset for event in found if event.segment_id == first) == 3
     assert len(found) == orders.count - 3
 
