@@ -223,7 +223,7 @@ def until_failed(reader: StreamReader, caplog: pytest.LogCaptureFixture) -> None
 
 def rest_of(reader: StreamReader, source: Ticking) -> list[Event]:
     """All further events, while time passes between calls."""
-    found = []
+    found: list[Event] = []
     for _ in range(10_000):
         if reader.is_finished:
             return found
