@@ -95,8 +95,11 @@ class WriteFuture:
 
         Raises:
             TimeoutError: the result is not known yet; the event is still under way.
-            SessionFenced, CommitRefused, Closed, IllegalState: the event is not durable and will not be unless it is
-                written again; if this is not certain, the text of `CommitRefused` says so.
+            SessionFenced, CommitRefused, Closed, IllegalState, NotInHistory: the event is not durable and will not be
+                unless it is written again; if this is not certain, the text of `CommitRefused` says so. After `Closed`
+                because a host was stopped, not closed, objects under way may be durable.
+            ForwardInDoubt: the event was sent to another owner, and may be durable.
+            OperationNotAllowed: the transaction will be committed; its writer was closed before.
             WrongProcess: another process wrote the event.
         """
         self._wait(timeout)

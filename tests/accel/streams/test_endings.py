@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from threading import Event
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -45,6 +46,7 @@ from tests.accel.streams.endings import (
     kinds,
 )
 
+PAGE: Final = Path(__file__).parents[3] / "docs" / "explanation" / "order.md"
 Errors = tuple[type[BaseException], ...]
 DONE: Final = "done"
 REFUSED: Final = "refused"
@@ -626,6 +628,12 @@ def closing(b: Bench) -> Callable[[], object]:
 
 
 # The table
+
+
+def test_the_page_about_writers_has_the_same_objects() -> None:
+    section = PAGE.read_text().split("### Work that comes while something ends")[1].split("\n#")[0]
+    written = [line.split("|")[1].strip() for line in section.splitlines() if line.startswith("| ")]
+    assert sorted(written[1:]) == sorted({case.ended.split(",")[0] for case in ROWS})
 
 
 @pytest.mark.parametrize("is_forwarded", [False, True], ids=["plain", "forwarded"])
