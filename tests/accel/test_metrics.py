@@ -256,7 +256,8 @@ def test_hints_are_as_old_as_their_build() -> None:
 def test_every_metric_that_is_deployed_or_documented_exists() -> None:
     with settled(line_store(2), line_image([0, 1])) as one:
         store = CountingStore(MemoryStore(), Clock())
-        collected = list(AccelCollector(one, store, scaling=AutoScaleStats, groups=GroupReaderStats).collect())
+        collector = AccelCollector(one, store, scaling=AutoScaleStats, groups=GroupReaderStats, clock=lambda: 0.0)
+        collected = list(collector.collect())
     names = {family.name + "_total" * (family.type == "counter") for family in collected}
     assert all(len(family.documentation.split()) >= 2 for family in collected)
     told = set(re.findall(r"`(accel_[a-z_]+)`", page_named("operations").read_text()))
