@@ -54,6 +54,8 @@ class _Held:
 class TransactionLeases:
     """Renews the leases of the open transactions of a host's writers. Threads: any; no lock is held over a request.
 
+    It belongs to the process that opened the host: elsewhere calls raise WrongProcess, and `stop` does nothing.
+
     Args:
         lifetime: of the host; the thread ends with it.
         system: clock and threads; without a `wait` there is no thread.
@@ -77,6 +79,7 @@ class TransactionLeases:
             lease_ms: the length of its lease.
             holder: its writer, which is not kept alive by this.
         """
+        self._lifetime.check_process()
         held = _Held(stream, ref(holder), lease_ms, self._now_ms())
         with self._lock:
             self._held[transaction] = held
@@ -88,6 +91,7 @@ class TransactionLeases:
 
     def release(self, transaction: UUID) -> None:
         """Do not renew a transaction any more: it has ended."""
+        self._lifetime.check_process()
         self._is_released(transaction)
 
     def remind(self, transaction: UUID) -> None:
@@ -95,6 +99,7 @@ class TransactionLeases:
 
         Without background threads it is renewed here: 2 requests.
         """
+        self._lifetime.check_process()
         with self._lock:
             held = self._held.get(transaction)
         if held is None or not held.is_due(self._now_ms()):
@@ -110,7 +115,12 @@ class TransactionLeases:
             self.renew_due()
 
     def renew_due(self) -> None:
-        """Renew all leases that are due, in this thread; errors are logged. 2 requests for each."""
+        """Renew all leases that are due, in this thread; errors are logged. 2 requests for each.
+
+        Raises:
+            WrongProcess: another process opened the host.
+        """
+        self._lifetime.check_process()
         now_ms = self._now_ms()
         with self._lock:
             for transaction in [each for each, held in self._held.items() if held.holder() is None]:
@@ -122,7 +132,9 @@ class TransactionLeases:
             self._renew(transaction, held.stream)
 
     def stop(self) -> None:
-        """Renew nothing any more, and end the thread. No request."""
+        """Renew nothing any more, and end the thread. No request. Does nothing in another process."""
+        if not self._lifetime.is_here:  # it may have inherited the lock while another thread held it
+            return
         with self._lock:
             self._is_stopped = True
             self._held.clear()
