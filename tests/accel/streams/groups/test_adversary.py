@@ -28,7 +28,7 @@ from tests.accel.streams.groups.test_leases import LEASE_SECONDS, Hands
 from tests.accel.streams.reader.streams import NAME, SCOPE, Shop, shop
 from tests.examples import examples
 
-ACTS = 50
+ACTS = 40
 SETTLES_MAX = 2_000
 NAMES = "abc"
 
@@ -108,7 +108,7 @@ class World:
         """A new process under a name that may be in use."""
         if len(self.alive) >= 5:
             return
-        hands, auto_commit = Hands(), self.random.random() < 0.7
+        hands, auto_commit = Hands(), self.random.random() < 0.4
         source = Slow(self.orders.source(), Random(self.random.random()))
         member = self.readers.join(
             self.random.choice(NAMES),
@@ -122,9 +122,11 @@ class World:
         self.alive.append(Reading(member, hands, auto_commit))
 
     def fall_asleep(self) -> None:
-        """A process is paused, or dies: nobody knows."""
+        """A process is paused, or dies: nobody knows. Often it is one that has work."""
         if self.alive:
-            self.asleep.append(self.alive.pop(self.random.randrange(len(self.alive))))
+            self.random.shuffle(self.alive)
+            self.alive.sort(key=lambda one: bool(one.in_work) and self.random.random() < 0.7)
+            self.asleep.append(self.alive.pop())
 
     def wake(self) -> None:
         if self.asleep:
@@ -175,7 +177,7 @@ class World:
             self.bury: 1,
         }
         self.random.choices(list(acts), weights=list(acts.values()))[0]()
-        for one in self.random.choices(self.alive, k=6 if self.alive else 0):
+        for one in self.random.choices(self.alive, k=12 if self.alive else 0):
             self.ask(one)
 
     def ask(self, one: Reading) -> int:
@@ -183,7 +185,7 @@ class World:
         member = one.member
         try:
             kind = self.random.random()
-            does_commit = kind < 0.1 or (not one.auto_commit and kind < 0.5)
+            does_commit = kind < 0.1 or (not one.auto_commit and kind < 0.3)
             if does_commit or one.auto_commit:
                 self.process(one)
             if does_commit:
