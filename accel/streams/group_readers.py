@@ -50,7 +50,8 @@ from loaders.errors import TableMissing
 
 Answer = TypeVar("Answer")
 
-SESSION_SIZE_BYTES: Final = 4
+SESSIONS: Final = 2**32 - 5
+"""The number of different sessions: a prime, so that each byte of a nonce counts."""
 
 REPLACEMENTS_MAX: Final = 3
 """If more readers of a name are replaced within a lease, a warning names the hosts."""
@@ -236,7 +237,7 @@ class _Member(ReaderBase):
 
     def _join(self) -> None:
         member = self._member
-        lease = member.begin(int.from_bytes(self._system.nonce()[:SESSION_SIZE_BYTES]) or 1)
+        lease = member.begin(1 + int.from_bytes(self._system.nonce()) % SESSIONS)
         host, before = gethostname(), member.last_session
         joined = self._group.join(self.name, lease, host=host, before=before)
         member.note_joined()

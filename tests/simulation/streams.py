@@ -30,6 +30,7 @@ from accel.errors import (
     OperationNotAllowed,
     OwnerUnreachable,
     PositionTruncated,
+    ReaderReplaced,
     ReaderStalled,
     ScaleConflict,
     ScalePrecondition,
@@ -62,6 +63,7 @@ OWNERS = (7, 8, 9)
 KEYS = 5
 GROUP = "team"
 MEMBER_LEASE_SECONDS = 15.0
+TWINS = 0.5
 READ = Settings(parallel_loads=1, hedge_percent=0)
 LOST = 0.03
 IN_VAIN_MAX = 3
@@ -247,6 +249,7 @@ class SharedStream:
         self.given: dict[Said, str] = {}
         self.may_come_again: set[Said] = set()
         self.heard_seconds: dict[str, float] = {}
+        self.twins: set[str | None] = set()
         view = View(replace(world.system, sleep=lambda _: None), world.memory, SegmentsSettings())
         process = view.start(node_id=OWNERS[0])
         process.streams.create_scope(NAME[0])
@@ -285,7 +288,8 @@ class SharedStream:
             Violation: it came before, and whom it was given to did not die.
         """
         before = self.given.get(said)
-        if before is not None and said not in self.may_come_again and not self._is_silent(before):
+        is_of_twins = not self.twins.isdisjoint({before, member})  # one may have taken over from the other one
+        if before is not None and not is_of_twins and said not in self.may_come_again and not self._is_silent(before):
             raise Violation(f"{said} was given to {before}, and then to {member}")
         if said not in self.written:
             raise Violation(f"{said} was given to {member}, and nobody wrote it")
@@ -475,9 +479,13 @@ class Member:
         self.lives = count()
 
     def live(self) -> None:
-        """A process: one member."""
-        machine, name = self.machine, f"{self.machine.name}-{next(self.lives)}"
-        mine: set[Said] = set()
+        """A process: one member, which may have the name of another one that is there, or was."""
+        machine, life = self.machine, f"{self.machine.name}-{next(self.lives)}"
+        name, mine = life, set[Said]()
+        if machine.random.random() < TWINS:
+            name = "twin"
+            self.shared.twins.add(life)
+            machine.count("members with the name of others")
         try:
             with reading_parts(machine) as (stream, source, system):
                 group = ReaderGroup.open(stream, GROUP)
@@ -491,11 +499,15 @@ class Member:
                     system=system,
                 ) as reader:
                     for _ in range(machine.random.randrange(5, 60)):
-                        mine |= self._given(reader)
+                        mine |= self._given(reader, life)
                         machine.scheduler.sleep(machine.random.uniform(0, 2))
                     reader.commit()
                     mine.clear()
-                    self.shared.heard_seconds.pop(name, None)
+                    self.shared.heard_seconds.pop(life, None)
+        except ReaderReplaced:
+            if name == life:
+                raise
+            machine.count("members that were replaced by one of their name")
         except IllegalState:
             self._check_that_it_was_silent()
         finally:
@@ -511,7 +523,7 @@ class Member:
             raise Violation(f"{self.machine.name} was removed from its group, and nothing held it up")
         self.machine.count("members that were silent for longer than their lease")
 
-    def _given(self, reader: GroupReader) -> set[Said]:
+    def _given(self, reader: GroupReader, life: str) -> set[Said]:
         try:
             event = reader.next_event(timeout_seconds=3.0)
         except PositionTruncated:
@@ -519,11 +531,11 @@ class Member:
             self.machine.count("members that skipped to the head")
             return set()
         finally:
-            self.shared.heard_seconds[reader.name] = self.machine.scheduler.seconds
+            self.shared.heard_seconds[life] = self.machine.scheduler.seconds
         if event is None:
             return set()
         said = Said.of(event.payload)
-        self.shared.give(reader.name, said)
+        self.shared.give(life, said)
         return {said}
 
 
