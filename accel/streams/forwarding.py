@@ -27,7 +27,7 @@ compared in constant time, and a MessagePack body:
               payloads                      of the events; none = a query for the writer's numbers in the segment
     reply     status                        see `Status`
               offsets                       of each event; -1: it was durable before, and its offset is not known
-              held, settled                 the writer's numbers in the segment: `writer_numbers.WriterHeld`
+              held, settled, has_forgotten  the writer's numbers in the segment: `writer_numbers.WriterHeld`
 
 A second route, ``<address>/accel/carry-out`` with a `CarryOutRequest`, asks an owner to do its part of the stream's
 workflow at once: so any process can request a scale of segments of several owners.
