@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from accel.catalog.keys import TABLES
 from accel.testing import Fault, FaultStore
-from loaders.errors import StoreError
+from loaders.errors import StoreError, StoreUnavailable
 from loaders.layout import TABLES_PREFIX
 from loaders.store import ObjectStore
 from loaders.store.base import Fetched, ListPage
@@ -39,6 +39,8 @@ SHORTLY_HELD_UP_SECONDS = (5.0, 60.0)
 """Of one thread of a process that has others, which look again and again what has become of it."""
 
 LAGGING = 0.3
+REPEATS_MAX = 3
+READS = GETS | {"list"}
 
 SLOW_SECONDS = (1.0, 5.0)
 
@@ -132,6 +134,15 @@ class MachineStore(DecoratedStore):
         )
 
     def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        """Reads are repeated, as the clients of real stores repeat them, so that long workflows come to their ends."""
+        for _ in range(self._random.randint(0, REPEATS_MAX) if call.operation in READS else 0):
+            try:
+                return self._once(call, send)
+            except StoreUnavailable:
+                continue
+        return self._once(call, send)
+
+    def _once(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         self._wait(call)
         self._scheduler.steps += 1
         trace, line = self._scheduler.trace, f"{self._scheduler.seconds:.3f} {self._name}: {call.operation} {call.key}"

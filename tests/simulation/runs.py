@@ -16,6 +16,7 @@ from tests.simulation.actors import Caretaker, CollectorActor, Compactor, Reader
 from tests.simulation.blocking import simulated
 from tests.simulation.collectors import RIGHT, CollectorRules
 from tests.simulation.damage import Outages, Rot, put_back
+from tests.simulation.endings import Ender
 from tests.simulation.hints import HintBuilder
 from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, HistoryActor
 from tests.simulation.importers import Importer
@@ -113,6 +114,7 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
     **{f"owner-{node_id}": lambda each, node_id=node_id: OwnerActor(each, node_id).live for node_id in OWNERS},  # type: ignore[misc]
     **{f"reader-{number}": lambda each: EventReader(each).live for number in range(2)},
     **{f"member-{number}": lambda each: Member(each).live for number in range(2)},
+    "ender": lambda each: Ender(each).live,
 }
 """What each actor of a stream of events does, by its name."""
 

@@ -27,6 +27,7 @@ from accel.errors import (
     ForwardInDoubt,
     IllegalState,
     InvalidArgument,
+    NotInHistory,
     OperationNotAllowed,
     OwnerUnreachable,
     PositionTruncated,
@@ -46,12 +47,13 @@ from accel.streams.acknowledgements import WriteFuture
 from accel.streams.group_readers import GroupReader
 from accel.streams.groups import ReaderGroup
 from accel.streams.owners import ForwardingClient
-from accel.streams.segment_source import ObjectSegmentSource
+from accel.streams.segment_source import ObjectSegmentSource, cut_at
 from accel.streams.settings import SegmentsSettings
 from accel.streams.writer import StreamWriter
-from loaders.errors import StoreError, TableError
+from loaders.errors import DataConflict, StoreError, TableError
 from tests.accel.streams.writer.test_forwarding import Network, Peer
 from tests.accel.streams.writer.world import HISTORY, NAME, Process
+from tests.simulation.people import CUTS
 from tests.simulation.scheduler import Violation
 from tests.simulation.world import START_SECONDS
 
@@ -68,6 +70,9 @@ READ = Settings(parallel_loads=1, hedge_percent=0)
 LOST = 0.03
 IN_VAIN_MAX = 3
 SPLITS_MAX = 4
+COMMITS_MAX = 5
+WRITES_WHILE_COMMITTING = 0.5
+READS_BY_TIME = 0.4
 NOT_DONE = (
     SegmentsElsewhere,
     OperationNotAllowed,
@@ -78,6 +83,7 @@ NOT_DONE = (
     ScaleConflict,
     ScalePrecondition,
     InvalidArgument,
+    NotInHistory,
     WriterStalled,
 )
 """What a process may be told that shares a stream with others; it goes on."""
@@ -219,7 +225,7 @@ class SimulatedPeer(Peer):
 
 @dataclass(eq=False)
 class Life:
-    """One life of a process: what it wrote, with the futures of it, and its open transaction."""
+    """One life of a process: what it wrote, with the futures of it, its open transaction, and one whose commit failed."""
 
     peer: SimulatedPeer
     word: str
@@ -228,6 +234,8 @@ class Life:
     under_way: list[tuple[Said, WriteFuture]] = field(default_factory=list)
     transaction: UUID | None = None
     transaction_word: str = ""
+    ending: tuple[UUID, str] | None = None
+    failures: int = 0
 
 
 class SharedStream:
@@ -245,6 +253,7 @@ class SharedStream:
         self.written: set[Said] = set()
         self.truncated: set[Said] = set()
         self.transactions: dict[str, list[Said]] = {}
+        self.places: dict[Said, tuple[int, int]] = {}
         self.positions: list[Position] = []
         self.given: dict[Said, str] = {}
         self.may_come_again: set[Said] = set()
@@ -312,12 +321,13 @@ class OwnerActor:
     def __init__(self, machine: Machine, node_id: int) -> None:
         self.machine, self.node_id = machine, node_id
         self.shared: SharedStream = machine.world.shared
-        often = [self.write] * 5 + [self.flush, self.write_to_transaction, self.take_over, self.commit]
+        often = [self.write] * 5 + [self.flush, self.take_over, *[self.write_to_transaction, self.commit] * 2]
         self.acts: list[Callable[[Life], None]] = [
             *often * 2,
             self.split,
             self.merge,
             self.truncate,
+            self.cut,
             self.scale_elsewhere,
         ]
 
@@ -334,8 +344,8 @@ class OwnerActor:
                     act(life)
                 except NOT_DONE as error:
                     machine.count(f"{act.__name__}: {type(error).__name__}")
-                except (StoreError, TableError):
-                    machine.count("requests that failed")
+                except (StoreError, TableError) as error:
+                    machine.count(f"{act.__name__}: {type(error).__name__}")
                 finally:
                     self.note(life)
                 machine.scheduler.sleep(machine.random.uniform(0, 3))
@@ -379,15 +389,52 @@ class OwnerActor:
             events.append(said)
 
     def commit(self, life: Life) -> None:
-        """Its open transaction."""
-        if life.transaction is None:
+        """Its open transaction, or the one whose commit failed; a thread of the process goes on writing to it.
+
+        Raises:
+            Violation: a commit that is repeated never ends.
+        """
+        if life.ending is None and life.transaction is not None:
+            life.ending, life.failures = (life.transaction, life.transaction_word), 0
+            life.transaction = None
+        if life.ending is None:
             return
-        transaction, events = life.transaction, self.shared.transactions[life.transaction_word]
-        life.transaction = None
-        self.shared.written |= set(events)
-        life.writer.commit_transaction(transaction)
-        self.shared.durable |= set(events)
+        transaction, word = life.ending
+        self.shared.written |= set(self.shared.transactions[word])
+        if self.machine.random.random() < WRITES_WHILE_COMMITTING:
+            self._write_meanwhile(life, transaction, word)
+        try:
+            life.writer.commit_transaction(transaction)
+        except DataConflict as error:
+            life.failures += 1
+            if life.failures > COMMITS_MAX:
+                raise Violation(f"expected that a repeated commit ends, found again: {error}") from error
+            raise
+        except (IllegalState, InvalidArgument, NotInHistory):
+            life.ending = None  # it was aborted
+            raise
+        life.ending = None
+        self.shared.durable |= set(self.shared.transactions[word])
         self.machine.count("transactions of events")
+
+    def _write_meanwhile(self, life: Life, transaction: UUID, word: str) -> None:
+        """Write to a transaction that is being committed: refused, or all of it is in the stream."""
+        machine, events = self.machine, self.shared.transactions[word]
+
+        def write() -> None:
+            for _ in range(machine.random.randint(1, 6)):
+                machine.scheduler.sleep(machine.random.uniform(0, 0.5))
+                said = Said(word, len(events) % KEYS, len(events))
+                self.shared.written.add(said)
+                try:
+                    future = life.writer.write(said.payload, f"key-{said.key}", transaction=transaction)
+                except AccelError:
+                    machine.count("late writes to a transaction that were refused")
+                    return
+                events.append(said)
+                life.under_way.append((said, future))
+
+        machine.scheduler.spawn(f"{machine.name} late writer", write, machine.process)
 
     def split(self, life: Life) -> None:
         """A segment."""
@@ -418,6 +465,11 @@ class OwnerActor:
             life.peer.stream().truncate(chosen.cut)
             self.machine.count("truncations beside readers")
 
+    def cut(self, life: Life) -> None:
+        """As a person does, who may have mistyped it."""
+        machine = self.machine
+        machine.random.choice(CUTS)(self.shared, life.peer.stream(), machine.random, machine.count)
+
     def take_over(self, life: Life) -> None:
         """From an owner that lives, or died, by one that takes it for dead."""
         host = life.peer.process.host
@@ -446,7 +498,10 @@ class EventReader:
             self.machine.scheduler.sleep(self.machine.random.uniform(0, 30))
             chosen = self.machine.random.choice([None, *self.shared.positions[-4:]])
             with suppress(PositionTruncated, InvalidArgument, ReaderStalled):  # it was too slow, or others too quick
-                self.read(chosen)
+                if self.machine.random.random() < READS_BY_TIME:
+                    self.read_from_a_time()
+                else:
+                    self.read(chosen)
 
     def read(self, position: Position | None) -> None:
         """Read to the end, and compare."""
@@ -459,11 +514,35 @@ class EventReader:
                 before = frozenset(self.shared.truncated)
             while (event := reader.next_event()) is not None:
                 found.append(Said.of(event.payload))
+                self.shared.places[found[-1]] = event.segment_id, event.offset
                 if len(found) == stop and position is None and self.machine.random.random() < 0.5:
                     known = frozenset({*found, *self.shared.truncated})
                     self.shared.positions.append(Position(dict(reader.position()), known))
         self.shared.check_found(found, durable, before)
         self.machine.count("streams read")
+
+    def read_from_a_time(self) -> None:
+        """Read all that arrived at some time or later; compare with a read of everything before.
+
+        Raises:
+            Violation: an event of that time or later was skipped.
+        """
+        with reading(self.machine) as reader:
+            values = {Said.of(event.payload): event.value for event in reader}
+        if not values:
+            return
+        with reading_parts(self.machine) as (stream, source, system):
+            epochs = [each.creation_time_ms for each in stream.epochs.between(0, stream.current_epoch().epoch)]
+            chosen = self.machine.random.choice([list(values.values()), epochs])
+            time_ms = self.machine.random.choice(chosen) + self.machine.random.randint(-2000, 2000)
+            cut = cut_at(stream, source, time_ms)
+            with StreamReader(stream, source, from_cut=cut, system=system) as reader:
+                found = {Said.of(event.payload) for event in reader}
+        expected = {said for said, value in values.items() if value >= time_ms}
+        if skipped := expected - found - self.shared.truncated:
+            raise Violation(f"{len(skipped)} events of {time_ms} or later were skipped: {sorted(skipped)[:5]}, by {cut}")
+        self.machine.count("reads from a time on")
+        self.machine.count("events compared", len(found))
 
 
 class Member:
@@ -540,20 +619,24 @@ class Member:
 
 
 @contextmanager
-def reading_parts(machine: Machine) -> Iterator[tuple[Stream, ObjectSegmentSource, Components]]:
+def reading_parts(
+    machine: Machine, name: tuple[str, str] = NAME
+) -> Iterator[tuple[Stream, ObjectSegmentSource, Components]]:
     """What readers of a machine's process read with."""
     system, store = threaded(machine), machine.store
     catalog = machine.open(system)
     with ReadAccelerator(catalog.images(), store, settings=READ, system=system) as accelerator:
-        stream = StreamStore.open(store, system=system, settings=HISTORY).stream(*NAME)
+        stream = StreamStore.open(store, system=system, settings=HISTORY).stream(*name)
         yield stream, ObjectSegmentSource(stream, accelerator, store, system=system), system
 
 
 @contextmanager
-def reading(machine: Machine, from_cut: Cut | None = None) -> Iterator[StreamReader]:
+def reading(
+    machine: Machine, from_cut: Cut | None = None, name: tuple[str, str] = NAME
+) -> Iterator[StreamReader]:
     """A reader of the whole stream, as a process has it that begins now."""
     with (
-        reading_parts(machine) as (stream, source, system),
+        reading_parts(machine, name) as (stream, source, system),
         StreamReader(stream, source, from_cut=from_cut, system=system) as reader,
     ):
         yield reader

@@ -144,7 +144,7 @@ class Choices:
             list_versions_kept=random.choice([1, 3, 5]),
         )
         lag = random.choice([0.0, 0.0, 3.0])
-        factor, has_import = random.choice([0.3, 1.0, 2.0]), random.random() < 0.25
+        factor, has_import = random.choice([0.1, 0.5, 2.0]), random.random() < 0.25
         rooms = random.choice(
             [{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}]
         )
