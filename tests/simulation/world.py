@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.parts import catalog_parts, existing_format
 from accel.system import Components
-from accel.testing import Fault
+from accel.testing import ClockStore, Fault
 from loaders.errors import CorruptObject
 from loaders.format import MissingBytes, open_tail, tail_checksum
 from loaders.layout import ObjectLayout
@@ -47,6 +47,7 @@ STREAMS = tuple(range(100_001, 100_009))
 NODES = (4, 5)
 START_SECONDS = 1_800_000_000.0
 HOUR_SECONDS = 3600.0
+DAY_SECONDS = 24 * HOUR_SECONDS
 HURT_SECONDS = 20.0
 """So long after damage a process may still report it."""
 CATALOG, HISTORY, EVENTS = "catalog", "history", "events"
@@ -109,6 +110,7 @@ class Choices:
         listing_lag_seconds: how far listings may be behind.
         has_damage: whether keys of tables are damaged and put back.
         has_outages: whether the store is away, slow or busy now and then.
+        has_wrong_clocks: whether the clocks of processes are off by up to a year; the store's is right.
         has_import: whether the catalog begins with objects that lay there before.
         rooms: whose actors there are: those of the catalog, of a history, or of both.
     """
@@ -121,6 +123,7 @@ class Choices:
     has_damage: bool
     rooms: frozenset[str]
     has_outages: bool
+    has_wrong_clocks: bool
 
     @classmethod
     def drawn(cls, random: Random) -> Choices:
@@ -149,7 +152,8 @@ class Choices:
             [{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}]
         )
         has_damage, has_outages = random.random() < 0.25, random.random() < 0.25
-        return cls(record, settings, factor, lag, has_import, has_damage, frozenset(rooms), has_outages)
+        has_wrong_clocks = random.random() < 0.4
+        return cls(record, settings, factor, lag, has_import, has_damage, frozenset(rooms), has_outages, has_wrong_clocks)
 
 
 class Oracle:
@@ -211,7 +215,8 @@ class World:
         choices = Choices.drawn(Random(f"{seed}/choices"))
         self.choices = replace(choices, rooms=plan.rooms or choices.rooms)
         self.homeless = list(STREAMS)
-        self.listings = Listings(self.memory, self.choices.listing_lag_seconds)
+        dated = ClockStore(self.memory, lambda: START_SECONDS + self.scheduler.seconds)
+        self.listings = Listings(dated, self.choices.listing_lag_seconds)
         self.stores: list[MachineStore] = []
         self._numbers = count(1)
         self.hurt: dict[str, float] = {}
@@ -335,6 +340,8 @@ class Machine:
         most = (
             self.world.choices.format.clock_skew_seconds / 2 if self.skew_seconds_max is None else self.skew_seconds_max
         )
+        if self.world.choices.has_wrong_clocks:
+            most = self.random.choice([most, 600.0, DAY_SECONDS, 365 * DAY_SECONDS])
         drawn = self.random.uniform(-most, most)
         self._skew_seconds = drawn if self.world.plan.skew else 0.0
 
