@@ -27,6 +27,7 @@ from tests.simulation.quiet import STEPS_MAX, read_now, settle
 from tests.simulation.repairs import repair_catalog, repair_history
 from tests.simulation.scheduler import Violation, described
 from tests.simulation.streams import OWNERS, EventReader, Member, OwnerActor, SharedStream, settle_stream
+from tests.simulation.transaction_rot import TransactionRot
 from tests.simulation.undoers import Undoer
 from tests.simulation.world import CATALOG, EVENTS, HISTORY, NODES, WHOLE, Machine, Plan, World
 
@@ -115,8 +116,12 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
     **{f"reader-{number}": lambda each: EventReader(each).live for number in range(2)},
     **{f"member-{number}": lambda each: Member(each).live for number in range(2)},
     "ender": lambda each: Ender(each).live,
+    "transaction-rot": lambda each: TransactionRot(each).live,
 }
 """What each actor of a stream of events does, by its name."""
+
+ROTS = ("transaction-rot",)
+"""Those of worlds whose storage goes bad."""
 
 GARDENERS = ("gardener-0", "gardener-1", "gardener-2")
 """Who creates and deletes streams."""
@@ -152,7 +157,8 @@ def _actors(world: World, faulty: Faulty) -> Iterator[tuple[str, Callable[[], Ca
     if world.choices.has_outages and world.plan.faults:
         yield "outages", partial(_in_storage, world, "outages", Outages)
     if EVENTS in rooms:
-        yield from ((name, partial(_in_stream, world, name)) for name in EVENT_ACTORS)
+        rots = world.choices.has_damage
+        yield from ((name, partial(_in_stream, world, name)) for name in EVENT_ACTORS if rots or name not in ROTS)
 
 
 def _in_catalog(world: World, name: str, faulty: Faulty) -> Callable[[], None]:

@@ -37,6 +37,7 @@ from accel.errors import (
     ScalePrecondition,
     SegmentsElsewhere,
     StreamsReleased,
+    TransactionDamaged,
     WriterStalled,
 )
 from accel.history.rules.configuration import StreamConfiguration
@@ -55,6 +56,7 @@ from tests.accel.streams.writer.test_forwarding import Network, Peer
 from tests.accel.streams.writer.world import HISTORY, NAME, Process
 from tests.simulation.people import CUTS
 from tests.simulation.scheduler import Violation
+from tests.simulation.transaction_rot import put_back
 from tests.simulation.world import START_SECONDS
 
 if TYPE_CHECKING:
@@ -84,6 +86,7 @@ NOT_DONE = (
     ScalePrecondition,
     InvalidArgument,
     NotInHistory,
+    TransactionDamaged,
     WriterStalled,
 )
 """What a process may be told that shares a stream with others; it goes on."""
@@ -254,6 +257,10 @@ class SharedStream:
         self.truncated: set[Said] = set()
         self.transactions: dict[str, list[Said]] = {}
         self.places: dict[Said, tuple[int, int]] = {}
+        self.words_of: dict[UUID, str] = {}
+        self.damaged: dict[UUID, tuple[str, bytes]] = {}
+        self.given_up: set[str] = set()
+        self.lost: set[str] = set()
         self.positions: list[Position] = []
         self.given: dict[Said, str] = {}
         self.may_come_again: set[Said] = set()
@@ -279,8 +286,11 @@ class SharedStream:
         """
         if twice := {each for each in found if found.count(each) > 1} if len(set(found)) < len(found) else set():
             raise Violation(f"events were read twice: {sorted(twice)[:5]}")
-        if lost := durable - self.truncated - before - set(found):
+        kept = {each for each in durable if each.word not in self.given_up}
+        if lost := kept - self.truncated - before - set(found):
             raise Violation(f"{len(lost)} acknowledged events were not read: {sorted(lost)[:5]}")
+        if given_up := [each for each in found if each.word in self.lost]:
+            raise Violation(f"events of a transaction that was given up were read: {given_up[:5]}")
         if invented := set(found) - self.written:
             raise Violation(f"events were read that nobody wrote: {sorted(invented)[:5]}")
         last: defaultdict[tuple[str, int], int] = defaultdict(lambda: -1)
@@ -382,6 +392,7 @@ class OwnerActor:
         """Some events of its open transaction, or of a new one."""
         if life.transaction is None:
             life.transaction, life.transaction_word = life.writer.begin_transaction(), f"t{next(self.shared.words)}"
+            self.shared.words_of[life.transaction] = life.transaction_word
         events = self.shared.transactions.setdefault(life.transaction_word, [])
         for _ in range(self.machine.random.randint(1, 8)):
             said = Said(life.transaction_word, len(events) % KEYS, len(events))
@@ -414,6 +425,8 @@ class OwnerActor:
             life.ending = None  # it was aborted
             raise
         life.ending = None
+        if word in self.shared.lost:
+            raise Violation(f"transaction {transaction} was given up, and its commit was reported")
         self.shared.durable |= set(self.shared.transactions[word])
         self.machine.count("transactions of events")
 
@@ -658,7 +671,8 @@ def _read_rest_of_group(machine: Machine) -> None:
                 in_vain = in_vain + 1 if event is None else 0
                 if event is not None:
                     shared.give("last", Said.of(event.payload))
-    if lost := shared.durable - shared.truncated - set(shared.given):
+    kept = {each for each in shared.durable if each.word not in shared.given_up}
+    if lost := kept - shared.truncated - set(shared.given):
         raise Violation(f"{len(lost)} acknowledged events were not given to the group: {sorted(lost)[:5]}")
 
 
@@ -690,6 +704,8 @@ def settle_stream(machine: Machine) -> None:
     shared: SharedStream = machine.world.shared
     machine.begin()
     machine.scheduler.sleep(60.0)  # leases of owners that died are over
+    for transaction in list(shared.damaged):
+        put_back(shared, machine.memory, transaction)
     peers = [SimulatedPeer(machine, shared.view(machine), each, shared.network) for each in OWNERS]
     for _ in range(4):
         for peer in peers:
