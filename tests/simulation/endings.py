@@ -56,7 +56,9 @@ class Ender:
         process.streams.create_stream(*name, StreamConfiguration(min_segments=1), segments=2)
         writer = process.writer(name=name)
         written: list[tuple[bytes, WriteFuture]] = []
-        thread = machine.scheduler.spawn(f"{machine.name} writer", lambda: self._write(writer, written), machine.process)
+        thread = machine.scheduler.spawn(
+            f"{machine.name} writer", lambda: self._write(writer, written), machine.process
+        )
         machine.scheduler.sleep(machine.random.uniform(0, 6))
         how = machine.random.choice(["seal", "delete", "close", "host"])
         machine.count(f"ended while written: {how}")

@@ -553,7 +553,9 @@ class EventReader:
                 found = {Said.of(event.payload) for event in reader}
         expected = {said for said, value in values.items() if value >= time_ms}
         if skipped := expected - found - self.shared.truncated:
-            raise Violation(f"{len(skipped)} events of {time_ms} or later were skipped: {sorted(skipped)[:5]}, by {cut}")
+            raise Violation(
+                f"{len(skipped)} events of {time_ms} or later were skipped: {sorted(skipped)[:5]}, by {cut}"
+            )
         self.machine.count("reads from a time on")
         self.machine.count("events compared", len(found))
 
@@ -644,9 +646,7 @@ def reading_parts(
 
 
 @contextmanager
-def reading(
-    machine: Machine, from_cut: Cut | None = None, name: tuple[str, str] = NAME
-) -> Iterator[StreamReader]:
+def reading(machine: Machine, from_cut: Cut | None = None, name: tuple[str, str] = NAME) -> Iterator[StreamReader]:
     """A reader of the whole stream, as a process has it that begins now."""
     with (
         reading_parts(machine, name) as (stream, source, system),

@@ -88,9 +88,7 @@ def put_back(shared: SharedStream, memory: MemoryStore, transaction: UUID) -> No
     memory.put(key, right)
 
 
-def give_up(
-    shared: SharedStream, stream: Stream, store: object, transaction: UUID, system: Components
-) -> bool:
+def give_up(shared: SharedStream, stream: Stream, store: object, transaction: UUID, system: Components) -> bool:
     """Give a transaction up, if it can be; returns whether it was."""
     objects = TransactionObjects(store, Backoff(DEFAULT_RETRY, system.sleep, system.jitter))  # type: ignore[arg-type]
     record = stream.transactions.read(transaction)

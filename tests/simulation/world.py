@@ -153,7 +153,9 @@ class Choices:
         )
         has_damage, has_outages = random.random() < 0.25, random.random() < 0.25
         has_wrong_clocks = random.random() < 0.4
-        return cls(record, settings, factor, lag, has_import, has_damage, frozenset(rooms), has_outages, has_wrong_clocks)
+        return cls(
+            record, settings, factor, lag, has_import, has_damage, frozenset(rooms), has_outages, has_wrong_clocks
+        )
 
 
 class Oracle:
