@@ -47,6 +47,9 @@ SKEW_SECONDS = 3 * 3600.0
 REFUSED = (IllegalState, InvalidArgument, OperationNotAllowed, ScaleConflict, ScalePrecondition)
 """What says that nothing of the stream was changed."""
 
+CLOCK_ERROR_MS = 2000.0
+"""A store reports its time in whole seconds, and a request takes one."""
+
 PAUSE_SECONDS_MAX: defaultdict[str, float] = defaultdict(lambda: 30.0, recover=8.0)
 """After each act, so that some are alone and some meet others."""
 
@@ -88,7 +91,8 @@ class History:
         streams.create_scope(SCOPE)
         kind = random.choice([RetentionKind.SIZE, RetentionKind.TIME])
         least = random.choice([3, 20]) if kind is RetentionKind.SIZE else random.choice([5_000, 60_000])
-        wanted = StreamConfiguration(min_segments=1, retention=RetentionPolicy(kind, least))
+        self.policy = RetentionPolicy(kind, least)
+        wanted = StreamConfiguration(min_segments=1, retention=self.policy)
         streams.create_stream(SCOPE, STREAM, wanted, int(START_SECONDS * 1000), segments=random.randint(1, 3))
 
     def streams(self) -> StreamStore:
@@ -271,9 +275,20 @@ class HistoryActor:
         self.machine.count("truncations")
 
     def retain(self, stream: Stream) -> None:
-        """Retention, as a job runs it."""
-        if stream.retention.run() is not None:
-            self.machine.count("truncations by retention")
+        """Retention, as a job runs it: by time, only what was recorded so long ago by the right clock is deleted.
+
+        Raises:
+            Violation: something younger was deleted.
+        """
+        point = stream.retention.run()
+        if point is None:
+            return
+        self.machine.count("truncations by retention")
+        policy = self.world.history.policy
+        least_ms = policy.minimum if policy.kind is RetentionKind.TIME else 0
+        age_ms = (START_SECONDS + self.machine.scheduler.seconds) * 1000 - point.recording_time_ms
+        if age_ms < least_ms - CLOCK_ERROR_MS:
+            raise Violation(f"expected that retention keeps {least_ms} ms, found all deleted up to {age_ms:.0f} ms ago")
 
     def configure(self, stream: Stream) -> None:
         """Change what the owner wants."""

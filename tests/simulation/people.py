@@ -24,7 +24,7 @@ Count = Callable[[str], None]
 Cutting = Callable[["SharedStream", Stream, Random, Count], None]
 
 
-def cut_beyond_the_end(shared: SharedStream, stream: Stream, random: Random, count: Count) -> None:
+def cut_beyond_the_end(_: SharedStream, stream: Stream, random: Random, count: Count) -> None:
     """Truncate at an offset that no event has: refused, whatever the stream does meanwhile.
 
     Raises:
@@ -37,7 +37,7 @@ def cut_beyond_the_end(shared: SharedStream, stream: Stream, random: Random, cou
     count("cuts beyond the end that were refused")
 
 
-def impossible_cut(shared: SharedStream, stream: Stream, random: Random, count: Count) -> None:
+def impossible_cut(_: SharedStream, stream: Stream, random: Random, count: Count) -> None:
     """Truncate at a cut that has some keys twice, or not at all: refused.
 
     Raises:
@@ -68,7 +68,7 @@ def _refused(stream: Stream, cut: dict[int, int], what: str) -> None:
 def cut_anywhere(shared: SharedStream, stream: Stream, random: Random, count: Count) -> None:
     """Truncate at offsets that have events, of the current epoch."""
     ids = stream.active_segments().ids.tolist()
-    ends = {each: 0 for each in ids}
+    ends = dict.fromkeys(ids, 0)
     for segment_id, offset in shared.places.values():
         if segment_id in ends:
             ends[segment_id] = max(ends[segment_id], offset + 1)

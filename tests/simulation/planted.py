@@ -16,15 +16,22 @@ from uuid import UUID
 from accel.catalog import collect, compact, node_list, session, writer
 from accel.catalog.node_list import with_compaction
 from accel.catalog.records import NodeList, ObjectFacts
+from accel.errors import TransactionDamaged
 from accel.hint_building import building
+from accel.history.rules import scaling
+from accel.history.rules.epochs import EpochRecord, EpochStart, start_after
 from accel.history.rules.states import StreamStatus, without_workflow
 from accel.history.store import ownership
+from accel.history.store.cut_reading import CutReading
+from accel.streams.rules.routing import OpenTransactions
+from accel.streams.uploads import TransactionObjects
+from accel.system import StoreClock
 from bloom import StreamFilter
 from loaders.hints import object_entries
 from loaders.tables import settle
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
 from tests.simulation.runs import NONE, Faulty
-from tests.simulation.world import CATALOG, HISTORY, Plan
+from tests.simulation.world import CATALOG, EVENTS, HISTORY, Plan
 
 STEPS = 2000
 
@@ -87,6 +94,34 @@ def _forgetful_entries(*arguments: Any, **words: Any) -> Any:
     """Of an object with several blocks the last one is not in the snapshot."""
     entries = object_entries(*arguments, **words)
     return entries.take(slice(len(entries) - 1)) if len(entries) > 1 else entries
+
+
+def _still_takes_events(self: OpenTransactions, transaction: UUID) -> bool:
+    """A transaction whose end has begun takes events as before."""
+    return transaction in self
+
+
+_read_data = TransactionObjects.read
+
+
+def _absent_is_empty(self: TransactionObjects, *arguments: Any) -> Any:
+    """A transaction whose object is missing has no events."""
+    try:
+        return _read_data(self, *arguments)
+    except TransactionDamaged as error:
+        if error.size_bytes < 0:
+            return None
+        raise
+
+
+def _start_without_events(before: EpochRecord, time_ms: int, _: object = None) -> EpochStart:
+    """An epoch begins when it was asked for, whatever events came since."""
+    return start_after(before, time_ms)
+
+
+def _of_the_host(self: StoreClock) -> float:
+    """Now is what the clock of the process says."""
+    return self._host()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +206,39 @@ DEFECTS: dict[str, Planted] = {
         "the snapshot that a job builds has one block of an object less than its index",
         0,
         lambda: patch.object(building, "object_entries", _forgetful_entries),
+    ),
+    "late-writes-to-a-transaction": Planted(
+        "a transaction takes events while it is being committed",
+        0,
+        lambda: patch.object(OpenTransactions, "begin_end", _still_takes_events),
+        room=EVENTS,
+    ),
+    "absent-is-empty": Planted(
+        "a transaction whose object is missing is committed without events",
+        0,
+        lambda: patch.object(TransactionObjects, "read", _absent_is_empty),
+        steps=4000,
+        room=EVENTS,
+    ),
+    "epoch-before-its-events": Planted(
+        "an epoch begins when its scale was asked for, before the last events of what it sealed",
+        0,
+        lambda: patch.object(scaling, "start_after", _start_without_events),
+        steps=4000,
+        room=EVENTS,
+    ),
+    "cut-beyond-the-end": Planted(
+        "a cut beyond the end is not refused before the stream is taken",
+        0,
+        lambda: patch.object(CutReading, "refuse_beyond", _nothing),
+        steps=3000,
+        room=EVENTS,
+    ),
+    "clock-of-the-process": Planted(
+        "retention goes by the clock of its process",
+        0,
+        lambda: patch.object(StoreClock, "__call__", _of_the_host),
+        room=HISTORY,
     ),
     "stale-ends": Planted(
         "an upload need not continue its streams",

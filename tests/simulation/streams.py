@@ -228,7 +228,7 @@ class SimulatedPeer(Peer):
 
 @dataclass(eq=False)
 class Life:
-    """One life of a process: what it wrote, with the futures of it, its open transaction, and one whose commit failed."""
+    """One life of a process: what it wrote, with its futures, its open transaction, and one whose commit failed."""
 
     peer: SimulatedPeer
     word: str

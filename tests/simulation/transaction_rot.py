@@ -83,7 +83,7 @@ def damage_one(shared: SharedStream, memory: MemoryStore, random: Random) -> boo
 
 
 def put_back(shared: SharedStream, memory: MemoryStore, transaction: UUID) -> None:
-    """Put back what was damaged, from a copy; data that a merge deleted meanwhile comes back, too, and is in the way."""
+    """Put back what was damaged, from a copy, also if a merge has deleted it meanwhile."""
     key, right = shared.damaged.pop(transaction)
     memory.put(key, right)
 
