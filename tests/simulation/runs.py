@@ -120,9 +120,6 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
 }
 """What each actor of a stream of events does, by its name."""
 
-ROTS = ("transaction-rot",)
-"""Those of worlds whose storage goes bad."""
-
 GARDENERS = ("gardener-0", "gardener-1", "gardener-2")
 """Who creates and deletes streams."""
 
@@ -157,8 +154,7 @@ def _actors(world: World, faulty: Faulty) -> Iterator[tuple[str, Callable[[], Ca
     if world.choices.has_outages and world.plan.faults:
         yield "outages", partial(_in_storage, world, "outages", Outages)
     if EVENTS in rooms:
-        rots = world.choices.has_damage
-        yield from ((name, partial(_in_stream, world, name)) for name in EVENT_ACTORS if rots or name not in ROTS)
+        yield from ((name, partial(_in_stream, world, name)) for name in EVENT_ACTORS)
 
 
 def _in_catalog(world: World, name: str, faulty: Faulty) -> Callable[[], None]:

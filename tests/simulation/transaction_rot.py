@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tests.simulation.streams import SharedStream
     from tests.simulation.world import Machine
 
-PAUSE_SECONDS_MAX = 8.0
+PAUSE_SECONDS_MAX = 30.0
+LOOKS, LOOK_SECONDS = 40, 0.5
 DAMAGED_SECONDS_MAX = 20.0
 PUTS_BACK = 0.4
 
@@ -47,8 +48,11 @@ class TransactionRot:
         machine = self.machine
         for _ in range(machine.random.randrange(1, 8)):
             machine.scheduler.sleep(machine.random.uniform(0, PAUSE_SECONDS_MAX))
-            if damage_one(self.shared, machine.memory, machine.random):
-                machine.count("transactions whose events were damaged")
+            for _ in range(LOOKS):  # data of a transaction is there for seconds only
+                if damage_one(self.shared, machine.memory, machine.random):
+                    machine.count("transactions whose events were damaged")
+                    break
+                machine.scheduler.sleep(LOOK_SECONDS)
             machine.scheduler.sleep(machine.random.uniform(0, DAMAGED_SECONDS_MAX))
             stream = StreamStore.open(machine.store, system=machine.system, settings=HISTORY).stream(*NAME)
             with suppress(StoreError, TableError):
