@@ -4,7 +4,8 @@ scheduler, blocking   who goes next, in simulated time; locks and threads of the
 world, machine_store  the bucket, its machines with their clocks, and what goes wrong with their requests
 actors, collectors, undoers, lookups, importers     those of the catalog
 histories, streams    those of a stream's history, and of a stream of events
-damage, repairs       storage that goes bad, and what an operator does about it
+people, endings       what a person types, and streams that end while a thread writes to them
+damage, transaction_rot, repairs       storage that goes bad, and what an operator does about it
 invariants, quiet     what must be true after every write, and when nothing goes wrong any more
 runs, shorten         all of them together; a failing run made shorter
 planted               mistakes that must be found
