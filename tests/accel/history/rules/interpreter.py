@@ -267,7 +267,7 @@ class Interpreter:
         return {"size": found.recorded_size, "cut": by_text(found.cut)}
 
     def ask_compare(self, args: Args) -> str:
-        one, other = self.world.place_valid(by_id(args["a"])), self.world.place_valid(by_id(args["b"]))
+        one, other = self.world.place(by_id(args["a"])), self.world.place(by_id(args["b"]))
         return cuts.compare(one, other).value
 
     def ask_is_valid(self, args: Args) -> bool:
