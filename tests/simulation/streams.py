@@ -56,7 +56,7 @@ from tests.accel.streams.writer.test_forwarding import Network, Peer
 from tests.accel.streams.writer.world import HISTORY, NAME, Process
 from tests.simulation.people import CUTS
 from tests.simulation.scheduler import Violation
-from tests.simulation.transaction_rot import put_back
+from tests.simulation.transaction_rot import check_given_up, put_back
 from tests.simulation.world import START_SECONDS
 
 if TYPE_CHECKING:
@@ -260,7 +260,6 @@ class SharedStream:
         self.words_of: dict[UUID, str] = {}
         self.damaged: dict[UUID, tuple[str, bytes]] = {}
         self.given_up: set[str] = set()
-        self.lost: set[str] = set()
         self.positions: list[Position] = []
         self.given: dict[Said, str] = {}
         self.may_come_again: set[Said] = set()
@@ -289,8 +288,6 @@ class SharedStream:
         kept = {each for each in durable if each.word not in self.given_up}
         if lost := kept - self.truncated - before - set(found):
             raise Violation(f"{len(lost)} acknowledged events were not read: {sorted(lost)[:5]}")
-        if given_up := [each for each in found if each.word in self.lost]:
-            raise Violation(f"events of a transaction that was given up were read: {given_up[:5]}")
         if invented := set(found) - self.written:
             raise Violation(f"events were read that nobody wrote: {sorted(invented)[:5]}")
         last: defaultdict[tuple[str, int], int] = defaultdict(lambda: -1)
@@ -425,8 +422,6 @@ class OwnerActor:
             life.ending = None  # it was aborted
             raise
         life.ending = None
-        if word in self.shared.lost:
-            raise Violation(f"transaction {transaction} was given up, and its commit was reported")
         self.shared.durable |= set(self.shared.transactions[word])
         self.machine.count("transactions of events")
 
@@ -721,6 +716,7 @@ def settle_stream(machine: Machine) -> None:
     for events in shared.transactions.values():
         if not (set(events) <= set(everything) | shared.truncated or set(events).isdisjoint(everything)):
             raise Violation(f"of a transaction only {set(events) & set(everything)} was read")
+    check_given_up(shared, stream, set(everything))
     for position in shared.positions[-3:]:
         with suppress(PositionTruncated, InvalidArgument), reading(machine, position.cut) as reader:
             found = [Said.of(event.payload) for event in reader]

@@ -1,7 +1,8 @@
 """Storage that loses or damages the events of a transaction, and an operator who puts them back or gives them up.
 
 As `accel txn abort --give-up` does, the operator gives up only a transaction whose commit is decided and whose events
-cannot be read. Then it is never committed, and none of its events is read; the stream goes on with everything else.
+cannot be read. Then none of its events is read, and the stream goes on with everything else. A merge that had read the
+events before they were damaged is the exception: the transaction is then committed, with all of them.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from loaders.errors import StoreError, TableError
 from loaders.layout import MERGING_PREFIX, TRANSACTIONS_PREFIX
 from loaders.store import MemoryStore
 from tests.accel.streams.writer.world import HISTORY, NAME
+from tests.simulation.scheduler import Violation
 
 if TYPE_CHECKING:
     from accel.system import Components
-    from tests.simulation.streams import SharedStream
+    from tests.simulation.streams import Said, SharedStream
     from tests.simulation.world import Machine
 
 PAUSE_SECONDS_MAX = 30.0
@@ -108,6 +110,21 @@ def give_up(shared: SharedStream, stream: Stream, store: object, transaction: UU
     except (IllegalState, NotInHistory):
         shared.given_up.discard(shared.words_of[transaction])
         return False
-    shared.lost.add(shared.words_of[transaction])
     shared.damaged.pop(transaction, None)
     return True
+
+
+def check_given_up(shared: SharedStream, stream: Stream, found: set[Said]) -> None:
+    """Transactions that were given up are aborted without events in the stream, or committed with all of them.
+
+    Raises:
+        Violation: one is something else.
+    """
+    for transaction, word in shared.words_of.items():
+        if word not in shared.given_up:
+            continue
+        status, events = stream.transactions.status(transaction), set(shared.transactions[word])
+        if status is not TransactionStatus.COMMITTED and events & found:
+            raise Violation(f"transaction {transaction} was given up, is {status}, and its events were read")
+        if status is TransactionStatus.COMMITTED and (lost := events - found - shared.truncated):
+            raise Violation(f"transaction {transaction} is committed without {sorted(lost)[:5]}")
