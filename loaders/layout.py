@@ -13,6 +13,7 @@ below are whole keys:
     accel/tables/<table>/<key>        versioned tables; table and key percent-encoded, as below
     accel/tables/<table>/!table       a table's marker: without it there is no table
     accel/probe/<nonce>               the probe of the endpoint's conditional writes; deleted at once
+    accel/probe/clock                 an empty object; when it was last written is the time of a store that reports none
     accel/journal/...                 the collector's deletions and their reasons
     accel/time/<stream id>/<record>   part of a segment's time index; number of its first record as 20 decimal digits
     accel/transactions/<stream's unique id>/<transaction id>     data of a transaction that is to be committed
@@ -67,6 +68,9 @@ TABLE_MARKER = "!table"
 
 PROBE_PREFIX = "accel/probe/"
 """The beginning of the keys for probes of conditional writes."""
+
+CLOCK_KEY = "accel/probe/clock"
+"""The key that is written to find out the time of a store that reports only those of objects."""
 
 JOURNAL_PREFIX = "accel/journal/"
 """The beginning of the keys of the collector's journal."""

@@ -239,7 +239,7 @@ def _date(store: ObjectStore, system: Components) -> Finding | None:
         return None
     before = system.clock()
     try:
-        date = store.date_seconds()
+        date = store.date_seconds(None)
     except AccelError:  # it did not answer, which another finding reports
         return None
     return None if date is None else _compared(date, before, system.clock())

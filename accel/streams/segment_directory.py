@@ -222,21 +222,28 @@ def data_ends(catalog: ObjectCatalog, spans: Iterable[StreamSpan]) -> dict[int, 
 
 def segment_tails(catalog: ObjectCatalog, stream: Stream, ids: Integers) -> dict[int, int]:
     """Return what `SegmentHost.tails` returns, without a session. Requests: 1 a segment, and those of the data."""
-    bound = dict(zip(ids.tolist(), stream.segment_streams(ids.tolist()), strict=True))
-    spans = stream_spans(catalog.parts, [stream_id for stream_id in bound.values() if stream_id is not None])
-    ends = data_ends(catalog, spans.values())
-    return {segment_id: 0 if stream_id is None else ends.get(stream_id, 0) for segment_id, stream_id in bound.items()}
+    found = _ends_here(catalog, stream, ids)
+    return {segment_id: found.get(segment_id, 0) for segment_id in ids.tolist()}
 
 
 def known_ends(catalog: ObjectCatalog, stream: Stream, ids: Integers) -> dict[int, int]:
     """Return the ends of a stream's segments, by the newest catalog; none if its data is not in this catalog.
 
-    For processes that do not know where the data is: segments without data count as empty if other segments of the
-    stream have data here. Requests: 3, and those of `segment_tails` for them, the head and the active segments.
+    For processes that do not know where the data is: it is here if the catalog knows one of the stream's segments, as a
+    writer has opened it. Then segments that the catalog does not know are empty. Requests: 3, and those of
+    `segment_tails` for these segments, the head and the active segments.
     """
     beside = {*stream.head(), *stream.active_segments().ids.tolist()}
-    ends = segment_tails(catalog, stream, np.array(sorted(beside | set(ids.tolist())), dtype=np.int64))
-    return {segment_id: ends[segment_id] for segment_id in ids.tolist()} if any(ends.values()) else {}
+    found = _ends_here(catalog, stream, np.array(sorted(beside | set(ids.tolist())), dtype=np.int64))
+    return {segment_id: found.get(segment_id, 0) for segment_id in ids.tolist()} if found else {}
+
+
+def _ends_here(catalog: ObjectCatalog, stream: Stream, ids: Integers) -> dict[int, int]:
+    """The ends of those segments that the catalog knows, by segment id."""
+    bound = dict(zip(ids.tolist(), stream.segment_streams(ids.tolist()), strict=True))
+    spans = stream_spans(catalog.parts, [stream_id for stream_id in bound.values() if stream_id is not None])
+    ends = data_ends(catalog, spans.values())
+    return {segment_id: ends[stream_id] for segment_id, stream_id in bound.items() if stream_id in ends}
 
 
 def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, StreamSpan]:

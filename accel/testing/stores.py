@@ -395,7 +395,7 @@ class ClockStore(DecoratedStore):
         super().__init__(store)
         self._clock = clock
 
-    def date_seconds(self) -> float:
+    def date_seconds(self, prefix: str | None = "") -> float:  # noqa: ARG002 - nothing is written
         """The time of the store, in whole seconds."""
         return float(math.floor(self._clock()))
 

@@ -163,11 +163,16 @@ class MultipartUpload(Protocol):
 class DatedStore(Protocol):
     """A store that reports its time. Blocking; any thread."""
 
-    def date_seconds(self) -> float | None:
-        """The time of the store's clock, whole seconds since 1970; None if its answer has no time. One request.
+    def date_seconds(self, prefix: str | None = "") -> float | None:
+        """The time of the store's clock, whole seconds since 1970; None if its answer has no time. 1 or 2 requests.
+
+        Args:
+            prefix: the beginning of the keys that the caller may write; None = it may write none. Through some clients
+                the store reports its time only as that of an object: they write `CLOCK_KEY` below it, and read when it
+                was written.
 
         Raises:
-            StoreError: the store did not answer.
+            StoreError: the store did not answer, or refused to write that object.
         """
         ...
 

@@ -8,6 +8,8 @@
     | listing              | one request for 1,000 keys                | one for 5,000                  |
     | delete_many          | one request a key, 10 at a time           | one for 256 keys               |
     | multipart            | in a temporary file until it is completed | the same                       |
+    | its time             | two requests: an empty object is written, | the same                       |
+    |                      | and a HEAD reads when                     |                                |
 
 **Google's versions are generations**, and its ETags are hashes of the bytes. The version of an `ObjectStore` is the
 ETag; obstore's condition takes the generation. So the store keeps the generations of the keys that were read or written
@@ -46,6 +48,7 @@ from loaders.errors import (
     StoreUnavailable,
     WrongProcess,
 )
+from loaders.layout import CLOCK_KEY
 from loaders.lifetime import PerProcess, ProcessLock
 from loaders.store.base import (
     ALWAYS,
@@ -248,6 +251,18 @@ class CloudStore(PagedListing):
         check_page_limit(limit)
         found = [*self._listed(prefix, start_after, limit + 1)]
         return ListPage(found[:limit], len(found) > limit)
+
+    def date_seconds(self, prefix: str | None = "") -> float | None:
+        """See `DatedStore.date_seconds`: when an empty object was last written. Two requests.
+
+        obstore returns no headers. Whoever writes the object meanwhile, the time is between the two requests.
+        """
+        if prefix is None:
+            return None
+        key = prefix + CLOCK_KEY
+        self.put(key, b"")
+        with self._errors("date", key):
+            return obstore.head(self._stores(key)[0], key)["last_modified"].timestamp()
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`. A temporary file of this machine contains the parts until completion."""

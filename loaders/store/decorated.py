@@ -120,10 +120,10 @@ class DecoratedStore(PagedListing):
         """See `ObjectStore.list_page`."""
         return self._around(StoreCall("list", prefix), lambda: self._store.list_page(prefix, start_after, limit))
 
-    def date_seconds(self) -> float | None:
+    def date_seconds(self, prefix: str | None = "") -> float | None:
         """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
         inside = _dated(self._store)
-        return None if inside is None else self._around(StoreCall("date", ""), inside.date_seconds)
+        return None if inside is None else self._around(StoreCall("date", ""), lambda: inside.date_seconds(prefix))
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
@@ -216,10 +216,10 @@ class PrefixedStore(PagedListing):
         page = self._store.list_page(self.prefix + prefix, after, limit)
         return ListPage([replace(info, key=self._short(info.key)) for info in page.objects], page.more)
 
-    def date_seconds(self) -> float | None:
+    def date_seconds(self, prefix: str | None = "") -> float | None:
         """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
         inside = _dated(self._store)
-        return None if inside is None else inside.date_seconds()
+        return None if inside is None else inside.date_seconds(None if prefix is None else self.prefix + prefix)
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""

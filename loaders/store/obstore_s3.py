@@ -158,9 +158,9 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.list_page`."""
         return self._plain.list_page(prefix, start_after, limit)
 
-    def date_seconds(self) -> float | None:
+    def date_seconds(self, prefix: str | None = "") -> float | None:
         """See `DatedStore.date_seconds`; through boto3, as obstore does not return headers."""
-        return self._plain.date_seconds()
+        return self._plain.date_seconds(prefix)
 
     def start_multipart(self, key: str) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""

@@ -396,7 +396,7 @@ class S3Store(PagedListing):
             client = self.clients().retrying
             return listed(client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **after))
 
-    def date_seconds(self) -> float | None:
+    def date_seconds(self, prefix: str | None = "") -> float | None:  # noqa: ARG002 - nothing is written
         """See `DatedStore.date_seconds`: the header Date of the answer to HeadBucket, also of a refusal."""
         with self._errors("date", ""):
             try:

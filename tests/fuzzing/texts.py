@@ -327,7 +327,7 @@ def _texts() -> list[Decoder]:
             "2027-01-15T08:00:00.500Z",
             "1970-01-01 00:01",
             "1h ago",
-            write=lambda moment: "0 s ago" if moment < 0 else str(moment),
+            write=lambda moment: f"{moment.milliseconds}ms ago" if isinstance(moment, notation.Age) else str(moment),
         ),
         _text(
             "cli-number",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Lock, Thread
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from accel.system import SYSTEM
 
-MODIFIED = "Wed, 21 Oct 2026 07:28:00 GMT"
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 PAGE = 1000
 
 
@@ -29,12 +31,16 @@ class Google:
     """One bucket, `bucket`. Threads: any, one request at a time.
 
     Attributes:
+        clock: its time, seconds since 1970.
         objects: key -> generation and bytes.
+        modified: key -> when it was written, as the service writes it.
         requests: method and path of each request that came.
     """
 
     url: str = ""
+    clock: Callable[[], float] = SYSTEM.clock
     objects: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    modified: dict[str, str] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     generations: Iterator[int] = field(default_factory=lambda: count(1_700_000_000_000_001))
     uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
@@ -43,13 +49,14 @@ class Google:
     def write(self, key: str, body: bytes) -> dict[str, str]:
         """Make a new generation."""
         self.objects[key] = next(self.generations), body
+        self.modified[key] = formatdate(self.clock(), usegmt=True)
         return self.headers(key)
 
     def headers(self, key: str) -> dict[str, str]:
         """What tells the version of an object."""
         generation, body = self.objects[key]
         etag = f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
-        return {"ETag": etag, "x-goog-generation": str(generation), "Last-Modified": MODIFIED}
+        return {"ETag": etag, "x-goog-generation": str(generation), "Last-Modified": self.modified[key]}
 
 
 class _Handler(BaseHTTPRequestHandler):

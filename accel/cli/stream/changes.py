@@ -15,7 +15,7 @@ import click
 
 from accel.cli.options import command, end_with, option, yes_option
 from accel.cli.stream.history import shown_epoch
-from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment, parse_range
+from accel.cli.stream.notation import Moment, cut_text, given_ms, moment_ms_text, numbers_by_segment, parse_range
 from accel.cli.stream.options import (
     ScopeChoice,
     StreamChoice,
@@ -78,7 +78,7 @@ def scale(
     *,
     sealed: tuple[int, ...],
     ranges: tuple[tuple[float, float], ...],
-    time: int | None,
+    time: Moment | None,
     sizes: dict[int, int] | None,
     stream: StreamChoice,
     output: Output,
@@ -89,11 +89,12 @@ def scale(
     scales at once, and shows the next epoch; repeat it if it was interrupted.
     """
     opened = stream.open(sizes)
+    time_ms = given_ms(time, opened.parts.store.now_ms)
     if sizes is None:
-        _show_asked(opened, opened.request_scale(sealed, ranges, time), output)
+        _show_asked(opened, opened.request_scale(sealed, ranges, time_ms), output)
         return
     _note_missing(sealed, sizes, output)
-    output.show(shown_epoch(opened.scale(sealed, ranges, time)))
+    output.show(shown_epoch(opened.scale(sealed, ranges, time_ms)))
 
 
 @command(
@@ -110,7 +111,7 @@ def split(
     *,
     segment: str,
     parts: str | None,
-    time: int | None,
+    time: Moment | None,
     sizes: dict[int, int] | None,
     stream: StreamChoice,
     output: Output,
@@ -118,11 +119,12 @@ def split(
     """Seal a segment, and create PARTS others, 2 by default, that divide its keys evenly. Otherwise as `scale`."""
     [segment_id], count = _segment_ids([segment]), _parts(parts)
     opened = stream.open(sizes)
+    time_ms = given_ms(time, opened.parts.store.now_ms)
     if sizes is None:
-        _show_asked(opened, opened.request_split(segment_id, count, time), output)
+        _show_asked(opened, opened.request_split(segment_id, count, time_ms), output)
         return
     _note_missing([segment_id], sizes, output)
-    output.show(shown_epoch(opened.split(segment_id, count, time)))
+    output.show(shown_epoch(opened.split(segment_id, count, time_ms)))
 
 
 @command(
@@ -134,18 +136,24 @@ def split(
 @size_options
 @stream_options
 def merge(
-    *, segments: tuple[str, ...], time: int | None, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
+    *,
+    segments: tuple[str, ...],
+    time: Moment | None,
+    sizes: dict[int, int] | None,
+    stream: StreamChoice,
+    output: Output,
 ) -> None:
     """Seal segments with adjacent keys, and create one with all their keys. Otherwise as `scale`."""
     if len(segments) < 2:
         raise click.UsageError("Expected two segments or more, such as 2@1 3@1.")
     ids = _segment_ids(segments)
     opened = stream.open(sizes)
+    time_ms = given_ms(time, opened.parts.store.now_ms)
     if sizes is None:
-        _show_asked(opened, opened.request_merge(*ids, time_ms=time), output)
+        _show_asked(opened, opened.request_merge(*ids, time_ms=time_ms), output)
         return
     _note_missing(ids, sizes, output)
-    output.show(shown_epoch(opened.merge(*ids, time_ms=time)))
+    output.show(shown_epoch(opened.merge(*ids, time_ms=time_ms)))
 
 
 @command(

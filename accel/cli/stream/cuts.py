@@ -8,7 +8,15 @@ import click
 
 from accel.cli.groups import CommandGroup
 from accel.cli.options import command, limit_option
-from accel.cli.stream.notation import SEGMENT_COLUMNS, cut_text, moment_ms_text, numbers_by_segment, segment_data
+from accel.cli.stream.notation import (
+    SEGMENT_COLUMNS,
+    Moment,
+    cut_text,
+    given_ms,
+    moment_ms_text,
+    numbers_by_segment,
+    segment_data,
+)
 from accel.cli.stream.options import StreamChoice, cut_options, moment_option, stream_options
 from accel.errors import InvalidArgument
 from accel.history.rules.values import segment_text
@@ -58,11 +66,12 @@ def list_cuts(*, limit: int, stream: StreamChoice, output: Output) -> None:
 )
 @moment_option("--recorded", "Time of its record; without it, the cut at which the stream begins.")
 @stream_options
-def show(*, recorded: int | None, stream: StreamChoice, output: Output) -> None:
+def show(*, recorded: Moment | None, stream: StreamChoice, output: Output) -> None:
     """Show a cut, in the JSON form that --cut reads."""
     opened = stream.open()
-    cut = opened.head() if recorded is None else opened.retention.cut(recorded).cut
-    output.show(said(cut_text(cut), stream=str(stream), recording_time_ms=recorded, cut=numbers_by_segment(cut)))
+    recorded_ms = given_ms(recorded, opened.parts.store.now_ms)
+    cut = opened.head() if recorded_ms is None else opened.retention.cut(recorded_ms).cut
+    output.show(said(cut_text(cut), stream=str(stream), recording_time_ms=recorded_ms, cut=numbers_by_segment(cut)))
 
 
 @command(

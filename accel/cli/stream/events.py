@@ -180,7 +180,7 @@ class StreamRead:
 
         stream = choice.open()
         if self.group is not None and self.start is not None and not self.start.needs_data:
-            choice.refuse_beyond(stream, printer.output, self.start.cut(stream))
+            choice.refuse_beyond(stream, printer.output, self.start.cut(stream), is_read_here=True)
         store = reader.store.open()
         with (
             reader.open(store, slow_seconds=slow_seconds) as opened,

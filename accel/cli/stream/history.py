@@ -11,6 +11,8 @@ from accel.cli.stream.notation import (
     CREATED,
     MOMENT_MS_MAX,
     SEGMENT_COLUMNS,
+    Moment,
+    given_ms,
     moment_ms_text,
     segment_data,
     segments_text,
@@ -55,15 +57,17 @@ def epochs(*, first: int | None, last: int | None, stream: StreamChoice, output:
 @moment_option("--from", "The earliest time; the stream's beginning by default.", default="0", show_default=False)
 @moment_option("--to", "The latest time; now by default.")
 @stream_options
-def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> None:
+def history(*, stream: StreamChoice, output: Output, **bounds: Moment | None) -> None:
     """Show the epochs from one time to another, one a line, with the numbers of segments split and merged.
 
     The first is the epoch at --from, without its splits and merges.
     """
-    low, high = bounds["from"] or 0, bounds["to"]
+    opened = stream.open()
+    low, high = (given_ms(bounds[each], opened.parts.store.now_ms) for each in ("from", "to"))
+    low = low or 0
     if high is not None and low > high:
         raise click.UsageError("Expected --from at or before --to.")
-    scales = stream.open().epochs.scales(low, MOMENT_MS_MAX if high is None else high)
+    scales = opened.epochs.scales(low, MOMENT_MS_MAX if high is None else high)
     output.show_each(map(_shown_summary, scales))
 
 
@@ -74,14 +78,15 @@ def history(*, stream: StreamChoice, output: Output, **bounds: int | None) -> No
 )
 @moment_option("--at", "A time; without it, the segments that accept writes now.")
 @stream_options
-def segments(*, at: int | None, stream: StreamChoice, output: Output) -> None:
+def segments(*, at: Moment | None, stream: StreamChoice, output: Output) -> None:
     """Show a stream's segments and their keys.
 
     With --at: the segments of that time that still exist, each with its first offset. If one of them was deleted, the
     command shows the segments at the head of the stream instead.
     """
     opened = stream.open()
-    output.show(_active(opened) if at is None else _segments_at(opened, at))
+    at_ms = given_ms(at, opened.parts.store.now_ms)
+    output.show(_active(opened) if at_ms is None else _segments_at(opened, at_ms))
 
 
 @command(

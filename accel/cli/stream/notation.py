@@ -3,6 +3,7 @@
     | what      | written                                                                                    |
     |-----------|--------------------------------------------------------------------------------------------|
     | moment    | milliseconds since 1970, 2026-11-21T17:00:00Z, 2026-11-21, or an age such as "24h ago"     |
+    |           | by the clock of the store                                                                  |
     | segment   | 3@1: number 3, created in epoch 1                                                          |
     | number    | 3@1=120: an offset or a size of a segment                                                  |
     | key range | 0.0:0.5: from the first key up to, but not including, the second                           |
@@ -17,17 +18,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from accel.errors import InvalidArgument
 from accel.history.rules.values import TIME_MS_END, parse_segment, segment_text
 from accel.rendering import Column, word
-from accel.system import SYSTEM
-from accel.units import parse_time
+from accel.units import milliseconds, parse_time, time_text
 
 if TYPE_CHECKING:
     from accel.history.rules.segments import SegmentRecord
@@ -44,35 +45,79 @@ _AGO = " ago"
 _NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 
-def parse_moment(text: str) -> int:
-    """Milliseconds since 1970.
+@dataclass(frozen=True, slots=True)
+class Age:
+    """A moment before now. Now is the store's time, so the moment is known when the store is open. Immutable.
+
+    Args:
+        milliseconds: from the moment to now.
+    """
+
+    milliseconds: int
+
+
+Moment: TypeAlias = int | Age
+"""Milliseconds since 1970, or an age."""
+
+
+def moment_ms(moment: Moment, now_ms: Callable[[], int]) -> int:
+    """A moment in milliseconds since 1970.
+
+    Args:
+        moment: as it was parsed.
+        now_ms: returns the store's time, milliseconds since 1970; called for an age only.
+
+    Raises:
+        InvalidArgument: an age from before 1970.
+    """
+    if not isinstance(moment, Age):
+        return moment
+    found_ms = now_ms() - moment.milliseconds
+    if found_ms < 0:
+        age = time_text(moment.milliseconds / 1000)
+        raise InvalidArgument(f"expected a moment from 1970 to 5138, found one that is {age} ago")
+    return found_ms
+
+
+def given_ms(moment: Moment | None, now_ms: Callable[[], int]) -> int | None:
+    """As `moment_ms`; None if no moment was given."""
+    return None if moment is None else moment_ms(moment, now_ms)
+
+
+def parse_moment(text: str) -> Moment:
+    """Milliseconds since 1970, or an age.
 
     >>> parse_moment("1800000000500"), parse_moment("2027-01-15T08:00:00.500Z"), parse_moment("1970-01-01 00:01")
     (1800000000500, 1800000000500, 60000)
+    >>> parse_moment("1h30m ago")
+    Age(milliseconds=5400000)
 
     Raises:
         ValueError: no moment, or one before 1970 or after 5138.
     """
     if text.isascii() and text.isdigit():
-        moment_ms = int(text)
+        found_ms = int(text)
     elif text.endswith(_AGO):
-        moment_ms = int((SYSTEM.clock() - parse_time(text.removesuffix(_AGO))) * 1000)
+        age_seconds = parse_time(text.removesuffix(_AGO))
+        if age_seconds * 1000 <= MOMENT_MS_MAX:
+            return Age(milliseconds(age_seconds))
+        found_ms = -1
     else:
-        moment_ms = _from_iso(text)
-    if not 0 <= moment_ms <= MOMENT_MS_MAX:
+        found_ms = _from_iso(text)
+    if not 0 <= found_ms <= MOMENT_MS_MAX:
         raise ValueError(f"expected a moment from 1970 to 5138, found {text!r}")
-    return moment_ms
+    return found_ms
 
 
-def moment_ms_text(milliseconds: int) -> str:
+def moment_ms_text(time_ms: int) -> str:
     """A moment by the millisecond, as UTC; `parse_moment` reads it.
 
     >>> moment_ms_text(1_800_000_000_500)
     '2027-01-15T08:00:00.500Z'
     """
-    if not 0 <= milliseconds <= MOMENT_MS_MAX:
-        return str(milliseconds)
-    seconds, rest = divmod(milliseconds, 1000)
+    if not 0 <= time_ms <= MOMENT_MS_MAX:
+        return str(time_ms)
+    seconds, rest = divmod(time_ms, 1000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03}Z"
 
 
@@ -136,15 +181,15 @@ class Place:
     """A place in a stream that the user named.
 
     Args:
-        at: a cut, by segment id; milliseconds since 1970; `HEAD` or `TAIL`.
+        at: a cut, by segment id; a moment; `HEAD` or `TAIL`.
     """
 
-    at: dict[int, int] | int | str
+    at: dict[int, int] | Moment | str
 
     @property
     def needs_data(self) -> bool:
         """Whether events are read to find the place."""
-        return isinstance(self.at, int) or self.at == TAIL
+        return isinstance(self.at, int | Age) or self.at == TAIL
 
     def cut(self, stream: Stream, source: SegmentSource | None = None) -> dict[int, int]:
         """The cut that is at this place now.
@@ -162,7 +207,8 @@ class Place:
             return self.at
         if self.at == HEAD or source is None:
             return dict(stream.head())
-        return cut_at(stream, source, self.at if isinstance(self.at, int) else None)
+        time_ms = moment_ms(self.at, stream.parts.store.now_ms) if isinstance(self.at, int | Age) else None
+        return cut_at(stream, source, time_ms)
 
 
 def parse_place(text: str) -> Place:

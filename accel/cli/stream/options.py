@@ -123,31 +123,38 @@ class StreamChoice:
         """
         return self.scope.open(sizes).stream(self.scope.scope, self.name)
 
-    def refuse_beyond(self, stream: Stream, output: Output, *cuts: Cut) -> None:
+    def refuse_beyond(self, stream: Stream, output: Output, *cuts: Cut, is_read_here: bool = False) -> None:
         """Refuse cuts after the end of a segment; note which ends are not known here.
 
         Ends are those of sealed segments, those that the user passed, and those of data in the bucket's catalog. A cut
         that is not valid is left to the command, which refuses it.
 
+        Args:
+            stream: the stream, opened.
+            output: for the note.
+            cuts: the cuts.
+            is_read_here: whether the stream is read from the bucket's catalog: then a segment without data there is
+                empty. Otherwise its data may be elsewhere, unless a writer has opened a segment of the stream there.
+
         Raises:
             PositionBeyondEnd: a segment ends before its offset.
         """
-        ask = partial(_open_ends, self.scope.store, stream)
+        ask = partial(_open_ends, self.scope.store, stream, is_read_here=is_read_here)
         unknown = {each for cut in cuts if stream.cuts.is_valid(cut) for each in stream.cuts.refuse_beyond(cut, ask)}
         if unknown:
             names = some_ids(sorted(unknown))
             output.note(f"not checked: the end of {names} is unknown, as its data is not in this bucket's catalog")
 
 
-def _open_ends(store: StoreChoice, stream: Stream, ids: Integers) -> dict[int, int]:
+def _open_ends(store: StoreChoice, stream: Stream, ids: Integers, *, is_read_here: bool) -> dict[int, int]:
     """The ends of segments that are not sealed, as far as they are known here."""
     from accel.catalog import ObjectCatalog  # noqa: PLC0415 - only some commands need it
-    from accel.streams.segment_directory import known_ends  # noqa: PLC0415 - likewise
+    from accel.streams.segment_directory import known_ends, segment_tails  # noqa: PLC0415 - likewise
 
     given = dict(stream.parts.host.tails(stream.parts.name, ids)) if stream.parts.has_host else {}
     try:
         with ObjectCatalog.open(store.open()) as catalog:
-            return known_ends(catalog, stream, ids) | given
+            return (segment_tails if is_read_here else known_ends)(catalog, stream, ids) | given
     except CatalogMissing:
         return given
 
@@ -191,7 +198,7 @@ def stream_reader_options(command: Command) -> Command:
 
 
 def moment_option(name: str, help_text: str, **attributes: Any) -> Callable[[Command], Command]:
-    """An option that takes a moment -> milliseconds since 1970, None if it is not given."""
+    """An option that takes a moment -> `Moment`, None if it is not given."""
     return click.option(name, metavar="MOMENT", callback=read_by(parse_moment), help=help_text, **attributes)
 
 

@@ -207,7 +207,7 @@ def _cut(place: Place, choice: StreamChoice, stream: Stream, reader: ReaderChoic
     if not place.needs_data:
         cut = place.cut(stream)
         stream.cuts.place_valid(cut)
-        choice.refuse_beyond(stream, output, cut)
+        choice.refuse_beyond(stream, output, cut, is_read_here=True)
         return cut
     from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415 - likewise
 

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from accel.cli.groups import CommandGroup
 from accel.cli.options import command, end_with, option, yes_option
-from accel.cli.stream.notation import moment_ms_text
+from accel.cli.stream.notation import Moment, given_ms, moment_ms_text
 from accel.cli.stream.options import (
     ScopeChoice,
     StreamChoice,
@@ -114,7 +114,7 @@ def run(
     *,
     yes: bool,
     stream: str | None,
-    time: int | None,
+    time: Moment | None,
     sizes: dict[int, int] | None,
     read_by_all: dict[int, int],
     scope: ScopeChoice,
@@ -135,8 +135,9 @@ def run(
     if not read_by_all and ctx.get_parameter_source("read_by_all_file") is not ParameterSource.DEFAULT:
         raise click.UsageError("Expected a cut with segments with --read-by-all: nothing is truncated on a guess.")
     store = scope.open(sizes)
+    time_ms = given_ms(time, store.now_ms)
     if stream is None:
-        streams = store.run_retention(scope.scope, time, is_dry_run=not yes)
+        streams = store.run_retention(scope.scope, time_ms, is_dry_run=not yes)
     else:
         from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only some commands need it
 
@@ -144,7 +145,7 @@ def run(
         StreamChoice(scope, stream).refuse_beyond(opened, output, read_by_all)
         workflow = opened.retention
         act = workflow.retain if yes else workflow.plan
-        outcome, point = act(time, read_by_all or None)
+        outcome, point = act(time_ms, read_by_all or None)
         streams = [StreamRetention(f"{scope.scope}/{stream}", outcome, point)]
     output.show(shown_retention(streams, is_dry_run=not yes))
     end_with(exit_code(streams))

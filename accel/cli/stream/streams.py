@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from accel.cli.groups import CommandGroup
 from accel.cli.options import TIME, Command, StoreChoice, command, limit_option, store_options, yes_option
-from accel.cli.stream.notation import cut_text, moment_ms_text, numbers_by_segment
+from accel.cli.stream.notation import Moment, cut_text, given_ms, moment_ms_text, numbers_by_segment
 from accel.cli.stream.options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
 from accel.errors import IllegalState, NotInHistory
 from accel.history.rules.configuration import (
@@ -117,14 +117,15 @@ def configuration_options(command: Command) -> Command:
 )
 @moment_option("--time", "Time of its creation; now by default.")
 @stream_options
-def create(*, segments: int | None, time: int | None, stream: StreamChoice, output: Output, **wanted: Any) -> None:
+def create(*, segments: int | None, time: Moment | None, stream: StreamChoice, output: Output, **wanted: Any) -> None:
     """Create a stream, or finish one that was not completely created; an existing stream is not changed.
 
     If options are given, an existing stream with another configuration is refused.
     """
     asked = _configuration(wanted) if _given(wanted) else None
     store = stream.scope.open()
-    made = store.create_stream(stream.scope.scope, stream.name, asked, time, segments=segments)
+    time_ms = given_ms(time, store.now_ms)
+    made = store.create_stream(stream.scope.scope, stream.name, asked, time_ms, segments=segments)
     data = {**described(made).data, "created": made.is_new}
     since = moment_ms_text(data["epoch_time_ms"])
     what = "created" if made.is_new else "was there"

@@ -146,6 +146,10 @@ class StreamStore:
         """Counts of the cache of records, for all streams together. No call."""
         return self._parts.records.cache_stats()
 
+    def now_ms(self) -> int:
+        """Return milliseconds since 1970 by the store's clock. One request each 10 minutes, if it reports its time."""
+        return self._parts.now_ms()
+
     # Scopes
 
     def create_scope(self, scope: str) -> bool:

@@ -176,7 +176,7 @@ class Dated(DecoratedStore):
         super().__init__(store)
         self._ahead_seconds = ahead_seconds
 
-    def date_seconds(self) -> float | None:
+    def date_seconds(self, prefix: str | None = "") -> float | None:  # noqa: ARG002 - nothing is written
         """Now, to its mind."""
         return float(int(SYSTEM.clock() + self._ahead_seconds))
 

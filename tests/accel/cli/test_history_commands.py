@@ -15,8 +15,11 @@ from uuid import UUID, uuid4
 import pytest
 from click.testing import Result
 
+from accel.cli.options import StoreChoice
 from accel.cli.stream.notation import (
     MOMENT_MS_MAX,
+    Age,
+    moment_ms,
     moment_ms_text,
     numbers_by_segment,
     parse_moment,
@@ -24,17 +27,21 @@ from accel.cli.stream.notation import (
     parse_range,
     read_cut,
 )
+from accel.errors import InvalidArgument
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import parse_segment
 from accel.history.store import GivenSizes, Stream, StreamStore
 from accel.system import SYSTEM
-from loaders.store import open_store
+from accel.testing import ClockStore
+from loaders.store import CountingStore, open_store
 from tests.accel.cli.worlds import run
 
 CUT = "--at 2@1=20 --at 3@1=90 --at 4@2=-1"
 FIRST_MS = 1_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 MISSING_ID = str(UUID(int=7))
 
 
@@ -477,11 +484,42 @@ def test_a_printed_moment_can_be_given_back(milliseconds: int) -> None:
     assert parse_moment(str(milliseconds)) == milliseconds
 
 
-def test_an_age_is_a_moment() -> None:
-    assert abs(SYSTEM.clock() * 1000 - 60_000 - parse_moment("1m ago")) < 30_000
+def test_an_age_is_a_moment_before_the_time_of_the_store() -> None:
+    assert parse_moment("1m30s ago") == Age(90_000)
+    assert moment_ms(Age(90_000), lambda: 100_000) == 10_000
+    with pytest.raises(InvalidArgument, match="from 1970 to 5138"):
+        moment_ms(Age(90_000), lambda: 80_000)
 
 
-@pytest.mark.parametrize("text", ["", "yesterday", "1969-12-31", "-1", "1.5", str(MOMENT_MS_MAX + 1), "x ago", "1 AGO"])
+@pytest.mark.parametrize("ahead_ms", [-400 * DAY_MS, 400 * DAY_MS])
+def test_ages_in_commands_are_by_the_clock_of_the_store(
+    empty: Shop, ahead_ms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store's clock is 400 days off that of this host, or rather the host's is."""
+    opened = StoreChoice.open
+    true_ms = SYSTEM.clock() * 1000 - ahead_ms
+    monkeypatch.setattr(
+        StoreChoice, "open", lambda choice: CountingStore(ClockStore(opened(choice), lambda: true_ms / 1000))
+    )
+    empty.done("scope create")
+    made = empty.json("stream create --time '3h ago'")
+    assert abs(true_ms - 3 * HOUR_MS - made["epoch_time_ms"]) < 60_000
+    scaled = json.loads(empty.done("stream split 0@0 --size 0@0=5 --time '2h ago' --output json"))
+    assert abs(true_ms - 2 * HOUR_MS - scaled["time_ms"]) < 60_000
+    assert names(empty.json("stream segments --at '150m ago'")) == ["0@0"]
+    assert names(empty.json("stream segments --at '1h ago'")) == ["1@1", "2@1"]
+    assert [each["epoch"] for each in empty.rows("stream history --from '1h ago'")] == [1]
+    assert [each["epoch"] for each in empty.rows("stream history --to '150m ago'")] == [0]
+    empty.done("stream configure --keep 1h")
+    empty.done("stream retention run --stream orders --time '30m ago' --yes")
+    [recorded] = empty.json("stream cuts list")["cuts"]
+    assert abs(true_ms - HOUR_MS / 2 - recorded["recording_time_ms"]) < 60_000
+    assert empty.refusal("stream segments --at '60000d ago'") == (1, "InvalidArgument")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "yesterday", "1969-12-31", "-1", "1.5", str(MOMENT_MS_MAX + 1), "x ago", "1 AGO", "9" * 400 + "h ago"]
+)
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         parse_moment(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from threading import Barrier
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from accel.system import SYSTEM
 from loaders.errors import (
     CorruptObject,
     KeyMissing,
@@ -19,7 +21,8 @@ from loaders.errors import (
     StoreError,
     WriteConflict,
 )
-from loaders.store import ALWAYS, CreateOnly, IfMatch, PrefixedStore
+from loaders.store import ALWAYS, CountingStore, CreateOnly, IfMatch, ObstoreStore, PrefixedStore, S3Store
+from loaders.store.base import DatedStore
 from loaders.store.obstore_client import is_plain
 from tests.examples import examples
 
@@ -63,6 +66,7 @@ class StoreContract:
         refused_characters: that no key may have.
         order: the encoding whose bytes order a listing.
         can_copy_parts: whether parts are copied inside the store.
+        clock_key: what is written to find out the store's time; empty = nothing.
     """
 
     etags_are_hashes = True
@@ -70,10 +74,31 @@ class StoreContract:
     refused_characters = ""
     order = "utf-8"
     can_copy_parts = True
+    clock_key = ""
 
     def _taken(self, *keys: str) -> list[str]:
         known = [key for key in keys if self.takes_odd_keys or is_plain(key)]
         return [key for key in known if not set(key) & set(self.refused_characters)]
+
+    # Its time
+
+    def test_a_store_reports_its_time_or_none(self, store: ObjectStore) -> None:
+        asked = store if isinstance(store, DatedStore) else CountingStore(store)
+        before = math.floor(SYSTEM.clock())
+        date = asked.date_seconds()
+        assert (date is None) == (not self._is_dated(store))
+        assert date is None or before <= date <= SYSTEM.clock() + 1
+        assert [each.key for each in store.list("")] == ([self.clock_key] if self.clock_key else [])
+
+    def test_the_time_of_a_part_of_a_store_is_written_in_that_part_or_not_at_all(self, store: ObjectStore) -> None:
+        part = PrefixedStore(CountingStore(PrefixedStore(store, "a/")), "b/")
+        assert part.date_seconds(None) is None or not self.clock_key
+        assert [*store.list("")] == []
+        assert (part.date_seconds() is None) == (not self._is_dated(store))
+        assert [each.key for each in store.list("")] == ([f"a/b/{self.clock_key}"] if self.clock_key else [])
+
+    def _is_dated(self, store: ObjectStore) -> bool:
+        return bool(self.clock_key) or isinstance(store, S3Store | ObstoreStore)
 
     # Reading
 

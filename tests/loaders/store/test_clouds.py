@@ -14,7 +14,7 @@ from obstore.store import MemoryStore as RustMemory
 
 from accel import tables
 from accel.catalog import ObjectCatalog
-from accel.system import SYSTEM
+from accel.system import SYSTEM, StoreClock
 from loaders.errors import (
     BucketMissing,
     CredentialsMissing,
@@ -23,6 +23,7 @@ from loaders.errors import (
     RequestRefused,
     WrongProcess,
 )
+from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import CloudStore, IfMatch, MemoryStore, PrefixedStore, S3Settings, open_store
 from loaders.store.clouds import AZURE, GOOGLE, Cloud
 from loaders.tables import FormatRecord, probe_conditions
@@ -77,6 +78,7 @@ class TestStandIns(StoreContract):
     etags_are_hashes = False
     takes_odd_keys = False
     can_copy_parts = False
+    clock_key = "accel/probe/clock"
 
     @pytest.fixture(params=["memory", "google"])
     def store(self, request: pytest.FixtureRequest) -> ObjectStore:
@@ -93,6 +95,7 @@ if AZURE_ENDPOINT in os.environ:
         refused_characters = "\\"
         order = "utf-16-be"
         can_copy_parts = False
+        clock_key = "accel/probe/clock"
 
         @pytest.fixture
         def store(self) -> ObjectStore:
@@ -101,6 +104,25 @@ if AZURE_ENDPOINT in os.environ:
         def test_the_probe_lets_tables_be_written(self, store: ObjectStore) -> None:
             assert probe_conditions(store, SYSTEM.nonce)
             assert list(store.list("")) == []
+
+
+# Time
+
+
+@pytest.mark.parametrize("ahead_seconds", [-400 * 86_400.0, 0.0, 400 * 86_400.0])
+def test_now_is_the_time_of_the_service_whatever_the_hosts_clock_says(
+    ahead_seconds: float, google: Google, on_google: CloudStore
+) -> None:
+    clock = StoreClock(on_google, lambda: SYSTEM.clock() + ahead_seconds, SYSTEM.timer)
+    assert clock.measure()
+    assert [request.split()[0] for request in google.requests] == ["PUT", "HEAD"]
+    assert abs(clock() - SYSTEM.clock()) < CLOCK_SKEW_SECONDS_MAX
+
+
+def test_a_service_that_refuses_to_be_written_leaves_the_time_unconfirmed(google: Google) -> None:
+    missing = CloudStore("missing", GOOGLE, S3Settings(endpoint_url=google.url))
+    clock = StoreClock(missing, SYSTEM.clock, SYSTEM.timer)
+    assert (clock.measure(must_confirm=True), clock.is_confirmed) == (False, False)
 
 
 # Conditions
