@@ -24,7 +24,8 @@ that the merge is noted and the data deleted; a process that dies between these 
 of the batches: its stream, its offsets, and the session number of its writer. The next session of the node checks this
 batch before it writes anything: if the batch is in the stream, in the node's range of it, all batches are, and the
 merge is noted; otherwise no batch is there, and none ever will be, because sessions fence one another. A node that
-merges in place of another one, whose segments it took over, checks the intents of the others in the same way.
+merges in place of another one, whose segments it took over, checks the intents of the others in the same way, and then
+reads the records again: an intent that is not there any more may be one whose merge was noted since.
 
 A transaction's record says how many events there are, in how many bytes, and whether they are merged. So data that is
 missing and not merged is damage (`TransactionDamaged`), never an empty transaction. If another program decided the
@@ -624,8 +625,8 @@ class Merging:
 
         Returns:
             A function that appends the events, and takes all waiting batches of their segments as one object. It sends
-            no request. The upload that it returns has to be the next one of the session. None if another node has
-            merged all of them before its segments were taken over.
+            no request. The upload that it returns has to be the next one of the session. None if all of them were
+            merged or given up since they were read.
 
         Raises:
             FormatLimit: events for more segments than one object can have.
@@ -641,9 +642,9 @@ class Merging:
         located.refuse_elsewhere("merge transactions into", name)
         for sealed_id in located.sealed:
             raise SegmentSealed(name, sealed_id)
-        merged = self._merged_elsewhere({name for name, _ in group}, records)
-        if merged:
-            group = [(name, events) for name, events in group if name not in merged]
+        names = self._left_to_merge([name for name, _ in group], records)
+        if len(names) < len(group):
+            group = [(name, events) for name, events in group if name in names]
             routed = list(_routed(segments, group))
         contents = {name.transaction: contents_of(events) for name, events in group}
 
@@ -659,12 +660,13 @@ class Merging:
 
         return upload if group else None
 
-    def _merged_elsewhere(
-        self, names: Collection[TransactionName], records: TransactionRecords
-    ) -> set[TransactionName]:
-        """Transactions that other nodes merged and died before they noted it; they are noted, and their data deleted.
+    def _left_to_merge(self, names: Collection[TransactionName], records: TransactionRecords) -> set[TransactionName]:
+        """Those of these transactions that no session has merged; 1 call each, 1 request, and 1 for each intent.
 
-        Called once the segments are open here: what was not merged before never will be.
+        Called once the segments are open here: what was not merged before never will be by another node. Merges of
+        nodes that died before they noted it are found by their intents; they are noted, and their data is deleted. The
+        records are read after the intents: a session that finished meanwhile has noted its merge before it deleted its
+        intent.
         """
         found: set[TransactionName] = set()
         for intent in self._parts.transactions.intents():
@@ -673,7 +675,14 @@ class Merging:
                 found |= theirs
         if found:
             self._parts.transactions.settle_merged(sorted(found), records)
-        return found
+        known = records.read_many([name.transaction for name in names if name not in found])
+        return {
+            name
+            for name in names
+            if (record := known.get(name.transaction)) is not None
+            and record.status is TransactionStatus.COMMITTING
+            and not record.is_merged
+        }
 
     def was_merged(self, intent: MergeIntent) -> bool:
         """Whether the batch of an intent is in its stream."""

@@ -356,3 +356,47 @@ def test_a_batch_of_another_node_at_the_same_place_is_no_proof_of_a_merge() -> N
     with world.process(node_id=OTHER) as other:
         assert other.stream().recover() == ["commit"]
     assert sorted(world.payloads()) == [b"other", b"transaction"]
+
+
+class Meanwhile(DecoratedStore):
+    """Something happens once behind an answer, before the process that asked has it.
+
+    Attributes:
+        behind: the operation, and a part of its key.
+        act: what happens; None = it has happened.
+    """
+
+    behind = ("get", "accel/transactions/")
+    act: Callable[[], object] | None = None
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        answer = send()
+        act, (operation, key) = self.act, self.behind
+        if act is not None and call.operation == operation and key in call.key:
+            self.act = None
+            act()
+        return answer
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_merge_that_another_node_settles_while_the_taker_has_the_events_is_not_repeated(
+    world: World, *, ends: bool
+) -> None:
+    """The node that died comes back, and deletes events and intent: the taker had read them, and found no intent."""
+    transaction, _ = dies_in_merge(world, EVENTS, "node-lists", 2)  # the first one prepares an id
+    store = Meanwhile(world.store)
+
+    def settle() -> None:
+        with world.process() as again:
+            assert world.transaction_keys() == []
+            if ends:
+                again.stream().transactions.end(transaction)
+
+    with world.process(store, node_id=OTHER) as other:
+        other.host.take_over(NAME, {0: NODE, 1: NODE})
+        store.behind, store.act = ("get", key_of(other.stream(), transaction)), settle
+        assert other.stream().recover() == ["commit"]
+        assert store.act is None
+        assert other.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
+    assert sorted(world.payloads()) == [payload for payload, _ in EVENTS]
+    assert world.transaction_keys() == []
