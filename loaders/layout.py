@@ -363,19 +363,23 @@ def merging_prefix(node_id: int) -> str:
     return f"{MERGING_PREFIX}{node_id}/"
 
 
-def merging_key(node_id: int, epoch: int) -> str:
-    """The key of the record of transactions that a session of a node merges; one such record per session.
+def merging_key(node_id: int, epoch: int, number: int) -> str:
+    """The key of the record of transactions that a session of a node merges at once.
 
-    >>> merging_key(4, 2)
-    'accel/transactions/node-4/00000000000000000002'
+    A session numbers its merges, and has one such record at a time. No two merges have one key: a request about an
+    earlier one that arrives late changes nothing of a later one.
+
+    >>> merging_key(4, 2, 7)
+    'accel/transactions/node-4/00000000000000000002-7'
 
     Raises:
-        ValueError: a node id or an epoch below 0 or beyond 64 bits.
+        ValueError: a node id, an epoch or a number below 0 or beyond 64 bits.
 
     Source: docs/reference/events.md, "Data of a transaction".
     """
     _check_number("an epoch", epoch)
-    return f"{merging_prefix(node_id)}{epoch:0{_DIGITS}d}"
+    _check_number("the number of a merge", number)
+    return f"{merging_prefix(node_id)}{epoch:0{_DIGITS}d}-{number}"
 
 
 @dataclass(frozen=True, slots=True)

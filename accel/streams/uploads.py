@@ -14,7 +14,7 @@ order (`group_commit`): each continues its segments at the end of the previous o
 Until a transaction is committed, its events are stored separately:
 
     accel/transactions/<stream>/<transaction>     the events; written once, before the transaction is committed
-    accel/transactions/node-<n>/<session>         a `MergeIntent`, while an object that merges some is under way
+    accel/transactions/node-<n>/<session>-<merge> a `MergeIntent`, while an object that merges some is under way
 
 By the commit each event goes to the segment that has its key now. A transaction adds one batch to each segment that
 gets any of its events, with one clock value. All batches of a transaction are in one object, so the commit is atomic.
@@ -40,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -110,6 +110,7 @@ class MergeIntent(msgspec.Struct, frozen=True):
     Attributes:
         node_id: the node of the session.
         epoch: the session number.
+        number: the number of the merge in this session; no other merge of the session has it.
         stream_id: a stream of the object layer that gets some of the events;
         start: the first offset of the first batch that this stream gets;
         end: the end of that batch.
@@ -120,6 +121,7 @@ class MergeIntent(msgspec.Struct, frozen=True):
 
     node_id: Number
     epoch: Number
+    number: Number
     stream_id: Number
     start: Number
     end: Number
@@ -130,7 +132,7 @@ class MergeIntent(msgspec.Struct, frozen=True):
     @property
     def key(self) -> str:
         """The key of the intent."""
-        return merging_key(self.node_id, self.epoch)
+        return merging_key(self.node_id, self.epoch, self.number)
 
     @property
     def names(self) -> list[TransactionName]:
@@ -572,6 +574,7 @@ class Merging:
         self._parts = parts
         self._segments = segments
         self._buffer = buffer
+        self._numbers = count()
 
     def groups(
         self, stream: UUID, records: TransactionRecords, transactions: Sequence[UUID], size_bytes: int
@@ -655,7 +658,8 @@ class Merging:
             proof = taken[located.open[first]][-sum(segment_id == first for segment_id, _ in routed)]
             node, names = self._parts.node, tuple((each.stream, each.transaction) for each, _ in group)
             place = proof.stream_id, proof.base_offset, proof.end_offset
-            intent = MergeIntent(node.node_id, node.session_number, *place, names, *name)
+            session = node.node_id, node.session_number, next(self._numbers)
+            intent = MergeIntent(*session, *place, names, *name)
             return Upload(self._parts, taken, intent, lambda: records.record_merged(contents))
 
         return upload if group else None

@@ -128,7 +128,7 @@ def test_keys_of_readers_and_writers_stand_in_the_tables() -> None:
             "<transaction id>",
             str(transaction),
         ),
-        merging_key(4, 2): ("<node>", "4", "<epoch>", f"{2:020}"),
+        merging_key(4, 2, 3): ("<node>", "4", "<epoch>-<number>", f"{2:020}-3"),
     }
     for key, (one, first, other, second) in shown.items():
         assert key in {each.replace(one, first).replace(other, second) for each in keys}

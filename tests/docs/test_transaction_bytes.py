@@ -43,5 +43,6 @@ def test_keys_are_those_of_the_page() -> None:
     stream, transaction = UUID(int=7), UUID(int=9)
     wanted = TEXT.replace("<stream's unique id>", str(stream)).replace("<transaction id>", str(transaction))
     wanted = wanted.replace("<node>", "4").replace("<epoch of the node's session, 20 digits>", f"{2:020d}")
+    wanted = wanted.replace("<number of the merge>", "3")
     assert f"<prefix>/{transaction_key(stream, transaction)}" in wanted
-    assert f"<prefix>/{merging_key(4, 2)}" in wanted
+    assert f"<prefix>/{merging_key(4, 2, 3)}" in wanted

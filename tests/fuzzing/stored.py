@@ -71,7 +71,7 @@ def stored_records() -> Mapping[str, Mapping[str, bytes]]:
     ids = next(
         iter(codecs.COMMITTING_TRANSACTIONS.decode(found["committing-transactions"]["golden"], "").transaction_ids)
     )
-    found["merge-intent"] = {"one": MERGE_INTENT.encode(MergeIntent(4, 2, 7, 0, 9, ((ids, ids),)))}
+    found["merge-intent"] = {"one": MERGE_INTENT.encode(MergeIntent(4, 2, 3, 7, 0, 9, ((ids, ids),)))}
     return found
 
 

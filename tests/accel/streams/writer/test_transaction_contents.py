@@ -17,7 +17,7 @@ from accel.streams.rules.routing import key_position
 from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction
 from accel.streams.uploads import TransactionName, contents_of
 from accel.testing import Crash, CrashStore
-from loaders.layout import transaction_key
+from loaders.layout import MERGING_PREFIX, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
@@ -400,3 +400,54 @@ def test_a_merge_that_another_node_settles_while_the_taker_has_the_events_is_not
         assert other.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
     assert sorted(world.payloads()) == [payload for payload, _ in EVENTS]
     assert world.transaction_keys() == []
+
+
+class LateRequests(DecoratedStore):
+    """The first request about an intent was sent twice, as after a timeout, and arrives again behind the next intent.
+
+    Attributes:
+        operation: of the request; the next intent is written first.
+    """
+
+    operation = "put"
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self._late: list[Callable[[], object]] = []
+        self._intents = 0
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        answer = send()
+        if MERGING_PREFIX in call.key:
+            self._intents += call.operation == "put"
+            if self._intents == 1 and call.operation == self.operation:
+                self._late.append(send)
+            elif self._intents == 2:
+                while self._late:
+                    self._late.pop()()
+        return answer
+
+
+@pytest.mark.parametrize("operation", ["put", "delete_many"])
+def test_a_late_request_about_an_earlier_merge_does_not_hide_the_merge_of_a_dead_node(
+    world: World, operation: str
+) -> None:
+    late = LateRequests(world.store)
+    late.operation = operation
+    store = DiesBehind(late)
+    with world.process(store) as owner:
+        decided(owner, [(b"first", b"key-1")])
+        owner.stream().commit()
+        transaction = decided(owner)
+        store.fatal, store.left = "node-lists", 1
+        with pytest.raises(Crash):
+            owner.stream().commit()
+    expected = sorted([b"first", *(payload for payload, _ in EVENTS)])
+    assert sorted(world.payloads()) == expected
+    with world.process(node_id=OTHER) as other:
+        other.host.take_over(NAME, {0: NODE, 1: NODE})
+        assert other.stream().recover() == ["commit"]
+        assert other.stream().transactions.status(transaction) is TransactionStatus.COMMITTED
+    assert sorted(world.payloads()) == expected
+    with world.process():
+        assert world.transaction_keys() == []

@@ -55,9 +55,9 @@ def test_no_event_is_no_transaction() -> None:
         encode_transaction(TransactionEvents(np.empty(0), []))
 
 
-@pytest.mark.parametrize("field", ["node_id", "epoch", "stream_id", "start", "end"])
+@pytest.mark.parametrize("field", ["node_id", "epoch", "number", "stream_id", "start", "end"])
 def test_an_intent_to_merge_has_no_negative_number(field: str) -> None:
-    intent = MergeIntent(4, 2, 7, 0, 9, ())
+    intent = MergeIntent(4, 2, 3, 7, 0, 9, ())
     assert MERGE_INTENT.decode(MERGE_INTENT.encode(intent), "an intent") == intent
     with pytest.raises(CorruptObject, match="an intent"):
         MERGE_INTENT.decode(MERGE_INTENT.encode(msgspec.structs.replace(intent, **{field: -1})), "an intent")
