@@ -135,7 +135,7 @@ class ObjectSegments:
         parts = UploadParts(store, layout, self._node, self._turn, self._transactions, settings, backoff)
         self.commits = GroupCommit(parts, self._segments, self._buffer, self._lifetime, system)
         self._merging = Merging(parts, self._segments, self._buffer)
-        self.leases = TransactionLeases(self._lifetime, system)
+        self.leases = TransactionLeases(self._lifetime, system, catalog.parts.executor)
         self.scaling = AutoScaler(self, self._segments, catalog, settings.scaling, self._lifetime, system)
         try:
             self._transactions.settle(node_id, self._merging.was_merged, self._records_of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Event
+from threading import Barrier, Event
 from typing import TypeVar
 from uuid import UUID
 
@@ -97,7 +97,8 @@ def test_leases_are_renewed_by_a_thread_while_the_writer_is_idle(world: World) -
         transaction = stream.transactions.begin(lease_ms=30_000)
         record = stream.workflows.transactions.read(transaction)
         assert record is not None
-        leases = TransactionLeases(process.host._lifetime, replace(world.system, wait=wait, start=SYSTEM.start))
+        beside = replace(world.system, wait=wait, start=SYSTEM.start)
+        leases = TransactionLeases(process.host._lifetime, beside, process.catalog.parts.executor)
         holder = process.writer()
         leases.hold(stream, transaction, 30_000, holder)
         assert is_enough.wait(30)
@@ -215,3 +216,34 @@ def test_the_abort_of_the_last_transaction_of_an_older_epoch_drops_its_table(wor
         assert (transactions.epochs(), transactions.epochs_with_table()) == ([0], [0])
         writer.abort_transaction(last)
         assert (transactions.epochs(), transactions.epochs_with_table()) == ([], [])
+
+
+class BothOrNone(DecoratedStore):
+    """Takes writes of transactions only if two of them are under way.
+
+    Attributes:
+        pair: where both wait for each other; None = no write waits.
+    """
+
+    pair: Barrier | None = None
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if self.pair is not None and call.operation == "put" and "transactionsInEpoch" in call.key:
+            self.pair.wait(10)
+        return send()
+
+
+def test_leases_of_several_transactions_are_renewed_side_by_side(world: World) -> None:
+    """One after the other, those of a thousand transactions expired on a slow store before it was their turn."""
+    store = BothOrNone(world.store)
+    with world.process(store) as process:
+        writer = process.writer(LOOKING)
+        transactions = [writer.begin_transaction() for _ in range(2)]
+        world.seconds += LEASE_SECONDS / 2
+        store.pair = Barrier(2)
+        process.host.leases.renew_due()
+        store.pair = None
+        for transaction in transactions:
+            record = process.stream().workflows.transactions.read(transaction)
+            assert record is not None
+            assert record.lease_expiry_ms == int((world.seconds + LEASE_SECONDS) * 1000)
