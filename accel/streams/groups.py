@@ -238,7 +238,7 @@ class ReaderGroup:
             lease: a session that no other reader of this name ever had, and how long this reader may be silent, in
                 milliseconds; by default none: then only `reader_offline` declares the reader dead.
             host: the host of the reader, for messages; its first 255 characters count.
-            before: the reader's last session, if it was in the group before: then it replaces nobody; 0 = it was not.
+            before: the reader's last session, if it was in the group before: then it replaces none; 0 = it was not.
 
         Returns:
             The reader as the group has it, with the readers that it replaced.

@@ -767,7 +767,7 @@ class OpenSegments:
     def _read_to_end(self, read: Callable[[], T]) -> T:
         """Read data up to the end of a stream; once more in the newest image, if the image of the reader is older.
 
-        The session and the stream shards know the end. Nobody uses the reader between two starts of segments, and its
+        The session and the stream shards know the end. The reader is not used between two starts of segments, and its
         image may be older than the last commits. Any number of threads may do this at once.
         """
         try:

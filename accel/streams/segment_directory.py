@@ -265,7 +265,7 @@ def stream_spans(parts: CatalogParts, stream_ids: Collection[int]) -> dict[int, 
 
 
 def node_of_offset(parts: CatalogParts, stream_id: int, offset: int) -> int | None:
-    """Return the node in whose range of a stream an offset lies; None if there is no such range. 1 request."""
+    """Return the node whose range of a stream contains an offset; None if there is no such range. 1 request."""
     number = int(shards_of(np.array([stream_id], dtype=np.int64), parts.format.stream_buckets)[0])
     seen = parts.keys.shard(number).read()
     if seen is None:

@@ -414,7 +414,7 @@ class EpochWriting:
         return record
 
     def last_events(self, ids: Integers) -> LastEvents:
-        """The last events of sealed segments, as their host tells them.
+        """The last events of sealed segments, as their host reports them.
 
         Raises:
             InvalidArgument: invalid times from the host.

@@ -1,4 +1,4 @@
-"""Keys that nobody needs any more, and that only writes which came late, or crashes, have left.
+"""Keys that are not needed any more: late writes and crashes have left them.
 
     | key                                    | left by                          | provably unneeded if             |
     |----------------------------------------|----------------------------------|----------------------------------|

@@ -264,7 +264,7 @@ class GroupState:
             lease: the session of the reader, and the duration of its lease.
             host: the host that it runs on.
             now_ms: the present time, milliseconds since 1970.
-            before: its last session, if it was in the group before: then it replaces nobody; 0 = it was not.
+            before: its last session, if it was in the group before: then it replaces none; 0 = it was not.
 
         Raises:
             ReaderReplaced: it was in the group before, and another reader of its name joined since.
@@ -357,7 +357,7 @@ class GroupState:
         return replace(state, moved=tuple(each for each in self.moved if each not in own))
 
     def with_limit(self, reader: str, limit: int, moved: int | None = None) -> GroupState:
-        """Limit the segments of a reader, and note one that it gives up therefor. Raises IllegalState as `index`."""
+        """Limit the segments of a reader, and note one that it gives up for it. Raises IllegalState as `index`."""
         marked = self.moved if moved is None else tuple(sorted({*self.moved, moved}))
         return replace(self._with_member(self.index(reader), limit=limit), moved=marked)
 

@@ -105,7 +105,7 @@ class Shares:
         counts: the number of segments of each reader.
         lags: the lag of each reader, 0 or above.
         free: the number of segments without an owner.
-        limits: the limit of each reader; 0 = none. Limits that leave segments to nobody do not count.
+        limits: the limit of each reader; 0 = none. Limits that leave segments to no reader do not count.
 
     Attributes:
         least: the number of segments that each reader should have at least.
