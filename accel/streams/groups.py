@@ -434,7 +434,12 @@ class ReaderGroup:
             source: reads the stream.
             time_ms: milliseconds since 1970; None = the tail, after all events that the source knows.
             evict: as for `reset`.
+
+        Raises:
+            InvalidArgument: a time that is more than 5 minutes from now.
         """
+        if time_ms is not None:
+            time_ms = self._stream.parts.store.time_ms("the time of a place", time_ms)
         return self.reset(cut_at(self._stream, source, time_ms), evict=evict)
 
     # Inside

@@ -475,7 +475,7 @@ def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[i
     """Return the last cut after which all events of a time or later are.
 
     Events before this time come after the cut only if they are behind such an event in the order of reading: in the
-    segments that follow an event of a wrong clock.
+    segments that follow an event of a wrong clock. In a sealed stream the last cut is that of the ends of its segments.
 
     The search begins at `Stream.segments_at`, before which no such event is, and passes each segment that is sealed and
     has none. Each of these segments costs O(log events) reads of one batch, and 5 calls if it is sealed.
@@ -498,7 +498,9 @@ def cut_at(stream: Stream, source: SegmentSource, time_ms: int | None) -> dict[i
     while to_search:
         segment_id = to_search.pop()
         end = _search(source, position, segment_id, time_ms)
-        if end is not None and passed < PASSED_MAX:
+        if (
+            end is not None and end.successors and passed < PASSED_MAX
+        ):  # nothing follows the segments of a sealed stream
             to_search += position.finish(segment_id, end.successors)
             passed += 1
     return dict(position.cut())

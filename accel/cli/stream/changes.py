@@ -28,7 +28,7 @@ from accel.cli.stream.options import (
     size_options,
     stream_options,
 )
-from accel.errors import NotInHistory
+from accel.errors import InvalidArgument, NotInHistory
 from accel.history.rules.requests import RequestStatus, ScalePlan
 from accel.history.rules.retention import place_truncation, refuse_truncation
 from accel.history.rules.states import refuse_undeletable
@@ -93,7 +93,7 @@ def scale(
     if sizes is None:
         _show_asked(opened, opened.request_scale(sealed, ranges, time_ms), output)
         return
-    _note_missing(sealed, sizes, output)
+    _check_sizes(stream, opened, sealed, sizes, output)
     output.show(shown_epoch(opened.scale(sealed, ranges, time_ms)))
 
 
@@ -123,7 +123,7 @@ def split(
     if sizes is None:
         _show_asked(opened, opened.request_split(segment_id, count, time_ms), output)
         return
-    _note_missing([segment_id], sizes, output)
+    _check_sizes(stream, opened, [segment_id], sizes, output)
     output.show(shown_epoch(opened.split(segment_id, count, time_ms)))
 
 
@@ -152,7 +152,7 @@ def merge(
     if sizes is None:
         _show_asked(opened, opened.request_merge(*ids, time_ms=time_ms), output)
         return
-    _note_missing(ids, sizes, output)
+    _check_sizes(stream, opened, ids, sizes, output)
     output.show(shown_epoch(opened.merge(*ids, time_ms=time_ms)))
 
 
@@ -225,7 +225,7 @@ def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) 
     """Seal a stream permanently: open transactions are aborted, and no event can be written to it any more."""
     opened = stream.open(sizes)
     if sizes is not None:
-        _note_missing(opened.active_segments().ids.tolist(), sizes, output)
+        _check_sizes(stream, opened, opened.active_segments().ids.tolist(), sizes, output)
     opened.seal()
     output.show(said(f"stream {stream} sealed", stream=str(stream), state=opened.state().value))
 
@@ -308,7 +308,20 @@ def delete(*, yes: bool, sizes: dict[int, int] | None, stream: StreamChoice, out
     output.show(said(f"dry run: {would}", stream=str(stream), dry_run=True, exists=exists))
 
 
-def _note_missing(sealed: Sequence[int], sizes: Mapping[int, int], output: Output) -> None:
+def _check_sizes(
+    stream: StreamChoice, opened: Stream, sealed: Sequence[int], sizes: Mapping[int, int], output: Output
+) -> None:
+    """Refuse sizes that are not those of data in the bucket's catalog; note which sizes count as 0.
+
+    Raises:
+        InvalidArgument: the catalog has other data of a segment that is not sealed yet.
+    """
+    for segment_id, end in stream.ends_here(opened, sealed).items():
+        if end != sizes.get(segment_id, 0):
+            raise InvalidArgument(
+                f"expected the size of segment {segment_text(segment_id)} in this bucket's catalog, {end}, found "
+                f"{sizes.get(segment_id, 0)}: leave a request, without --size and --data-elsewhere"
+            )
     missing = sorted(segment_id for segment_id in sealed if segment_id not in sizes)
     if missing:
         output.note(f"no --size of {_ids_text(missing, len(missing))}: counts 0 unless it is recorded already")

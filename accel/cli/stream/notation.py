@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from accel.errors import InvalidArgument
 from accel.history.rules.values import TIME_MS_END, parse_segment, segment_text
 from accel.rendering import Column, word
-from accel.units import milliseconds, parse_time, time_text
+from accel.units import milliseconds, parse_time
 
 if TYPE_CHECKING:
     from accel.history.rules.segments import SegmentRecord
@@ -42,6 +42,7 @@ MOMENT_MS_MAX: Final = TIME_MS_END - 1
 OFFSET_MAX: Final = 2**63 - 1
 
 _AGO = " ago"
+_DAY_MS = 86_400_000
 _NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 
@@ -74,8 +75,8 @@ def moment_ms(moment: Moment, now_ms: Callable[[], int]) -> int:
         return moment
     found_ms = now_ms() - moment.milliseconds
     if found_ms < 0:
-        age = time_text(moment.milliseconds / 1000)
-        raise InvalidArgument(f"expected a moment from 1970 to 5138, found one that is {age} ago")
+        days = moment.milliseconds / _DAY_MS
+        raise InvalidArgument(f"expected a moment from 1970 to 5138, found one that is {days:.1f} days ago")
     return found_ms
 
 
@@ -199,6 +200,7 @@ class Place:
             source: reads its events, if `needs_data`.
 
         Raises:
+            InvalidArgument: a moment that is more than 5 minutes from now: what follows it is not known.
             AccelError: something could not be read.
         """
         from accel.streams.segment_source import cut_at  # noqa: PLC0415 - few commands need it
@@ -207,8 +209,10 @@ class Place:
             return self.at
         if self.at == HEAD or source is None:
             return dict(stream.head())
-        time_ms = moment_ms(self.at, stream.parts.store.now_ms) if isinstance(self.at, int | Age) else None
-        return cut_at(stream, source, time_ms)
+        if not isinstance(self.at, int | Age):
+            return cut_at(stream, source, None)
+        store = stream.parts.store
+        return cut_at(stream, source, store.time_ms("the time of a place", moment_ms(self.at, store.now_ms)))
 
 
 def parse_place(text: str) -> Place:

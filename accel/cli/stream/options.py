@@ -14,7 +14,7 @@ The store of streams is loaded when a command opens it, so that other commands s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -145,18 +145,29 @@ class StreamChoice:
             names = some_ids(sorted(unknown))
             output.note(f"not checked: the end of {names} is unknown, as its data is not in this bucket's catalog")
 
+    def ends_here(self, stream: Stream, ids: Sequence[int]) -> dict[int, int]:
+        """The ends of those of these segments that take writes, by the bucket's catalog; none if it has no data."""
+        active = stream.active_segments().ids
+        wanted = active[[each in ids for each in active.tolist()]]
+        return _catalog_ends(self.scope.store, stream, wanted, is_read_here=False) if len(wanted) else {}
+
 
 def _open_ends(store: StoreChoice, stream: Stream, ids: Integers, *, is_read_here: bool) -> dict[int, int]:
     """The ends of segments that are not sealed, as far as they are known here."""
+    given = dict(stream.parts.host.tails(stream.parts.name, ids)) if stream.parts.has_host else {}
+    return _catalog_ends(store, stream, ids, is_read_here=is_read_here) | given
+
+
+def _catalog_ends(store: StoreChoice, stream: Stream, ids: Integers, *, is_read_here: bool) -> dict[int, int]:
+    """The ends of segments that are not sealed, by the bucket's catalog; none if it has no data of the stream."""
     from accel.catalog import ObjectCatalog  # noqa: PLC0415 - only some commands need it
     from accel.streams.segment_directory import known_ends, segment_tails  # noqa: PLC0415 - likewise
 
-    given = dict(stream.parts.host.tails(stream.parts.name, ids)) if stream.parts.has_host else {}
     try:
         with ObjectCatalog.open(store.open()) as catalog:
-            return (segment_tails if is_read_here else known_ends)(catalog, stream, ids) | given
+            return (segment_tails if is_read_here else known_ends)(catalog, stream, ids)
     except CatalogMissing:
-        return given
+        return {}
 
 
 def scope_options(command: Command) -> Command:

@@ -273,9 +273,9 @@ def as_cut(cut: Cut) -> IdMap:
     """A cut as columns.
 
     Raises:
-        InvalidArgument: an invalid id, or a number out of bounds.
+        InvalidArgument: an invalid id, or a number out of bounds; below 0 only -1 is an offset, of a future segment.
     """
-    return checked_numbers("offsets of a cut", cut)
+    return checked_numbers("offsets of a cut", cut, cuts.FUTURE)
 
 
 def _offsets(cut: PlacedCut | None) -> IdMap:

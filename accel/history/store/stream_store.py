@@ -37,6 +37,7 @@ from accel.history.rules.states import NamePhase
 from accel.history.rules.values import (
     NUMBER_MAX,
     Integers,
+    checked_id,
     checked_integer,
     checked_numbers,
     checked_text,
@@ -291,6 +292,7 @@ class StreamStore:
         Raises:
             NotInHistory: there is no such scope.
         """
+        segment_id = checked_id(segment_id)
         named = self._names.look(scope, name)
         if named is None or named.entry.phase is NamePhase.FREE:
             return None

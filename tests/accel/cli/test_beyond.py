@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 import accel
 from accel.cli.main import main
+from accel.history.rules.values import parse_segment
 from accel.streams.connection import Connection
 from tests.accel.cli.worlds import NO_ENVIRONMENT
 
@@ -148,6 +149,79 @@ def test_where_the_data_is_elsewhere_the_command_says_what_it_did_not_check(*, h
     )
     done = made.run("truncate", *places, "--yes", "--data-elsewhere")
     assert (done.exit_code, note in done.stderr) == (0, True)
+
+
+SEALING = {
+    "split": ("split", "1@1"),
+    "scale": ("scale", "--seal", "1@1", "--range", "0.0:0.5"),
+    "merge": ("merge", "1@1", "2@1"),
+    "seal": ("seal",),
+}
+
+
+@pytest.mark.parametrize("command", SEALING)
+def test_a_size_that_is_not_that_of_the_data_in_the_catalog_seals_nothing(orders: Orders, command: str) -> None:
+    with accel.connect(orders.url) as streams:
+        with streams.writer("shop", "orders") as writer:
+            for number in range(20):
+                writer.write(b"event", key=str(number))
+        for sizes in (("--data-elsewhere",), ("--size", "1@1=1000", "--size", "2@1=1000")):
+            exit_code, error, message = orders.error(*SEALING[command], *sizes)
+            assert (exit_code, error) == (1, "InvalidArgument")
+            assert "of segment 1@1 in this bucket's catalog" in message
+        stream = streams.stream("shop", "orders")
+        assert (stream.state().value, stream.current_epoch().epoch) == ("ACTIVE", 1)
+        with streams.reader("shop", "orders") as reader:
+            assert len(list(reader)) == EVENTS + 20
+
+
+@pytest.mark.parametrize("command", ["cuts check", "truncate", "group create", "read"])
+def test_below_zero_only_minus_one_is_an_offset(orders: Orders, command: str) -> None:
+    place = ("--group", "new", "--from", "0@0=-2") if "group" in command else ("--from", "0@0=-2")
+    places = ("--at", "0@0=-2") if command in {"cuts check", "truncate"} else place
+    assert orders.error(*command.split(), *places)[:2] == (1, "InvalidArgument")
+    assert orders.run("group", "list").stdout == ""
+
+
+@pytest.mark.parametrize("command", ["group create", "group reset", "read", "read --group"])
+def test_a_place_at_a_time_that_has_not_come_is_refused(orders: Orders, command: str) -> None:
+    """Whoever mistypes a year would pass everything that is unread."""
+    assert orders.run("group", "create", "--group", "old").exit_code == 0
+    before = orders.run("group", "show", "--group", "old").stdout
+    words = {
+        "group create": ("--group", "new", "--from", "2136-01-01"),
+        "group reset": ("--group", "old", "--yes", "--to", "2136-01-01"),
+        "read": ("--from", "2136-01-01"),
+        "read --group": ("new", "--from", "2136-01-01"),
+    }[command]
+    exit_code, error, message = orders.error(*command.split(), *words)
+    assert (exit_code, error, "at most 5 minutes from now" in message) == (1, "InvalidArgument", True)
+    assert orders.run("group", "list").stdout == "old\n"
+    assert orders.run("group", "show", "--group", "old").stdout == before
+
+
+@pytest.mark.parametrize("events", [0, 3])
+def test_the_tail_of_a_sealed_stream_is_where_its_segments_end(events: int) -> None:
+    made = Orders()
+    with accel.connect(made.url, create=True) as streams:
+        streams.create_scope("shop")
+        streams.create_stream("shop", "orders", segments=2).split("0@0")
+        with streams.writer("shop", "orders") as writer:
+            for number in range(events):
+                writer.write(b"event", key=str(number))
+        stream = streams.stream("shop", "orders")
+        stream.seal()
+        ends = stream.cuts.ends(stream.active_segments().ids)
+        assert sum(ends.values()) == events
+        tail = json.loads(made.run("group", "create", "--group", "g", "--from", "tail", "--output", "json").stdout)
+        assert {parse_segment(name): end for name, end in tail["position"].items()} == ends
+        read = made.run("read", "--from", "tail")
+        assert (read.exit_code, read.stdout) == (0, "")
+        assert made.run("group", "create", "--group", "unread").exit_code == 0
+        for group, behind in (("g", 0), ("unread", events)):
+            shown = json.loads(made.run("group", "show", "--group", group, "--output", "json").stdout)
+            assert (shown["lag_seconds"], shown["behind"]) == (None, behind)
+        assert made.run("group", "reset", "--group", "unread", "--to", "0s ago", "--yes").exit_code == 0
 
 
 def test_a_cut_that_no_reader_can_be_at_is_refused(orders: Orders) -> None:

@@ -173,6 +173,8 @@ STORE_EDGES: dict[str, tuple[tuple[object, ...], OnStore]] = {
     ),
     "stream": (NO_NAMES, lambda streams, bad: streams.stream(SCOPE, bad)),
     "stream, scope": (NO_NAMES, lambda streams, bad: streams.stream(bad, STREAM)),
+    "segment_stream": (NO_INTEGERS, lambda streams, bad: streams.segment_stream(SCOPE, STREAM, bad)),
+    "segment_stream, name": (NO_NAMES, lambda streams, bad: streams.segment_stream(SCOPE, bad, 0)),
     "delete_stream": (NO_NAMES, lambda streams, bad: streams.delete_stream(SCOPE, bad)),
     "run_retention": (NO_TIMES, lambda streams, bad: streams.run_retention(SCOPE, bad)),
     "retain": (NO_TIMES, lambda streams, bad: streams.retain(SCOPE, STREAM, bad)),
