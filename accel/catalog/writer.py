@@ -379,6 +379,8 @@ class NodeWriter:
         """
         owners = checked_owners(streams)
         with self._turn():
+            # A stream may be here, but released by a taker that did not move it: only a new range continues it.
+            owners |= self._releases.to_take_back(self._parts, owners)
             rows = move_streams(self._parts, self.node_id, self.session_number, owners, keep)
             self._adopt(rows)
             return {stream_id: self._known_end(stream_id) for stream_id in rows["stream_id"].tolist()}

@@ -58,8 +58,9 @@ def test_a_take_over_that_stopped_after_the_move_is_finished_from_the_newest_dat
     assert len(world.batches()[FIRST]) == 6
 
 
+@pytest.mark.parametrize("is_taken_over", [False, True], ids=["opened", "taken over from the dead taker"])
 def test_a_segment_that_a_dead_taker_released_is_continued_from_the_newest_data(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, is_taken_over: bool
 ) -> None:
     def die(*_: object) -> None:
         raise Crash
@@ -77,7 +78,10 @@ def test_a_segment_that_a_dead_taker_released_is_continued_from_the_newest_data(
         lost = owner.host.append(NAME, FIRST, [b"not durable"])
         owner.host.flush()
         assert isinstance(lost.exception(), StreamsReleased)
-        owner.host.open_segments(NAME, [FIRST])
+        if is_taken_over:
+            owner.host.take_over(NAME, {FIRST: OTHER})
+        else:
+            owner.host.open_segments(NAME, [FIRST])
         assert owner.host.info(NAME, FIRST).end_offset == 5
         append(owner, FIRST, 1)
     assert len(world.batches()[FIRST]) == 6
