@@ -49,7 +49,7 @@ from accel.streams.rules.events import (
     span_of,
 )
 from accel.streams.rules.routing import Events, size_bytes_of
-from accel.streams.segment_directory import SegmentDirectory, StreamSpan, refuse_elsewhere, stream_spans
+from accel.streams.segment_directory import SegmentDirectory, StreamSpan, refuse_elsewhere, refuse_lost, stream_spans
 from accel.streams.settings import SegmentsSettings
 from accel.streams.time_index import PartCache, SegmentTimeIndex, records_of, restore_times, rows_of
 from accel.streams.writer_numbers import REPEATED, NumberedEvents, NumberTables, SegmentNumbers, known_end
@@ -693,6 +693,7 @@ class OpenSegments:
             is_whole=known is not None and known.end_offset == end,
         )
         if index.end_offset > end:
+            refuse_lost(self.catalog.parts, self.node.node_id, self.node.session_number, stream_id)
             found = f"one up to {index.end_offset}: was a commit undone?"
             raise InconsistentAnswer(f"stream {stream_id}: expected a time index up to its end {end}, found {found}")
         is_told = end == 0 or (known is not None and known.end_offset == index.end_offset == end)

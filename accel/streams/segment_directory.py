@@ -16,8 +16,9 @@ import numpy as np
 from accel.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts
 from accel.catalog.records import OPEN
+from accel.catalog.shard_writes import read_last_ranges
 from accel.catalog.stream_shards import shards_of
-from accel.errors import NotInHistory, SegmentsElsewhere
+from accel.errors import CommitRefused, NotInHistory, SegmentsElsewhere, SessionFenced, StreamsReleased
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import Integers, epoch_of, some_ids
@@ -276,6 +277,26 @@ def node_of_offset(parts: CatalogParts, stream_id: int, offset: int) -> int | No
         return None
     start, end, node_id = rows[["start", "end", "node_id"]][int(rows["start"].argmax())].tolist()
     return node_id if end == OPEN or start <= offset < end else None
+
+
+def refuse_lost(parts: CatalogParts, node_id: int, session_number: int, stream_id: int) -> None:
+    """Refuse a stream that a session considers its own, if it has missed that others continued or closed it. 1 request.
+
+    Raises:
+        StreamsReleased: another node has continued it.
+        SessionFenced: a newer session of the node has it.
+        CommitRefused: it is closed.
+    """
+    for _, found_node_id, session, end in read_last_ranges(parts, [stream_id])[
+        ["stream_id", "node_id", "epoch", "end"]
+    ].tolist():
+        if found_node_id != node_id:
+            raise StreamsReleased(node_id, (stream_id,))
+        if session != session_number:
+            expected = f"stream {stream_id}: expected to be open for session {session_number} of node {node_id}"
+            raise SessionFenced(f"{expected}, found session {session}: another session was opened")
+        if end != OPEN:
+            raise CommitRefused(f"stream {stream_id}: expected to be open on node {node_id}, found it closed at {end}")
 
 
 def refuse_elsewhere(what: str, name: StreamName, elsewhere: Mapping[int, StreamSpan]) -> None:

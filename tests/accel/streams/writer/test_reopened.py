@@ -8,7 +8,7 @@ import pytest
 
 from accel.catalog import NodeWriter
 from accel.catalog.takeover import KeepNumbers
-from accel.errors import StreamsReleased
+from accel.errors import SessionFenced, StreamsReleased
 from accel.testing import Crash, Fault, FaultStore
 from loaders.errors import StoreUnavailable
 from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
@@ -85,3 +85,21 @@ def test_a_segment_that_a_dead_taker_released_is_continued_from_the_newest_data(
         assert owner.host.info(NAME, FIRST).end_offset == 5
         append(owner, FIRST, 1)
     assert len(world.batches()[FIRST]) == 6
+
+
+@pytest.mark.parametrize("is_same_node", [False, True], ids=["another node", "a newer session"])
+def test_a_session_that_missed_that_others_continued_its_segment_says_so(is_same_node: bool) -> None:
+    """Its end was older than the time index, and it asked whether a commit was undone."""
+    world = World()
+    world.create()
+    with world.process() as owner:
+        append(owner, FIRST, 1)
+        owner.host._segments.forget(owner.host._segments.listed())  # it does not have them open, as after a failed start
+        with world.process(node_id=NODE if is_same_node else OTHER) as other:
+            if not is_same_node:
+                other.host.take_over(NAME, {FIRST: NODE})
+            append(other, FIRST, 5)  # enough for an object of its time index
+            with pytest.raises(SessionFenced if is_same_node else StreamsReleased):
+                owner.host.append(NAME, FIRST, [b"an event"])
+            append(other, FIRST, 1)
+    assert len(world.batches()[FIRST]) == 7
