@@ -109,6 +109,12 @@ class MachineStore(DecoratedStore):
         scheduler: of the world.
         random: decides about latencies and faults.
         faults: how likely each fault is.
+
+    Attributes:
+        nearness: times the usual latency.
+        reply_seconds_max: how much longer each reply may take than usual, after the effect.
+        away_until_seconds: until then requests of this process are refused.
+        after_write: called after each write whose reply came.
     """
 
     process: Mortal
@@ -123,6 +129,10 @@ class MachineStore(DecoratedStore):
         self.requests_to_live: int | None = None
         self.stall: tuple[int, float] | None = None
         self.is_held_up_for_long = False
+        self.nearness = 1.0
+        self.reply_seconds_max = 0.0
+        self.away_until_seconds = 0.0
+        self.after_write: Callable[[StoreCall], None] | None = None
         self.changed_bodies = 0
 
     def list_page(self, prefix: str, start_after: str = "", limit: int = 1000) -> ListPage:
@@ -152,8 +162,12 @@ class MachineStore(DecoratedStore):
             trace.note(f"{line} -> {type(error).__name__}: {str(error).rpartition(': ')[2][:60]}")
             raise
         trace.note(f"{line} -> {'ok' if answer is not None else 'none'}")
+        if self.after_write is not None and call.operation in WRITES:
+            self.after_write(call)
         if self._random.random() < REPLY_IS_SLOW:
             self._scheduler.sleep(self._latency())
+        if self.reply_seconds_max:
+            self._scheduler.sleep(self._random.uniform(0, self.reply_seconds_max))
         return answer
 
     def _wait(self, call: StoreCall) -> None:
@@ -181,10 +195,10 @@ class MachineStore(DecoratedStore):
         self._wait(StoreCall("list", what))
 
     def _latency(self) -> float:
-        return self._random.random() ** 2 * LATENCY_SECONDS_MAX
+        return self._random.random() ** 2 * LATENCY_SECONDS_MAX * self.nearness
 
     def _sent(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
-        outage = self._listings.outage
+        outage = Outage.AWAY if self._scheduler.seconds < self.away_until_seconds else self._listings.outage
         if outage is not None and outage.refuses(self._random):
             self._listings.injected[outage.value] += 1
             raise store_error(call.operation, call.key, outage.value, code="SlowDown", status=503)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 from uuid import UUID
 
 from accel.catalog import collect, compact, node_list, session, writer
+from accel.catalog import refresh as catalog_refresh
 from accel.catalog.node_list import with_compaction
 from accel.catalog.records import NodeList, ObjectFacts
 from accel.errors import TransactionDamaged
@@ -23,6 +24,7 @@ from accel.history.rules.epochs import EpochRecord, EpochStart, start_after
 from accel.history.rules.states import StreamStatus, without_workflow
 from accel.history.store import ownership
 from accel.history.store.cut_reading import CutReading
+from accel.streams.open_segments import OpenSegments
 from accel.streams.rules.routing import OpenTransactions
 from accel.streams.uploads import TransactionObjects
 from accel.system import StoreClock
@@ -30,8 +32,10 @@ from bloom import StreamFilter
 from loaders.hints import object_entries
 from loaders.tables import settle
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
-from tests.simulation.runs import NONE, Faulty
+from tests.simulation.runs import EVENT_ACTORS, MOVER, NONE, Faulty
 from tests.simulation.world import CATALOG, EVENTS, HISTORY, Plan
+
+T = TypeVar("T")
 
 STEPS = 2000
 
@@ -119,6 +123,16 @@ def _start_without_events(before: EpochRecord, time_ms: int, _: object = None) -
     return start_after(before, time_ms)
 
 
+def _read_once(_: OpenSegments, read: Callable[[], T]) -> T:
+    """Data is read in the image of the reader, and not again in the newest one."""
+    return read()
+
+
+def _catch_up_once(self: Any, before: Any, listed: Any) -> Any:
+    """The state of another thread is taken for one's own, whatever it lacks."""
+    return self._keep(self._read_joined(before, listed))
+
+
 def _of_the_host(self: StoreClock) -> float:
     """Now is what the clock of the process says."""
     return self._host()
@@ -135,6 +149,7 @@ class Planted:
         faulty: mistakes of the actors.
         steps: how many of a run.
         room: whose actors can show it.
+        without: actors that are left out: they take steps from those who can show it.
     """
 
     what: str
@@ -143,11 +158,12 @@ class Planted:
     faulty: Faulty = NONE
     steps: int = STEPS
     room: str = CATALOG
+    without: frozenset[str] = frozenset({MOVER})
 
     @property
     def plan(self) -> Plan:
         """Of worlds that can show it."""
-        return Plan(rooms=frozenset({self.room}))
+        return Plan(rooms=frozenset({self.room}), without=self.without)
 
 
 DEFECTS: dict[str, Planted] = {
@@ -239,6 +255,22 @@ DEFECTS: dict[str, Planted] = {
         2,
         lambda: patch.object(StoreClock, "__call__", _of_the_host),
         room=HISTORY,
+    ),
+    "opened-by-an-old-image": Planted(
+        "a segment that is opened again is restored with the image that its reader happens to have",
+        0,
+        lambda: patch.object(OpenSegments, "_read_to_end", _read_once),
+        steps=1000,
+        room=EVENTS,
+        without=frozenset(EVENT_ACTORS) - {MOVER},
+    ),
+    "refreshes-at-once": Planted(
+        "of two refreshes at once one may lose what it has read",
+        101,
+        lambda: patch.object(catalog_refresh.Watch, "_catch_up", _catch_up_once),
+        steps=3000,
+        room=EVENTS,
+        without=frozenset(EVENT_ACTORS) - {MOVER},
     ),
     "stale-ends": Planted(
         "an upload need not continue its streams",

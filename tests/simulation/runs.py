@@ -22,6 +22,7 @@ from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, Hi
 from tests.simulation.importers import Importer
 from tests.simulation.invariants import Invariants
 from tests.simulation.lookups import Looker
+from tests.simulation.moves import Mover
 from tests.simulation.names import Gardener
 from tests.simulation.quiet import STEPS_MAX, read_now, settle
 from tests.simulation.repairs import repair_catalog, repair_history
@@ -111,11 +112,13 @@ CATALOG_ACTORS: dict[str, Actor] = {
 }
 """What each actor of a catalog does, by its name."""
 
+MOVER = "mover"
 EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
     **{f"owner-{node_id}": lambda each, node_id=node_id: OwnerActor(each, node_id).live for node_id in OWNERS},  # type: ignore[misc]
     **{f"reader-{number}": lambda each: EventReader(each).live for number in range(2)},
     **{f"member-{number}": lambda each: Member(each).live for number in range(2)},
     "ender": lambda each: Ender(each).live,
+    MOVER: lambda each: Mover(each).live,
     "transaction-rot": lambda each: TransactionRot(each).live,
 }
 """What each actor of a stream of events does, by its name."""

@@ -94,7 +94,7 @@ def test_a_session_that_missed_that_others_continued_its_segment_says_so(is_same
     world.create()
     with world.process() as owner:
         append(owner, FIRST, 1)
-        owner.host._segments.forget(owner.host._segments.listed())  # it does not have them open, as after a failed start
+        owner.host._segments.forget(owner.host._segments.listed())  # as after a start that failed
         with world.process(node_id=NODE if is_same_node else OTHER) as other:
             if not is_same_node:
                 other.host.take_over(NAME, {FIRST: NODE})
