@@ -258,7 +258,7 @@ DEFECTS: dict[str, Planted] = {
     ),
     "opened-by-an-old-image": Planted(
         "a segment that is opened again is restored with the image that its reader happens to have",
-        0,
+        5,
         lambda: patch.object(OpenSegments, "_read_to_end", _read_once),
         steps=1000,
         room=EVENTS,
