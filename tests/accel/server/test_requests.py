@@ -16,6 +16,7 @@ from accel import ObjectCatalog, ReadAccelerator
 from accel.server import Sidecar
 from accel.server.app import OPERATIONS
 from accel.server.guard import App
+from accel.streams.groups import ReaderGroup
 from loaders.format import RecordBatch
 from tests.accel.server.asking import AUTHORISED, NODE, STREAM, ask, filled, post, serving
 
@@ -206,6 +207,34 @@ def test_cuts_beyond_the_end_and_cuts_that_no_reader_can_be_at_are_refused() -> 
             refused = await post(app, f"{base}/cuts:{path}", body)
             assert (refused.status, refused.json["type"]) == (400, "urn:accel:InvalidArgument")
         assert (await post(app, f"{base}/cuts:compare", {"cut": ends, "other": ends})).status == 200
+
+    run(work, store)
+
+
+def test_numbers_of_a_sealed_stream_are_true_and_no_offset_is_below_minus_one() -> None:
+    store = filled(1)
+    with accel.connect(store) as streams:
+        streams.create_scope("shop")
+        orders = streams.create_stream("shop", "orders", segments=2)
+        with streams.writer("shop", "orders") as writer:
+            for number in range(8):
+                writer.write(b"event", key=f"key {number}")
+        ReaderGroup.open(orders, "billing")
+        orders.seal()
+
+    async def work(app: App, _: Sidecar) -> None:
+        base = "/v1/streams/shop/orders"
+        lag = await ask(app, f"{base}/lag?group=billing")
+        assert (lag.status, lag.json["lag_ms"], lag.json["behind"]) == (200, None, 8)
+        for path, body in (
+            ("compare", {"cut": {"0@0": -2, "1@0": 0}, "other": {"0@0": 0, "1@0": 0}}),
+            ("between", {"end": {"0@0": 0, "1@0": -7}}),
+        ):
+            refused = await post(app, f"{base}/cuts:{path}", body)
+            assert (refused.status, refused.json["type"]) == (400, "urn:accel:InvalidArgument")
+        for path in ("segments?at_ms=-1", "segments?at_ms=999999999999999999", "epochs?from_ms=-5", "lag?group=nobody"):
+            assert (await ask(app, f"{base}/{path}")).status in {400, 404}
+        assert (await ask(app, "/v1/streams/shp/orders/segments")).status == 404
 
     run(work, store)
 
