@@ -21,6 +21,7 @@ from accel.cli.stream.options import (
     scope_options,
     size_options,
 )
+from accel.errors import PositionBeyondEnd
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text
 
@@ -142,7 +143,11 @@ def run(
         from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only some commands need it
 
         opened = store.stream(scope.scope, stream)
-        StreamChoice(scope, stream).refuse_beyond(opened, output, read_by_all)
+        choice = StreamChoice(scope, stream)
+        choice.refuse_beyond(opened, output, read_by_all)
+        for segment_id, end in choice.ends_here(opened, [*(sizes or {})]).items():
+            if sizes and sizes[segment_id] > end:
+                raise PositionBeyondEnd(f"{scope.scope}/{stream}", segment_id, sizes[segment_id], end)
         workflow = opened.retention
         act = workflow.retain if yes else workflow.plan
         outcome, point = act(time_ms, read_by_all or None)

@@ -200,6 +200,16 @@ def test_a_place_at_a_time_that_has_not_come_is_refused(orders: Orders, command:
     assert orders.run("group", "show", "--group", "old").stdout == before
 
 
+def test_retention_records_no_cut_beyond_the_data_in_the_catalog(orders: Orders) -> None:
+    """The next run would be refused until the segments have got there."""
+    assert orders.run("configure", "--keep", "1h").exit_code == 0
+    run = ("retention", "run", "--yes")
+    wrong = orders.error(*run, "--size", "1@1=1", "--size", "2@1=0")
+    assert (wrong[:2], "end of segment 1@1, 0" in wrong[2]) == ((1, "PositionBeyondEnd"), True)
+    assert json.loads(orders.run("cuts", "list", "--output", "json").stdout)["cuts"] == []
+    assert orders.run(*run, "--size", "1@1=0", "--size", "2@1=0").exit_code == 0
+
+
 @pytest.mark.parametrize("events", [0, 3])
 def test_the_tail_of_a_sealed_stream_is_where_its_segments_end(events: int) -> None:
     made = Orders()
