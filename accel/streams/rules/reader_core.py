@@ -142,8 +142,18 @@ class Finished(NamedTuple):
 _NEVER: Final = -1
 
 AHEAD_PER_REQUEST: Final = 4
-"""How many segments that have not begun are filled ahead, in multiples of the limit of requests under way: when many
-segments end together, as in a rolling commit, no request is left unused."""
+"""How many segments that have not begun are filled ahead, in multiples of the limit of requests under way,"""
+
+AHEAD_PER_SEGMENT: Final = 2
+"""and of the segments that are read, if that is more. When all end together, as in a rolling commit, a successor that was
+not filled ahead begins only after the last event before it: such successors would be read one after the other."""
+
+WAITING_PER_SEGMENT: Final = 1.5
+"""How many requests' worth of events each segment may hold on average, beside the requests under way. In the order of
+time the slowest request holds up all segments; with less than this the others soon have no room to go on meanwhile."""
+
+VALUE_BITS: Final = 64
+"""Clock values are below 2 to this power."""
 
 NEAR_TAIL_SECONDS: Final = 10.0
 """A segment that was seen at its end longer than this before its next request counts as history again: a reader that
@@ -168,6 +178,9 @@ class _Buffer:
         asked_seconds: when its request was begun; before that, when the request became due.
         held_seconds: since when buffered events of others wait for it, as a segment in history; None = none wait.
         last_value: its next events have at least this value.
+        reach: the value of its last event that was buffered; before its first one, that of the segment before it. The
+            reader can return events up to this value without another request of the segment.
+        reserved_bytes: the room in the buffers that is kept for its next request, beyond what it occupies.
         begun_at: the first offset, until the segment is known to reach it; then 0.
         is_lost: whether its request failed for good.
         passed: why the reader does not wait for the segment;
@@ -193,10 +206,17 @@ class _Buffer:
     asked_seconds: float = 0.0
     held_seconds: float | None = None
     last_value: int = 0
+    reach: int = 0
+    reserved_bytes: int = 0
     begun_at: int = 0
     is_lost: bool = False
     passed: PassCause | None = None
     is_counted: bool = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Buffered payload, and the payload that its request may return."""
+        return self.size_bytes + (self.under_way.max_bytes if isinstance(self.under_way, Fill) else 0)
 
     @property
     def is_complete(self) -> bool:
@@ -243,6 +263,7 @@ class ReaderCore:
         self._empty: set[int] = set()  # segments with empty buffers that are not complete
         self._askable: set[int] = set()
         self._orderer: Orderer[int] = Orderer()
+        self._due: Orderer[int] = Orderer()  # the segments of `_askable`, by urgency
         self._times = ObservedTimes()
         self._passes: Counter[PassCause] = Counter()
         self._overdue: dict[int, int] = {}
@@ -250,6 +271,8 @@ class ReaderCore:
         self._finished: list[Finished] = []
         self._under_way = 0
         self._bytes = 0
+        self._reserved_bytes = 0
+        self._shared_by = 0  # the number of segments for which room is reserved
         if not is_member:
             frontier.begin()
         for segment_id in frontier.started:
@@ -262,28 +285,27 @@ class ReaderCore:
         self._now_seconds = now_seconds
 
     def next_steps(self) -> list[Step]:
-        """Return the requests to begin now; each is under way until it is answered. O(segments with due requests).
+        """Return the requests to begin now; each is under way until it is answered. O(requests x log segments).
 
-        Segments with the least buffered bytes come first, segments that have not begun last.
+        In the order of time the segment comes first whose buffered events end first, because it will run dry first; if
+        there is no room for its request, the others wait, too. Requests that need no room come before those.
         """
         self._let_go()
+        self._divide()
         steps: list[Step] = []
-        if self._under_way >= self.settings.requests_max:
-            return steps
-        for segment_id in sorted(self._askable, key=self._urgency):
-            if self._under_way >= self.settings.requests_max:
-                break
+        while self._under_way < self.settings.requests_max and (first := self._due.choose()) is not None:
+            segment_id = first.segment
             buffer = self._buffer_of(segment_id)
             step = None if buffer is None else self._step(segment_id, buffer)
-            if step is not None or segment_id in self._buffers:
-                self._askable.discard(segment_id)  # a full buffer is checked again when events were taken from it
             if buffer is None or step is None:
-                continue
+                break
+            self._forget_due(segment_id)
             buffer.under_way, buffer.may_ask, buffer.asked_seconds = step, False, self._now_seconds
             if buffer.passed is not PassCause.FAILED:  # a repetition fills the gap of the first request
                 buffer.leave_tail(self._now_seconds)
             self._bytes += step.max_bytes if isinstance(step, Fill) else 0
             self._under_way += 1
+            self._reserve(segment_id, buffer)
             steps.append(step)
         return steps
 
@@ -309,6 +331,7 @@ class ReaderCore:
             buffer.batches.extend((batch, newest) for batch in batches)
             buffer.may_ask, buffer.is_idle, buffer.held_seconds = True, False, None
             buffer.offset, buffer.begun_at = max(buffer.offset, events.next_offset), 0
+            buffer.reach = max(buffer.reach, *(batch.value for batch in batches[-1:]), 0)
         else:
             buffer.must_ask_end = True
         buffer.has_more = size_bytes >= fill.max_bytes
@@ -335,7 +358,7 @@ class ReaderCore:
             buffer.may_ask = True
         elif is_at_end and (end.successors or self._is_member) and buffer.end is None:
             buffer.following = end.successors
-            self._fill_ahead(end.successors)
+            self._fill_ahead(end.successors, buffer.reach)
         else:
             buffer.is_idle = True  # a sealed segment that has more data than is visible yet is idle, too
             buffer.is_at_tail = end.size is None
@@ -349,7 +372,7 @@ class ReaderCore:
     def note_failure(self, step: Step) -> None:
         """Note that a request failed, so that it is made again."""
         if step.segment_id in self._ahead:
-            del self._ahead[step.segment_id]  # it is read when it begins
+            self._drop(step.segment_id)  # it is read when it begins
         buffer = self._answered(step)
         if buffer is not None:
             buffer.may_ask, buffer.passed = True, PassCause.FAILED
@@ -529,40 +552,65 @@ class ReaderCore:
         self._buffers[segment_id] = buffer
         self._settle(segment_id, buffer)
 
-    def _fill_ahead(self, successors: tuple[SegmentRecord, ...]) -> None:
+    def _fill_ahead(self, successors: tuple[SegmentRecord, ...], reach: int) -> None:
         """Read successors before they begin; so many at most, in the room that is left."""
-        most = AHEAD_PER_REQUEST * self.settings.requests_max
+        most = max(AHEAD_PER_REQUEST * self.settings.requests_max, AHEAD_PER_SEGMENT * len(self._buffers))
         for segment in () if self._is_member else successors:
             if self._buffer_of(segment.id) is None and len(self._ahead) < most:
-                self._ahead[segment.id] = buffer = _Buffer(0, self._stop.get(segment.id))
+                self._ahead[segment.id] = buffer = _Buffer(0, self._stop.get(segment.id), reach=reach)
                 self._settle(segment.id, buffer)
 
     def _buffer_of(self, segment_id: int) -> _Buffer | None:
         return self._buffers.get(segment_id) or self._ahead.get(segment_id)
 
-    def _urgency(self, segment_id: int) -> tuple[bool, int, int]:
-        buffer = self._buffer_of(segment_id)
-        return segment_id in self._ahead, 0 if buffer is None else buffer.size_bytes, segment_id
+    def _urgency(self, segment_id: int, buffer: _Buffer) -> int:
+        """Return the place of a segment in the order of requests: those that need no room, or may not wait, first."""
+        is_ahead = segment_id in self._ahead
+        needs_room = not buffer.must_ask_end and (is_ahead or bool(buffer.batches))
+        if self._by_time:
+            return (needs_room << VALUE_BITS) + buffer.reach
+        return ((needs_room + is_ahead) << VALUE_BITS) + buffer.size_bytes
 
     def _step(self, segment_id: int, buffer: _Buffer) -> Step | None:
         if buffer.must_ask_end:
             return AskEnd(segment_id, buffer.begun_at)
-        most, fill_bytes = self.settings.buffer_bytes_max, self.settings.fill_bytes
-        share = most // max(1, len(self._buffers) + len(self._ahead))
-        if share >= 4 * fill_bytes:
-            fill_bytes *= 2  # with enough room: fewer and longer requests, and the next ones begin sooner
-        # At most half a share, so that the next events are requested before the last ones are taken: in the order of
-        # time all segments run dry together.
-        fill_bytes = max(1, min(fill_bytes, share // 2))
-        if buffer.batches or segment_id in self._ahead:
-            room_bytes = min(share - buffer.size_bytes, most - self._bytes)
-            if 4 * room_bytes < 3 * fill_bytes:
-                return None
-            fill_bytes = min(
-                fill_bytes, room_bytes
-            )  # batches are whole: the last request may have returned more than its limit
+        fill_bytes = self._fill_bytes
+        is_dry = not buffer.batches and segment_id in self._buffers
+        if not is_dry and fill_bytes - buffer.reserved_bytes > self._room_bytes:
+            return None  # not a smaller request: many small ones take longer
         ahead_bytes = self.settings.read_ahead_bytes // max(1, len(self._buffers)) if buffer.has_more else 0
         return Fill(segment_id, buffer.offset, fill_bytes, buffer.token, buffer.end, ahead_bytes)
+
+    @property
+    def _room_bytes(self) -> int:
+        """What is left for requests of segments that have events: the rest is for those that run dry."""
+        return self.settings.buffer_bytes_max - self._bytes - self._reserved_bytes
+
+    @property
+    def _fill_bytes(self) -> int:
+        """The payload of one request, which a segment that ran dry may request whatever the others hold."""
+        segments = max(1, len(self._buffers))
+        at_once = min(segments, self.settings.requests_max)
+        share_bytes = int(self.settings.buffer_bytes_max / (at_once + WAITING_PER_SEGMENT * segments))
+        return max(1, min(2 * self.settings.fill_bytes, share_bytes))
+
+    def _forget_due(self, segment_id: int) -> None:
+        self._askable.discard(segment_id)
+        self._due.forget(segment_id)
+
+    def _divide(self) -> None:
+        """Reserve room for each segment anew if their number changed. O(segments) then."""
+        if self._shared_by != len(self._buffers):
+            self._shared_by = len(self._buffers)
+            for segment_id, buffer in self._buffers.items():
+                self._reserve(segment_id, buffer)
+
+    def _reserve(self, segment_id: int, buffer: _Buffer) -> None:
+        """Reserve room for the next request of a segment; a complete one keeps it for its successors."""
+        is_needed = segment_id in self._buffers and (buffer.following is not None or not buffer.is_complete)
+        reserved_bytes = max(0, self._fill_bytes - buffer.held_bytes) if is_needed else 0
+        self._reserved_bytes += reserved_bytes - buffer.reserved_bytes
+        buffer.reserved_bytes = reserved_bytes
 
     def _answered(self, step: Step) -> _Buffer | None:
         """Return the buffer of the request; None if the segment was dropped, or begun again, meanwhile."""
@@ -641,8 +689,10 @@ class ReaderCore:
             if segment_id not in self._askable:
                 buffer.asked_seconds = self._now_seconds
             self._askable.add(segment_id)
+            self._due.put(Standing(segment_id, self._urgency(segment_id, buffer)))
         else:
-            self._askable.discard(segment_id)
+            self._forget_due(segment_id)
+        self._reserve(segment_id, buffer)
         if segment_id not in self._buffers:
             return
         if buffer.batches or buffer.is_complete:
@@ -677,9 +727,12 @@ class ReaderCore:
     def _drop(self, segment_id: int) -> None:
         self._drop_buffer(self._buffers.pop(segment_id, None))
         self._drop_buffer(self._ahead.pop(segment_id, None))
-        self._askable.discard(segment_id)
+        self._forget_due(segment_id)
         self._empty.discard(segment_id)
         self._orderer.forget(segment_id)
 
     def _drop_buffer(self, buffer: _Buffer | None) -> None:
-        self._bytes -= 0 if buffer is None else buffer.size_bytes
+        if buffer is not None:
+            self._bytes -= buffer.size_bytes
+            self._reserved_bytes -= buffer.reserved_bytes
+            buffer.reserved_bytes = 0

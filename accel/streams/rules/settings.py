@@ -12,11 +12,12 @@ class ReaderSettings:
     """Bounds of a reader's buffers and requests, and its waits.
 
     Attributes:
-        fill_bytes: the approximate payload of one request for a segment; twice as much if a segment's share of the
-            buffers has room for two such requests, and half of its share if that is less.
-        buffer_bytes_max: the limit of payload in all buffers, requests under way included; each segment has an equal
-            share. Batches are whole, so that each request may return more by one batch. While the number of segments
-            grows, each may have one request beyond this limit, because otherwise some would never be read.
+        fill_bytes: the approximate payload of one request for a segment; up to twice as much if the buffers have room
+            for it, less if they have not: room for the requests under way, and one and a half for each segment.
+        buffer_bytes_max: the limit of payload in all buffers, requests under way included. Each segment has room for
+            one request; the segment whose events end first gets the rest. Batches are whole, so that each request may
+            return more by one batch. While the number of segments grows, each may have one request beyond this limit,
+            because otherwise some would never be read.
         read_ahead_bytes: the approximate payload, of all segments together, that is announced to a source before it is
             requested; only for segments whose last request returned as much as it could. A source fetches the payload
             within its own bound (`SharedChunks`). 0 = none.

@@ -396,6 +396,56 @@ def test_history_is_in_order_in_bounded_memory_and_nearly_as_fast_however_slow_t
     assert results[True][1] <= 1.2 * results[False][1]
 
 
+class UnevenHistory(History):
+    """The same, with other numbers of events in each segment and at each place in time; all are sealed together."""
+
+    def __init__(self, segments: int, batches: int, weight: Callable[[int], float], random: Random) -> None:
+        super().__init__(segments, 2)
+        chains = [[first, self.following[first][0].id] for first in sorted(self.following)]
+        total = sum(weight(number) for number in range(segments))
+        counts = [max(2, round(batches * weight(number) / total)) for number in range(segments)]
+        turns = sorted(
+            ((turn + random.random()) / counts[number], number)
+            for number in range(segments)
+            for turn in range(counts[number])
+        )
+        self.batches = {segment_id: [] for segment_id in self.segments}
+        for value, (moment, number) in enumerate(turns, 1):
+            segment_id = chains[number][moment >= 0.5]
+            place = len(self.batches[segment_id])
+            offsets, bounds = np.arange(place, place + 2), np.array([0, 100])
+            self.batches[segment_id].append(EventBatch(segment_id, value, offsets, bytes(100), bounds))
+        self.count = len(turns)
+
+
+WEIGHTS: dict[str, Callable[[int], float]] = {
+    "even": lambda _: 1.0,
+    "uneven": lambda number: 0.2 + number * 7 % 10 / 5,
+    "few are hot": lambda number: (1 + number) ** -0.7,
+}
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("segments", [4, 8, 16, 17, 32, 64, 128])
+def test_the_order_of_time_costs_less_than_a_fifth_of_the_time_for_every_number_and_size_of_segments(
+    segments: int, weight: str
+) -> None:
+    history = UnevenHistory(segments, 2560, WEIGHTS[weight], Random(1))
+    bounds = ReaderSettings(fill_bytes=800, buffer_bytes_max=64 * 800)  # in the proportion of the defaults
+    model, seconds = LatencyModel(), {}
+    for by_time in (True, False):
+
+        def seconds_of(step: Step) -> float:
+            random = Random(f"{step.segment_id} {step.offset if isinstance(step, Fill) else None}")
+            return sum(model.seconds(random, 0) for _ in range(REQUESTS[type(step)]))
+
+        core = ReaderCore(history.frontier(), bounds, follow=False, by_time=by_time)
+        values, seconds[by_time], most = read_through(history, core, seconds_of)
+        assert values == list(range(1, 1 + history.count)) if by_time else len(values) == history.count
+        assert most <= bounds.buffer_bytes_max
+    assert seconds[True] <= 1.18 * seconds[False]
+
+
 @pytest.mark.parametrize("segments", [8, 64, 1000])
 def test_what_is_read_ahead_of_one_slow_segment_stays_within_the_bound(segments: int) -> None:
     history = History(segments, 20)
