@@ -145,8 +145,8 @@ AHEAD_PER_REQUEST: Final = 4
 """How many segments that have not begun are filled ahead, in multiples of the limit of requests under way,"""
 
 AHEAD_PER_SEGMENT: Final = 2
-"""and of the segments that are read, if that is more. When all end together, as in a rolling commit, a successor that was
-not filled ahead begins only after the last event before it: such successors would be read one after the other."""
+"""and of the segments that are read, if that is more. When all end together, as in a rolling commit, a successor that
+was not filled ahead begins only after the last event before it: such successors would be read one after the other."""
 
 WAITING_PER_SEGMENT: Final = 1.5
 """How many requests' worth of events each segment may hold on average, beside the requests under way. In the order of
