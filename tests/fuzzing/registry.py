@@ -31,6 +31,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.history.store.stream_store:StreamStore.open",
         "accel.server.sidecar:Sidecar.open",
         "accel.streams.auto_scale:ScaledHost.open_segments",
+        "accel.streams.connection:Connection.open_group_reader",
         "accel.streams.connection:Connection.open_reader",
         "accel.streams.forwarding:Forwarding.open",
         "accel.streams.groups:ReaderGroup.open",
