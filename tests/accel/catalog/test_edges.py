@@ -64,6 +64,7 @@ EDGES: dict[str, tuple[tuple[object, ...], Call]] = {
     "trim": (NO_OFFSETS, lambda _, writer, bad: writer.trim({STREAM: bad})),
     "trim of any node's": (NO_OFFSETS, lambda catalog, _, bad: catalog.trim({STREAM: bad})),
     "stream_end": (NO_IDS, lambda catalog, _, bad: catalog.stream_end(bad)),
+    "stream_ends": (NO_IDS, lambda catalog, _, bad: catalog.stream_ends([bad])),
     "discard": (NO_IDS, lambda catalog, _, bad: catalog.discard(4, [bad])),
     "discard, node": (NO_IDS, lambda catalog, _, bad: catalog.discard(bad, [1])),
     "upload": (NO_IDS[:9] + NO_IDS[10:], lambda _, writer, bad: writer.upload([(bad, [batch()])])),

@@ -77,5 +77,5 @@ def test_segment_numbers_end_somewhere() -> None:
 def test_every_kind_of_refusal_has_a_code_and_says_what_to_do() -> None:
     kinds = HistoryError.__subclasses__()
     assert IllegalState.code == "ILLEGAL_STATE"
-    assert len({kind.code for kind in kinds}) == len(kinds) == 9
+    assert len({kind.code for kind in kinds}) == len(kinds) == 10
     assert all(kind.code and kind.advice for kind in kinds)

@@ -97,6 +97,7 @@ class World:
             sleep=lambda seconds: SYSTEM.sleep(min(seconds, QUICK_SECONDS)),
             clock=SYSTEM.clock,
             wait=lambda event, seconds: event.wait(min(seconds, QUICK_SECONDS)),
+            start=SYSTEM.start,
         )
 
     def sleep(self, seconds: float) -> None:
