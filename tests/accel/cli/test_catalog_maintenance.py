@@ -17,7 +17,7 @@ from accel.catalog.facts import sketch_rows
 from accel.catalog.undo import undo, unfinished_commits
 from accel.catalog.verify import NOT_LOOKED_AT
 from accel.system import SYSTEM, Components
-from accel.testing import Crash, CrashStore
+from accel.testing import ClockStore, Crash, CrashStore
 from bloom import StreamSketch
 from loaders.errors import AccessDenied, StoreUnavailable
 from loaders.format import MissingBytes, open_tail
@@ -34,6 +34,11 @@ from tests.servers.fixtures import Endpoint, new_bucket
 LAYOUT = ObjectLayout(namespace="shop")
 LONG_AGO: Components = replace(SYSTEM, clock=lambda: SYSTEM.clock() - 7200)
 """Whatever was retired by this clock may go by now."""
+
+
+def long_ago(store: ObjectStore) -> ObjectStore:
+    """A store as of long ago: its time is what counts where it reports one."""
+    return ClockStore(store, LONG_AGO.clock)
 
 
 @dataclass
@@ -56,7 +61,7 @@ class Shop:
 
     def open(self, store: ObjectStore | None = None) -> ObjectCatalog:
         """The catalog, as of long ago."""
-        return ObjectCatalog.open(store or self.store, system=LONG_AGO)
+        return ObjectCatalog.open(long_ago(store or self.store), system=LONG_AGO)
 
     def ids(self) -> set[int]:
         """The objects that lie in the bucket."""
@@ -83,8 +88,8 @@ def put(store: ObjectStore, object_id: int, start: int, end: int) -> tuple[Objec
 
 def make_shop(url: str, store: ObjectStore) -> Shop:
     """The shop, in an empty store."""
-    ObjectCatalog.init(store, FormatRecord(namespace="shop", stream_buckets=4), system=LONG_AGO)
-    with ObjectCatalog.open(store, system=LONG_AGO) as catalog, catalog.open_node(4) as writer:
+    ObjectCatalog.init(long_ago(store), FormatRecord(namespace="shop", stream_buckets=4), system=LONG_AGO)
+    with ObjectCatalog.open(long_ago(store), system=LONG_AGO) as catalog, catalog.open_node(4) as writer:
         writer.open_streams([1])
         sources = []
         for at in range(3):
