@@ -146,10 +146,11 @@ def test_a_run_leaves_no_thread_and_no_open_file() -> None:
         return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
 
     simulate(6, 300)  # what is made once for all runs
-    before = held()
+    threads, files = held()
     for seed in (6, 7, 8):
         simulate(seed, 300)
-    assert held() == before
+    assert held() <= (threads, files)  # fewer if threads of earlier tests have ended
+    assert held()[1] <= files
 
 
 def test_a_wait_takes_time_however_short_it_is() -> None:
