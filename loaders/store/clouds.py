@@ -255,7 +255,7 @@ class CloudStore(PagedListing):
     def date_seconds(self, prefix: str | None = "") -> float | None:
         """See `DatedStore.date_seconds`: when an empty object was last written. Two requests.
 
-        obstore returns no headers. Whoever writes the object meanwhile, the time is between the two requests.
+        obstore returns no headers. If another process writes the object, the time is still between both requests.
         """
         if prefix is None:
             return None

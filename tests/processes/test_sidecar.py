@@ -131,7 +131,7 @@ def test_what_writers_of_other_processes_commit_is_found_over_http(
         now = one.get("/v1/streams/shop/orders/segments")
         assert (now["epoch"], [each["segment"] for each in now["segments"]]) == (1, ["1@1", "2@1"])
         assert one.get("/v1/streams/shop/orders/successors?segment=0@0")["neighbours"].keys() == {"1@1", "2@1"}
-        unread = {"lag_ms": None, "behind": 2 * EVENTS, "unit": "records", "readers": {}}
+        unread: dict[str, object] = {"lag_ms": None, "behind": 2 * EVENTS, "unit": "records", "readers": {}}
         assert one.get("/v1/streams/shop/orders/lag?group=billing") == {"group": "billing", **unread}
         writers["orders"].do("write")
         one.refresh()
