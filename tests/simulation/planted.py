@@ -225,8 +225,9 @@ DEFECTS: dict[str, Planted] = {
     ),
     "late-writes-to-a-transaction": Planted(
         "a transaction takes events while it is being committed",
-        6,
+        3,
         lambda: patch.object(OpenTransactions, "begin_end", _still_takes_events),
+        steps=4000,
         room=EVENTS,
     ),
     "absent-is-empty": Planted(
