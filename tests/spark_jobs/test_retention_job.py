@@ -129,7 +129,8 @@ def test_two_jobs_at_once_are_safe(spark: SparkSession, bucket: StoreSpec, strea
     with ThreadPoolExecutor(2) as threads:
         both = list(threads.map(lambda time_ms: run(time_ms=time_ms), (3_000, 3_001)))
     outcomes = {each.outcome for report in both for each in report.streams if each.stream != "shop/free"}
-    assert outcomes <= {Retained.TRUNCATED, Retained.RECORDED, Retained.BUSY}
+    # A job that comes after the cut of 3,001 has nothing to record at 3,000.
+    assert outcomes <= {Retained.TRUNCATED, Retained.RECORDED, Retained.UNCHANGED, Retained.BUSY}
     for scope, name in STREAMS:
         if name != "free":
             stream = streams.stream(scope, name)
