@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Frame, Page, expect
 
 import accel
+from accel.system import SYSTEM
 from loaders.store import MemoryStore, ObjectStore
 from tests.accel.server.asking import filled
 from tests.accel.server.test_served import Served, served
@@ -34,10 +35,12 @@ def example_store() -> MemoryStore:
     stream, shop/returns, has neither.
     """
     store = filled(40)
-    with accel.connect(store) as connection:
+    long_ago = replace(SYSTEM, clock=lambda: SYSTEM.clock() - 4 * DAY_MS / 1000)
+    with accel.connect(store, system=long_ago) as connection:
         connection.create_scope("shop")
         connection.create_stream("shop", "orders")
         connection.create_stream("shop", "returns")
+    with accel.connect(store) as connection:
         stream = connection.stream("shop", "orders")
         begun_ms = stream.creation_time_ms()
 
