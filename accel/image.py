@@ -5,7 +5,8 @@ that would be too much data (so lookups open objects). It contains
 
 - per stream: the first offset that is still kept, the ownership ranges ("from this offset on, written by node n"), and
   the objects that hold this stream alone;
-- per node: its stream set objects, in the order in which a stream's offsets ascend through them (the order id).
+- per node: its stream set objects, in the order in which a stream's offsets ascend through them (the order id). Objects
+  with the same order id are in the order of their addition, as in the list of a broker; their offsets need not ascend.
 
 An image from one place has a number as its version; a newer image has a higher number. An image that is read key by key
 from versioned tables has a vector: for each key the sequence number of the value in the image.
@@ -266,7 +267,7 @@ class NodeImage:
     Args:
         node_id: the node.
         object_ids: in list order.
-        order_ids: strictly ascending.
+        order_ids: ascending; equal ones in the order in which the objects were added.
         sizes_bytes, index_sizes_bytes, attributes, tail_checksums: as in `ObjectRef`, -1 where unknown.
         facts: facts from commits about these objects; None if there are none, as for images from elsewhere.
     """
@@ -305,6 +306,13 @@ class NodeImage:
     def ref_of(self) -> Mapping[int, ObjectRef]:
         """Object id -> object; each is created on first use, and kept. Only subscripts are supported."""
         return _RefsMade(self.position_of, self._columns_of_refs())
+
+    @Lazy
+    def tied_ids(self) -> frozenset[int]:
+        """The objects that share their order id with others: offsets need not ascend from one of these to the next."""
+        same = np.zeros(len(self) + 1, dtype=np.bool_)
+        same[1:-1] = self.order_ids[1:] == self.order_ids[:-1]
+        return frozenset(self.object_ids[same[1:] | same[:-1]].tolist())
 
     def ref(self, position: int) -> ObjectRef:
         """The object at a position."""
@@ -384,8 +392,10 @@ class _RefsMade(dict[int, ObjectRef]):
 def make_node(node_id: int, objects: Iterable[tuple[int, ObjectRef]], *, facts: ObjectFacts | None = None) -> NodeImage:
     """A node's list from (order id, object) pairs in any order; facts use positions in order of the order ids.
 
+    Objects that share an order id stay in the order of the pairs.
+
     Raises:
-        ImageRefused: two objects share an order id, or one object is listed twice.
+        ImageRefused: one object is listed twice.
     """
     pairs = sorted(objects, key=lambda pair: pair[0])
     return node_of_columns(
@@ -420,12 +430,10 @@ def node_of_columns(
 
     Complexity: O(n log n), no loop in Python.
     """
-    behind = np.flatnonzero(order_ids[1:] <= order_ids[:-1])
+    behind = np.flatnonzero(order_ids[1:] < order_ids[:-1])
     if len(behind):
-        at = int(behind[0])
-        raise ImageRefused(
-            f"node {node_id}: expected each order id once, ascending, found {order_ids[at + 1]} after {order_ids[at]}"
-        )
+        found = f"{order_ids[behind[0] + 1]} after {order_ids[behind[0]]}"
+        raise ImageRefused(f"node {node_id}: expected ascending order ids, found {found}")
     by_id = np.argsort(object_ids, kind="stable")
     ascending = object_ids[by_id]
     repeated = np.flatnonzero(ascending[1:] == ascending[:-1])

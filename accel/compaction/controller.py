@@ -441,8 +441,8 @@ def apply_to_image(image: MetadataImage, swap: Swap) -> MetadataImage:
     gone = {source.object_id for source in swap.sources}
     listed = zip(node.order_ids.tolist(), node.refs, strict=True)
     kept = [(order_id, ref) for order_id, ref in listed if ref.object_id not in gone]
-    if (made := swap.output) is not None:
-        kept.append((made.order_id, _ref_of(made)))
+    if (made := swap.output) is not None:  # in the place of its sources, also among equal order ids
+        kept.insert(node.position_of[swap.sources[0].object_id], (made.order_id, _ref_of(made)))
     streams = dict(image.streams)
     for own in swap.stream_objects:
         stream = streams[own.stream_id]

@@ -296,7 +296,9 @@ class _NodePlanner:
         self._skip_all(is_composite, "composite objects only link others")
         is_young = ~self._are_old(live) & ~is_composite
         self._skip_all(is_young, f"younger than min_age_seconds = {self._settings.min_age_seconds:g}")
-        candidates = ~is_young & ~is_composite
+        is_tied = _are_tied(live["order_id"]) & ~is_young & ~is_composite
+        self._skip_all(is_tied, "they share their order id with others: only a broker knows how their offsets follow")
+        candidates = ~is_young & ~is_composite & ~is_tied
         has_neighbour = np.zeros(len(live), dtype=np.bool_)
         has_neighbour[1:] |= candidates[:-1]
         has_neighbour[:-1] |= candidates[1:]
@@ -385,6 +387,13 @@ class _Tally:
         self._done += 1
         if self._progress is not None:
             self._progress(self._done, self._in_all)
+
+
+def _are_tied(order_ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """By position, whether a neighbour has the same order id, as in lists of brokers."""
+    same = np.zeros(len(order_ids) + 1, dtype=np.bool_)
+    same[1:-1] = order_ids[1:] == order_ids[:-1]
+    return same[1:] | same[:-1]
 
 
 def _streams_of(indexes: Sequence[BlockIndex]) -> NDArray[np.int64]:

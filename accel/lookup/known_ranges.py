@@ -8,9 +8,10 @@ positions in one image's list. For an offset it returns one of three results:
 - *hole*: no object of the list starts there or (for a first pick) holds it, and all objects that could are known.
 - *between*: the object must be between two known holders, among these candidates, which are not known yet.
 
-Two kinds of ranges prove less. A range with a hole inside is used only if all objects before it in the list are known
-too. And if a stream's ranges do not ascend through the list, nothing is inferred: all objects are opened and the list
-is scanned in order.
+Three kinds of ranges prove less. A range with a hole inside is used only if all objects before it in the list are known
+too. The range of an object that shares its order id with others is used only if all of these are known, since offsets
+need not ascend from one of them to the next. And if a stream's ranges do not ascend through the list, nothing is
+inferred: all objects are opened and the list is scanned in order.
 
 A snapshot contains objects by id and size. The list of an image converts them to positions: of the objects that the
 snapshot covers, those with an entry hold the stream, the others lack it. For an object with another size in the list,
@@ -127,6 +128,7 @@ class KnownRanges:
         holed: which of these ranges have a hole inside.
         unknown: for each position of the list, whether its object may hold the stream and is not known.
         ordered: whether positions ascend with the ranges and no two overlap.
+        order_ids: of the objects of the list; None if no two objects share one.
     """
 
     starts: Column
@@ -135,6 +137,7 @@ class KnownRanges:
     holed: Flags
     unknown: Flags
     ordered: bool
+    order_ids: Column | None = None
 
     def place(self, offset: int, *, first: bool) -> Found | Hole | Between:
         """The place of the object for ``offset``; with ``first`` the object may also begin before the offset.
@@ -187,21 +190,38 @@ class KnownRanges:
         return Run(objects, spanned, int(self.ends[last] - self.starts[first]))
 
     def _covering(self, index: int, offset: int, *, first: bool) -> Found | Hole | Between:
-        if self.holed[index]:
-            # Another object may fill the hole; the list decides, so all objects before this one must be known.
-            between = self._between(index - 1, index)
+        if self.holed[index] or self.order_ids is not None:
+            # Another object may fill the hole; the list decides, so all objects before this one must be known. Or
+            # another one with the same order id may hold the offset, too.
+            between = self._between(index - 1 if self.holed[index] else index, index)
             if between is not None:
                 return between
         found = self._row(index)
         return found if found.start == offset or first else Hole()
 
     def _between(self, below: int, above: int) -> Between | None:
+        low = int(self.positions[below]) if below >= 0 else -1
+        high = int(self.positions[above]) if above < len(self.positions) else len(self.unknown)
+        if self.order_ids is not None:
+            if below >= 0 and (tied := self._unknown_ties(low)) is not None:
+                low = tied[0] - 1
+                below = int(self.positions.searchsorted(low, side="right")) - 1
+            if above < len(self.positions) and (tied := self._unknown_ties(high)) is not None:
+                high = tied[1]
+                above = int(self.positions.searchsorted(high))
+        candidates = np.flatnonzero(self.unknown[low + 1 : high]) + (low + 1)
+        if not len(candidates):
+            return None
         before = self._row(below) if below >= 0 else None
         after = self._row(above) if above < len(self.positions) else None
-        low = -1 if before is None else before.position
-        high = len(self.unknown) if after is None else after.position
-        candidates = np.flatnonzero(self.unknown[low + 1 : high]) + (low + 1)
-        return Between(candidates, len(self.unknown), before, after) if len(candidates) else None
+        return Between(candidates, len(self.unknown), before, after)
+
+    def _unknown_ties(self, position: int) -> tuple[int, int] | None:
+        """The positions [first, end) of the objects with the order id of this one, if one of them is not known."""
+        if self.order_ids is None:
+            return None
+        first, end = (int(self.order_ids.searchsorted(self.order_ids[position], side)) for side in ("left", "right"))
+        return (first, end) if self.unknown[first:end].any() else None
 
     def _row(self, index: int) -> Found:
         return Found(int(self.positions[index]), int(self.starts[index]), int(self.ends[index]))
@@ -213,6 +233,7 @@ def join_ranges(
     seen: Mapping[int, StreamRange | None],
     *,
     hinted: RangeColumns | None = None,
+    order_ids: Column | None = None,
 ) -> KnownRanges:
     """All known ranges: the index's entries, the objects that this lookup has opened, and the rows of a snapshot.
 
@@ -221,6 +242,7 @@ def join_ranges(
         unknown: by position; a copy that may be changed.
         seen: position -> range of the stream in the object there, None if it lacks the stream.
         hinted: rows of a snapshot, all of listed objects.
+        order_ids: of the objects of the list; None if no two objects share one.
 
     Complexity: O(entries log entries + list length).
     """
@@ -239,7 +261,7 @@ def join_ranges(
         unknown[list(seen)] = False
         parts.append(_rows_seen(seen, known))
     starts, ends, positions, holed = entries if len(parts) == 1 else _merged(parts)
-    return KnownRanges(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions))
+    return KnownRanges(starts, ends, positions, holed, unknown, is_ordered(starts, ends, positions), order_ids)
 
 
 def _counts_between(positions: Column, flags: Flags) -> Column:

@@ -343,7 +343,7 @@ class Search:
         if not self.index_cache.is_ordered(node, self.stream.stream_id, view):
             return None
         positions, refs, packed, rows = node.position_of, node.ref_of, view.packed, view.rows
-        node_id, holed, covered = node.node_id, view.holed, self.next
+        node_id, holed, tied, covered = node.node_id, view.holed, node.tied_ids, self.next
         ids = 2 * rows  # packed: all starts, then all ends, then all object ids
         upper = bisect_right(packed, covered, 0, rows)
         while True:
@@ -353,7 +353,7 @@ class Search:
             if index < 0:
                 return None
             start, end = packed[index], packed[rows + index]
-            if end <= covered or object_id in holed:
+            if end <= covered or object_id in holed or object_id in tied:
                 return None
             if start != covered and picked:
                 return self._take_behind_hole()
@@ -592,7 +592,8 @@ class NodeVisit:
         if self.snapshot_facts is not None:
             unknown &= ~self.snapshot_facts.settled
             hinted = self.snapshot_facts.rows
-        ranges = join_ranges(columns_of(facts.view, self.node), unknown, self.seen, hinted=hinted)
+        columns, tied = columns_of(facts.view, self.node), self.node.order_ids if self.node.tied_ids else None
+        ranges = join_ranges(columns, unknown, self.seen, hinted=hinted, order_ids=tied)
         self.tally.note(facts.loaded, facts.filtered, excluded, ranges.positions)
         if self.trace is not None:
             self.trace.record_known(ranges, loaded=facts.loaded, filtered=facts.filtered, excluded=excluded)

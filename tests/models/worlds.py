@@ -9,6 +9,7 @@ offsets of each stream ascend. Order ids ascend, object ids do not follow them.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,43 @@ def worlds(*, steps_max: int = 40, streams_max: int = 4, nodes_max: int = 3) -> 
         streams=st.integers(1, streams_max),
         nodes=st.integers(1, nodes_max),
     )
+
+
+def with_ties(world: World, rng: random.Random) -> World:
+    """The world with objects that share an order id, as a broker's compactions leave them, in any order of addition.
+
+    Some neighbours get the order id of the last of them; some objects are joined by one that holds what they and their
+    neighbours before them hold, which are gone. Through all other objects offsets ascend as before.
+    """
+    nodes = [{**node, "stream_set_objects": list(_tied(world, node, rng))} for node in world.metadata["nodes"]]
+    return World({**world.metadata, "nodes": nodes}, world.contents, world.gaps, world.stale)
+
+
+def _tied(world: World, node: dict[str, Any], rng: random.Random) -> Iterator[dict[str, int]]:
+    listed = sorted(node["stream_set_objects"], key=lambda each: each["order_id"])
+    while listed:
+        few = listed[: rng.choice([1, 1, 2, 2, 3])]
+        listed = listed[len(few) :]
+        order_id = few[-1]["order_id"]
+        if rng.random() < 0.3:
+            merged = {"object_id": 2000 + few[-1]["object_id"], "order_id": order_id}
+            _merge(world, merged["object_id"], few)
+            few = [merged, few[-1]]
+        rng.shuffle(few)
+        yield from ({**each, "order_id": order_id} for each in few)
+
+
+def _merge(world: World, object_id: int, sources: list[dict[str, int]]) -> None:
+    held = world.contents[object_id] = {}
+    gaps = world.gaps[object_id] = {}
+    for source in sources:
+        for stream_id, (start, end) in world.contents[source["object_id"]].items():
+            first, last = held.get(stream_id, (start, start))
+            if last < start:
+                gaps[stream_id] = (last, start)
+            if stream_id in world.gaps[source["object_id"]]:
+                gaps[stream_id] = world.gaps[source["object_id"]][stream_id]
+            held[stream_id] = (first, end)
 
 
 class _Grower:

@@ -104,6 +104,16 @@ def test_records_are_replayed_in_their_order() -> None:
     assert [(ref.object_id, ref.size_bytes) for ref in image.node(4).refs] == [(2, -1)]
 
 
+def test_objects_of_one_order_id_are_in_the_order_of_a_broker() -> None:
+    added: list[Line] = [
+        ("S3_STREAM_SET_OBJECT_RECORD", {"nodeId": 4, "objectId": 7, "orderId": 2}),
+        ("S3_STREAM_SET_OBJECT_RECORD", {"nodeId": 4, "objectId": 1, "orderId": 2}),
+        ("REMOVE_STREAM_SET_OBJECT_RECORD", {"nodeId": 4, "objectId": 0}),
+    ]
+    image = read_automq(lines_of([*RECORDS, *added]), namespace=NAMESPACE).image
+    assert image.node(4).object_ids.tolist() == [2, 7, 1]
+
+
 def test_brokers_of_older_releases_own_ranges() -> None:
     older = [("RANGE_RECORD", {"streamId": 233, "rangeIndex": 0, "startOffset": 0, "endOffset": 0, "brokerId": 3})]
     image = read_automq(lines_of([RECORDS[0], *older]), namespace=NAMESPACE).image

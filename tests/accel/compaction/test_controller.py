@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +25,7 @@ from accel.compaction.controller import (
     swaps_to_json,
 )
 from accel.errors import ImageRefused, MaintenanceRefused
-from accel.image import MetadataImage
+from accel.image import MetadataImage, make_node
 from accel.testing import Crash, CrashStore
 from loaders.layout import ObjectLayout
 from loaders.store import MemoryStore, ObjectStore
@@ -138,6 +138,20 @@ def test_a_swap_says_what_the_list_had_and_what_takes_its_place() -> None:
     assert (swap.output.data_time_ms, swap.node_id, swap.namespace) == (3000, NODE, "DEFAULT")
     assert swap.output.size_bytes == len(store.get(LAYOUT.object_key(1000)).body)
     assert [result.to_dict()["swap_id"] for result in report.groups] == [swap.swap_id]
+
+
+def test_objects_that_share_an_order_id_are_left_in_their_place() -> None:
+    store, controller = world([{1: 2}, {1: 3, 2: 1}, {2: 4}, {3: 2}, {1: 1}, {2: 2}])
+    listed = controller.image.node(NODE)
+    tied = make_node(NODE, zip([0, 2, 6, 6, 8, 10], listed.refs, strict=True))
+    controller.image = replace(controller.image, nodes={NODE: tied})
+    before = records(store, controller.image)
+    plan = planned(store, controller.image)
+    assert sorted([ref.object_id for ref in group.sources] for group in plan.groups) == [[0, 2], [8, 10]]
+    assert any(each.object_ids == (4, 6) and "order id" in each.reason for node in plan.nodes for each in node.skipped)
+    controller.run(store, plan)
+    assert controller.image.node(NODE).order_ids.tolist() == [0, 6, 6, 8]
+    assert records(store, controller.image) == before
 
 
 def test_what_the_controller_refuses_is_left_and_named() -> None:

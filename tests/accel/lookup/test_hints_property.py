@@ -28,7 +28,7 @@ from tests.accel.lookup.hinting import HintedDriver, Mischief, give_sizes, put_r
 from tests.accel.lookup.test_search_property import POLICIES, ROOMY, TINY, queries_of, stir
 from tests.examples import examples
 from tests.models.plain_scan import Scanned, plain_scan
-from tests.models.worlds import World, worlds
+from tests.models.worlds import World, with_ties, worlds
 
 SMALL = Settings(hashed_ids_max=64, hint_entry_size_bytes_max=700, hint_root_size_bytes_max=1)
 
@@ -65,6 +65,7 @@ def test_whatever_lies_in_the_bucket_every_policy_answers_as_a_plain_scan_does(
     world: World, seed: int, bounds: Settings
 ) -> None:
     rng = random.Random(seed)
+    world = with_ties(world, rng) if rng.random() < 0.3 else world
     give_sizes(world, rng)
     image = MetadataImage.from_dict(world.metadata)
     clock, store = Clock(), MemoryStore()
@@ -149,6 +150,7 @@ def test_lookups_and_reads_of_real_objects_are_the_same_with_hints_and_without(w
     rng = random.Random(seed)
     for stream in world.metadata["streams"]:
         stream["stream_objects"] = []  # these are not written here
+    world = with_ties(world, rng) if rng.random() < 0.3 else world
     store = store_of(world)
     give_true_sizes(world, store)
     image = MetadataImage.from_dict(world.metadata)

@@ -18,7 +18,7 @@ from tests.accel.lookup.commit_facts import with_facts
 from tests.accel.lookup.driving import Clock, Driver, index_cache, look_up, ranges_of
 from tests.examples import examples
 from tests.models.plain_scan import Scanned, plain_scan
-from tests.models.worlds import World, grow_world, worlds
+from tests.models.worlds import World, grow_world, with_ties, worlds
 
 POLICIES: list[Policy] = [
     LoadAll(),
@@ -117,6 +117,25 @@ def test_what_commits_tell_of_objects_changes_no_answer(world: World, seed: int)
         driver = Driver(contents, known)
         for query in queries_of(world, rng, 3):
             if rng.random() < 0.3:
+                stir(known, world, driver, clock, rng)
+            check(image, world, driver, policy, query)
+
+
+@settings(max_examples=examples(300))
+@given(worlds(nodes_max=2), st.integers(0, 2**32))
+def test_objects_of_one_order_id_are_taken_in_the_order_of_a_broker(world: World, seed: int) -> None:
+    rng = random.Random(seed)
+    world = with_ties(world, rng)
+    contents = ranges_of(world)
+    image = MetadataImage.from_dict(world.metadata)
+    if rng.random() < 0.3:
+        image = with_facts(image, contents, rng)
+    clock = Clock()
+    for policy in rng.sample(POLICIES, 3):
+        known = index_cache(rng.choice([ROOMY, TINY]), clock)
+        driver = Driver(contents, known)
+        for query in queries_of(world, rng, 4):
+            if rng.random() < 0.6:
                 stir(known, world, driver, clock, rng)
             check(image, world, driver, policy, query)
 
