@@ -178,8 +178,8 @@ class RecordedCuts(Struct, frozen=True):
 class Lag(Struct, frozen=True):
     """The lag of a group in milliseconds, by its slowest reader; and those of its readers.
 
-    `lag_ms` is null if it is unknown: no reader reported within its lease, or segments belong to a reader that did not;
-    a reader that did not is null, too. `behind` is how much is unread, in `unit`, whether or not there are readers.
+    `lag_ms` is null if it is unknown: no reader reported its lag within its lease, or segments belong to a reader that
+    did not; a reader that did not is null, too. `behind` is how much is unread, in `unit`, with readers or without.
     """
 
     group: str
@@ -347,7 +347,7 @@ async def lag(sidecar: Sidecar, asked: Asked) -> Response:
         sidecar.connection.accelerator.refresh()
         tail = cut_at(opened, sidecar.connection.source(opened), None)
         behind = opened.cuts.unread_size(state.position(), tail)
-        readers = {each.name: each.lag if each.has_reported(now_ms) else None for each in state.readers}
+        readers = {each.name: each.lag_at(now_ms) for each in state.readers}
         return Lag(group, state.lag(now_ms), behind, opened.configuration().offset_unit.value, readers)
 
     return json_response(await sidecar.in_thread(work))

@@ -103,8 +103,9 @@ class GroupReaderCounts:
         """Return the present counts."""
         with self._lock:
             readers, replacing, replaced = list(self._readers), self._replacing, self._replaced
-        lags = [lag for each in readers if (lag := each.reported_lag_seconds()) is not None]
-        return GroupReaderStats(len(lags), replacing, replaced, max(lags, default=None))
+        members = [each for each in readers if each.has_reported]
+        lags = [lag for each in members if (lag := each.reported_lag_seconds()) is not None]
+        return GroupReaderStats(len(members), replacing, replaced, max(lags, default=None))
 
 
 class _Member(ReaderBase):
@@ -141,9 +142,14 @@ class _Member(ReaderBase):
         self._collect()
         return self._member.with_ends(super().position())
 
+    @property
+    def has_reported(self) -> bool:
+        """Whether it is in the group, and reported within its lease."""
+        return self._member.has_reported(self._system.timer())
+
     def reported_lag_seconds(self) -> float | None:
-        """The lag that it reported to the group last; None if it is not in it, or did not report within its lease."""
-        lag = self._member.reported_lag(self._system.timer())
+        """The lag that it reported last; None if it was unknown, or the reader did not report within its lease."""
+        lag = self._member.lag if self.has_reported else None
         return None if lag is None else lag / MILLISECONDS
 
     @property
@@ -253,17 +259,17 @@ class _Member(ReaderBase):
 
     def _tell(self) -> None:
         """Report this reader's positions and renew its lease; then carry out the group's assignment."""
-        member, now, now_ms = self._member, self._system.timer(), self._now_ms()
-        renews = member.renews(now)
+        member, now = self._member, self._system.timer()
+        lags, renews = self._core.lags(self._now_ms()), member.renews(now)
         told = self._group.rebalance(
             self.name,
             self._finished(),
-            member.told_lag(self._core.lag(now_ms) or 0),
+            member.told_lag(lags.values()),
             lease=member.lease,
             renews=renews,
             silent=member.watch.silent(self.name),
             busy=member.held,
-            lags={number: lag for number, lag in self._core.lags(now_ms).items() if lag is not None},
+            lags={number: lag for number, lag in lags.items() if lag is not None},
         )
         self._carry_out(told)
         member.note_told(told, now, renewed=renews)

@@ -42,6 +42,7 @@ from accel.history.store.cut_reading import as_cut
 from accel.streams.rules.group_state import (
     ENDED,
     FREE,
+    LAG_UNKNOWN,
     NO_LEASE,
     NO_LEASES,
     READERS_MAX,
@@ -87,7 +88,8 @@ class StoredGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def _stored(state: GroupState) -> StoredGroup:
     readers = state.readers
-    reports = [(each.lag, each.has_waited, each.reported_ms, each.limit, each.calm) for each in readers]
+    columns = ([each.has_waited, each.reported_ms, each.limit, each.calm] for each in readers)
+    reports = [(lag, *each) for lag, each in zip(state.lags.tolist(), columns, strict=True)]
     leases = [tuple(each.lease) for each in readers]
     replaced = [(at, *each) for at, reader in enumerate(readers) for each in reader.replaced]
     return StoredGroup(
@@ -120,7 +122,17 @@ def _restored(fields: StoredGroup, where: str) -> GroupState:
         places["offset"].copy(),
         places["owner"].copy(),
         tuple(
-            GroupMember(name, lag, bool(has_waited), lease, host, time_ms, tuple(replaced.get(at, ())), limit, calm)
+            GroupMember(
+                name,
+                None if lag == LAG_UNKNOWN else lag,
+                bool(has_waited),
+                lease,
+                host,
+                time_ms,
+                tuple(replaced.get(at, ())),
+                limit,
+                calm,
+            )
             for at, (name, (lag, has_waited, time_ms, limit, calm), lease, host) in enumerate(
                 zip(fields.readers, reports.tolist(), leases, hosts, strict=True)
             )
@@ -257,7 +269,7 @@ class ReaderGroup:
         self,
         reader: str,
         positions: Mapping[int, int],
-        lag: int,
+        lag: int | None,
         *,
         lease: Lease = NO_LEASE,
         renews: bool = False,
@@ -276,12 +288,12 @@ class ReaderGroup:
             reader: the reader's name.
             positions: offsets of its segments, after the last record that its caller has processed. Later events of
                 segments that it has to stop are returned by other readers, also those that it has returned.
-            lag: how far behind the reader is, in milliseconds; 0 or above.
+            lag: how far behind the reader is, in milliseconds; 0 or above; None = unknown.
             lease: the lease that it joined with.
             renews: whether to renew the lease, which is a change; do it a few times in each lease.
             silent: the readers that are dead by a `LeaseWatch`; they are removed, unless they renewed since.
             busy: ids of segments that are not to be given up now.
-            lags: how far behind each of its segments is, in milliseconds.
+            lags: how far behind each of its segments is, in milliseconds, as far as it is known.
 
         Returns:
             Which segments to start and to stop. For a reader that reports no positions: all segments that it owns.
@@ -292,7 +304,7 @@ class ReaderGroup:
             NotInHistory: the group was deleted; TableMissing: the stream was deleted.
             DataConflict: too many other changes came first; call again later.
         """
-        positions, lag = as_cut(positions), checked_integer("a lag", lag, 0)
+        positions, lag = as_cut(positions), None if lag is None else checked_integer("a lag", lag, 0)
         now_ms = self._stream.parts.store.now_ms()
 
         def step(state: GroupState) -> GroupState:
@@ -368,8 +380,8 @@ class ReaderGroup:
     def lag(self) -> int | None:
         """Return the largest lag that a reader reported, in milliseconds; None if it is unknown. 1 call.
 
-        It is unknown if no reader reported within its lease, or if segments belong to a reader that did not: then only
-        `behind` says what is unread. The time is the store's.
+        It is unknown if no reader reported its lag within its lease, or if segments belong to a reader that did not:
+        then only `behind` says what is unread. The time is the store's.
         """
         return self.state().lag(self._stream.parts.store.now_ms())
 

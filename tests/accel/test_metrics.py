@@ -160,7 +160,13 @@ def test_the_lag_of_readers_of_groups_is_told_once_they_report_and_never_as_0_in
             each.rebalance()
         told = scraped(collector)
         assert told['accel_group_reader_replacements_total{role="replacing"}'] == 1
-        assert "accel_group_reader_lag_seconds" in told
+        assert "accel_group_reader_lag_seconds" not in told, "nobody has looked yet"
+        assert told["accel_group_readers"] == 2, "the first one does not know of the second one"
+        with streams.writer("shop", "orders") as writer:
+            writer.write(b"one", "key")
+        assert next(readers[1]).payload == b"one"
+        readers[1].rebalance()
+        assert scraped(collector)["accel_group_reader_lag_seconds"] >= 0
 
 
 def test_a_connection_tells_of_scales_once_it_holds_segments() -> None:

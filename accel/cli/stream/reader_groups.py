@@ -242,11 +242,11 @@ def _shown_state(group: str, state: GroupState, left: int | None, unit: str, now
     reader_columns: tuple[Column[GroupMember], ...] = (
         word("reader", lambda each: each.name),
         Column("segments", lambda each: shares[each.name]),
-        Column("lag", lambda each: time_text(each.lag / MILLISECONDS) if each.has_reported(now_ms) else "unknown"),
+        Column("lag", lambda each: _lag_text(each.lag_at(now_ms))),
         Column("lease", lambda each: time_text(each.lease.milliseconds / MILLISECONDS) if any(each.lease) else "none"),
     )
     sentence = f"group {group}: {count_text(len(state.segments), 'segment')}, {count_text(len(readers), 'reader')}"
-    sentence += ", lag unknown: no report within a lease" if lag is None else f", lag {time_text(lag / MILLISECONDS)}"
+    sentence += f", lag {_lag_text(lag)}" + (": not reported within a lease" if lag is None else "")
     sentence += "" if left is None else f", {left} {unit} behind the tail"
     tables = (table_of(state.segments, *SEGMENT_COLUMNS, *segment_columns), "")
     table = (table_of(readers, *reader_columns), "") if readers else ()
@@ -254,13 +254,18 @@ def _shown_state(group: str, state: GroupState, left: int | None, unit: str, now
     return Shown(data, (*tables, *table, sentence, position))
 
 
+def _lag_text(lag_ms: int | None) -> str:
+    return "unknown" if lag_ms is None else time_text(lag_ms / MILLISECONDS)
+
+
 def _reader_data(reader: GroupMember, segments: int, now_ms: int) -> dict[str, Any]:
     lease_seconds = reader.lease.milliseconds / MILLISECONDS if any(reader.lease) else None
+    lag = reader.lag_at(now_ms)
     return {
         "reader": reader.name,
         "segments": segments,
         "host": reader.host or None,
-        "lag_seconds": reader.lag / MILLISECONDS if reader.has_reported(now_ms) else None,
+        "lag_seconds": None if lag is None else lag / MILLISECONDS,
         "lease_seconds": lease_seconds,
         "renewals": reader.lease.renewals,
     }

@@ -44,6 +44,9 @@ READERS_MAX: Final = 10_000
 
 LAG_MAX: Final = 2**63 - 1
 
+LAG_UNKNOWN: Final = -1
+"""An unknown lag in a column of lags."""
+
 RENEWALS: Final = 4
 """How often a reader renews in the time of one lease, if its caller requests events as often."""
 
@@ -101,7 +104,8 @@ class GroupMember:
 
     Args:
         name: the reader's name, unique in the group.
-        lag: how far behind it is, as it reported; 0 or above, in any unit that all readers share.
+        lag: how far behind it is, as it reported; 0 or above, in any unit that all readers share. None = unknown: it
+            has not reported yet, or did not know.
         has_waited: whether it left a segment that was due to it to readers with precedence.
         lease: its lease.
         host: the host that it runs on, for messages.
@@ -117,7 +121,7 @@ class GroupMember:
     """
 
     name: str
-    lag: int = 0
+    lag: int | None = None
     has_waited: bool = False
     lease: Lease = NO_LEASE
     host: str = ""
@@ -127,17 +131,18 @@ class GroupMember:
     calm: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lag <= LAG_MAX:
+        if self.lag is not None and not 0 <= self.lag <= LAG_MAX:
             raise ValueError(f"reader {self.name!r}: expected a lag of 0 to {LAG_MAX}, found {self.lag}")
         if min(self.lease) < 0:
             raise ValueError(f"reader {self.name!r}: expected a lease of numbers from 0 on, found {self.lease}")
         if min(self.reported_ms, self.limit, self.calm) < 0 or len(self.replaced) > REPLACED_MAX:
             raise ValueError(f"reader {self.name!r}: expected numbers from 0 on, found {self}")
 
-    def has_reported(self, now_ms: int) -> bool:
-        """Whether it reported within its lease; without a lease, within the last 10 seconds."""
+    def lag_at(self, now_ms: int) -> int | None:
+        """Its lag, if it reported one within its lease; without a lease, within the last 10 seconds. Else None."""
         lease_ms = self.lease.milliseconds or 1000 * REPORT_SECONDS
-        return self.reported_ms > 0 and abs(now_ms - self.reported_ms) <= lease_ms + 1000 * REPORT_SLACK_SECONDS
+        is_new = self.reported_ms > 0 and abs(now_ms - self.reported_ms) <= lease_ms + 1000 * REPORT_SLACK_SECONDS
+        return self.lag if is_new else None
 
     def replacements(self, now_ms: int) -> int:
         """How many readers of its name were replaced within its lease."""
@@ -231,8 +236,8 @@ class GroupState:
 
     @property
     def lags(self) -> Integers:
-        """The lag of each reader."""
-        return _column(reader.lag for reader in self.readers)
+        """The lag of each reader; `LAG_UNKNOWN` = unknown."""
+        return _column(LAG_UNKNOWN if reader.lag is None else reader.lag for reader in self.readers)
 
     @property
     def limits(self) -> Integers:
@@ -242,15 +247,15 @@ class GroupState:
     def lag(self, now_ms: int) -> int | None:
         """The largest lag of a reader; None if it is unknown.
 
-        It is unknown if no reader reported within its lease, or if segments belong to a reader that did not.
+        It is unknown if no reader reported its lag within its lease, or if segments belong to a reader that did not.
 
         Args:
             now_ms: the present time, milliseconds since 1970.
         """
-        has_reported = np.array([reader.has_reported(now_ms) for reader in self.readers], dtype=bool)
-        if not has_reported.any() or (self.counts[~has_reported] > 0).any():
+        lags = [reader.lag_at(now_ms) for reader in self.readers]
+        if any(lag is None and count for lag, count in zip(lags, self.counts.tolist(), strict=True)):
             return None
-        return int(self.lags[has_reported].max())
+        return max((lag for lag in lags if lag is not None), default=None)
 
     # Changes
 
@@ -280,7 +285,7 @@ class GroupState:
             if before or (lease.session and any(each.session == lease.session for each in present.replaced)):
                 raise _replaced(present)
             replaced = (*present.replaced, Replaced(present.lease.session, present.host, now_ms))[-REPLACED_MAX:]
-            return self._with_member(at, lease=lease, host=host, reported_ms=0, replaced=replaced)
+            return self._with_member(at, lag=None, lease=lease, host=host, reported_ms=0, replaced=replaced)
         if len(self.readers) >= READERS_MAX:
             raise InvalidArgument(f"expected at most {READERS_MAX} readers of a group, found one more: {reader!r}")
         readers = (*self.readers[:at], GroupMember(reader, lease=lease, host=host), *self.readers[at:])
@@ -336,10 +341,10 @@ class GroupState:
         offsets = np.where(self.owners == self.index(reader), np.maximum(self.offsets, told), self.offsets)
         return self if np.array_equal(offsets, self.offsets) else replace(self, offsets=offsets)
 
-    def with_lag(self, reader: str, lag: int, *, has_waited: bool) -> GroupState:
-        """Store a reader's lag. Raises IllegalState as `index`; InvalidArgument for a lag below 0."""
+    def with_lag(self, reader: str, lag: int | None, *, has_waited: bool) -> GroupState:
+        """Store a reader's lag, None = unknown. Raises IllegalState as `index`; InvalidArgument for a lag below 0."""
         at = self.index(reader)
-        if not 0 <= lag <= LAG_MAX:
+        if lag is not None and not 0 <= lag <= LAG_MAX:
             raise InvalidArgument(f"expected a lag of 0 to {LAG_MAX}, found {lag}")
         return self._with_member(at, lag=lag, has_waited=has_waited)
 

@@ -16,7 +16,7 @@ Source: PDP-28.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
@@ -102,7 +102,7 @@ class Membership:
         has_joined: whether it may be in the group.
         last_session: the last session in which it was in the group; 0 = it was not.
         replaced: the text of the error that it raises for good, because another reader of its name joined after it.
-        lag: the lag that it reported last.
+        lag: the lag that it reported last; None = unknown.
         is_leaving: whether it has tried to leave, with unknown outcome.
         is_certain: whether its last call succeeded.
         has_nothing: whether at its last look it had no events to return, and no request for events under way.
@@ -125,7 +125,7 @@ class Membership:
     has_joined: bool = False
     last_session: int = 0
     replaced: str | None = None
-    lag: int = 0
+    lag: int | None = None
     is_leaving: bool = False
     is_certain: bool = False
     has_nothing: bool = False
@@ -216,15 +216,22 @@ class Membership:
         if renewed:
             self._renewed_at = now_seconds
 
-    def told_lag(self, lag: int) -> int:
-        """Return the lag to report: 0 for a reader that has read all existing events, else at least 1."""
-        self.lag = 0 if self.has_nothing and not self.untold else max(1, lag)
+    def told_lag(self, lags: Collection[int | None]) -> int | None:
+        """Return the lag to report: 0 for a reader that has read all existing events, else at least 1; None = unknown.
+
+        Args:
+            lags: the lags of the segments that it reads; None = unknown.
+        """
+        known = [lag for lag in lags if lag is not None]
+        if self.has_nothing and not self.untold:
+            self.lag = 0
+        else:
+            self.lag = max(1, *known) if known and len(known) == len(lags) else None
         return self.lag
 
-    def reported_lag(self, now_seconds: float) -> int | None:
-        """Return the lag that it reported last; None if it is not in the group, or did not report within its lease."""
-        has_reported = self.has_joined and now_seconds - self._rebalanced_at <= self.lease_seconds
-        return self.lag if has_reported else None
+    def has_reported(self, now_seconds: float) -> bool:
+        """Whether it is in the group, and reported within its lease."""
+        return self.has_joined and now_seconds - self._rebalanced_at <= self.lease_seconds
 
     def is_all_read(self, state: GroupState, *, follows: bool) -> bool:
         """Whether a reader without segments will never get another one."""
@@ -233,7 +240,7 @@ class Membership:
         shares = Shares.of(state)
         at = state.index(self.name, self.lease.session)
         is_owed = bool(shares.counts[at] < shares.least[at])
-        return not (follows or shares.free or is_owed or state.lags.any())
+        return not (follows or shares.free or is_owed or state.lags[state.counts > 0].any())
 
     # Joining and leaving
 

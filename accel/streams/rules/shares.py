@@ -17,7 +17,8 @@ behind, and one other at most; readers that are not behind take the rest.
     c takes it                         a 2, b 3, c 3
 
 It gives up nothing because of lag while a segment is free. If all readers that are not behind have limits, the one with
-the fewest segments may take one more. A reader that has not reported yet is neither behind nor ahead.
+the fewest segments may take one more. A reader whose lag is unknown is neither behind nor ahead: it has
+not reported yet, or has just begun with a segment.
 
 **Which one is given up.** The segment with the lowest lag; of similar lags, within a factor of two, the one of which
 the reader read least since its last report; then the newest.
@@ -30,8 +31,9 @@ also removed when it was not behind for six leases and falls behind again. Lags 
 
 **Precedence.** The weight of a reader is its segments * its lag / the highest lag of a reader. If there are too few
 segments, readers with the lowest weight come first, so a reader that is far behind takes no more; at equal weights the
-lower lag decides, then the name. Lags change from call to call, so two readers could give way to each other forever.
-Therefore a reader that was passed over once takes a segment the second time.
+lower lag decides, then the name. An unknown lag counts as the highest one here. Lags change from call to call, so two
+readers could give way to each other forever. Therefore a reader that was passed over once takes a segment the second
+time.
 
     S = 4, R = 3: a 3, b 1, c 0        each should have 1 or 2
     a gives up one                     a 2, b 1, c 0, one free: due to c, which has less than 1
@@ -61,7 +63,7 @@ from numpy.typing import NDArray
 from accel.history.rules.cuts import FUTURE
 from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.values import NOTHING, Integers
-from accel.streams.rules.group_state import LAG_MAX, RENEWALS, GroupMember, GroupState
+from accel.streams.rules.group_state import LAG_MAX, LAG_UNKNOWN, RENEWALS, GroupMember, GroupState
 
 Weights: TypeAlias = NDArray[np.float64]
 
@@ -135,8 +137,9 @@ class Shares:
 
     @classmethod
     def of(cls, state: GroupState) -> Shares:
-        """Return the shares of a group."""
-        return cls(state.counts, state.lags, len(state.free), state.limits)
+        """Return the shares of a group; an unknown lag counts as the highest one."""
+        lags = state.lags
+        return cls(state.counts, np.where(lags < 0, lags.max(initial=0), lags), len(state.free), state.limits)
 
     @property
     def missing(self) -> int:
@@ -196,23 +199,20 @@ class Shares:
 
 
 def behind(state: GroupState) -> NDArray[np.bool_]:
-    """Which readers are behind. The one with the lowest lag is not, nor is one that has not reported yet."""
-    lags, has_reported = state.lags, _has_reported(state)
-    low = lags[has_reported].min(initial=LAG_MAX)
+    """Which readers are behind. The one with the lowest lag is not, nor is one whose lag is unknown."""
+    lags = state.lags
+    is_known = lags != LAG_UNKNOWN
+    low = lags[is_known].min(initial=LAG_MAX)
     usual = np.array([reader.lease.milliseconds // RENEWALS for reader in state.readers], dtype=np.int64)
-    found: NDArray[np.bool_] = has_reported & (lags - low > low) & (lags > usual)
+    found: NDArray[np.bool_] = is_known & (lags - low > low) & (lags > usual)
     return found
-
-
-def _has_reported(state: GroupState) -> NDArray[np.bool_]:
-    return np.array([reader.lag > 0 or reader.calm > 0 for reader in state.readers], dtype=bool)
 
 
 def after_rebalance(
     state: GroupState,
     reader: str,
     positions: Mapping[int, int],
-    lag: int,
+    lag: int | None,
     busy: Collection[int] = (),
     lags: Mapping[int, int] = NOTHING,
 ) -> GroupState:
@@ -222,9 +222,10 @@ def after_rebalance(
         state: the state of the group.
         reader: the reader's name.
         positions: offsets of the segments that it reads, after the last events that its caller has processed.
-        lag: how far behind it is; 0 or above.
+        lag: how far behind it is; 0 or above; None = unknown: then its limit does not change.
         busy: ids of segments that it does not give up now, because its caller is processing events of them.
-        lags: how far behind each of its segments is, in the unit of `lag`; a missing one counts as 0.
+        lags: how far behind each of its segments is, in the unit of `lag`. One without a lag has just begun: it is
+            given up first.
 
     Raises:
         IllegalState: the reader is not in the group.
@@ -235,7 +236,8 @@ def after_rebalance(
     has_waited = state.readers[at].has_waited and len(told.free) > 0
     told = told.with_lag(reader, lag, has_waited=has_waited)
     is_behind = behind(told)
-    told = told.with_calm(reader, is_behind=bool(is_behind[at]))
+    if lag is not None:
+        told = told.with_calm(reader, is_behind=bool(is_behind[at]))
     spare = [segment_id for segment_id in told.owned(reader).ids.tolist() if segment_id not in busy]
     shares = Shares.of(told)
     if shares.has_too_much(at):
@@ -260,7 +262,7 @@ def after_rebalance(
 
 def _with_taker(state: GroupState, shares: Shares, is_behind: NDArray[np.bool_]) -> GroupState:
     """Let a reader that is not behind take one segment more, if all of those have limits: the one with the fewest."""
-    others = np.flatnonzero(_has_reported(state) & ~is_behind)
+    others = np.flatnonzero((state.lags != LAG_UNKNOWN) & ~is_behind)
     if not shares.limits[others].all():
         return state
     taker = int(others[np.argmin(shares.counts[others])])

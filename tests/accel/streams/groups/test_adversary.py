@@ -38,7 +38,7 @@ class Watched(Shaky):
 
     assigned: dict[int, set[int]]
 
-    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int, **more: Any) -> Assignment:
+    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int | None, **more: Any) -> Assignment:
         session = more["lease"].session
         self.assigned.pop(session, None)  # until it knows more it returns nothing
         told = super().rebalance(reader, positions, lag, **more)

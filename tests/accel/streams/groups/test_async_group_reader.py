@@ -114,7 +114,7 @@ class Slow(ReaderGroup):
     asked, may_answer = Signal(), Signal()
     calls = 0
 
-    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int, **more: Any) -> Assignment:
+    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int | None, **more: Any) -> Assignment:
         self.calls += 1
         self.asked.set()
         self.may_answer.wait(20)

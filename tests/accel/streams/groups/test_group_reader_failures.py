@@ -99,7 +99,7 @@ class Shaky(ReaderGroup):
     def join(self, reader: str, lease: Lease = NO_LEASE, *, host: str = "", before: int = 0) -> GroupMember:
         return self._maybe(lambda: super(Shaky, self).join(reader, lease, host=host, before=before))
 
-    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int, **more: Any) -> Assignment:
+    def rebalance(self, reader: str, positions: Mapping[int, int], lag: int | None, **more: Any) -> Assignment:
         return self._maybe(lambda: super(Shaky, self).rebalance(reader, positions, lag, **more))
 
     def finish(

@@ -43,7 +43,7 @@ class Walk:
 
     def calls(
         self,
-        lag_of: Callable[[str], int],
+        lag_of: Callable[[str], int | None],
         positions_of: Callable[[str], Mapping[int, int]] = lambda _: {},
         *,
         renews: bool = False,
@@ -245,6 +245,38 @@ def test_who_has_not_reported_yet_is_not_taken_for_one_that_is_not_behind() -> N
     state = after_rebalance(group({"a": 3, "b": 3}), "a", {}, 10**6)
     assert (len(state.free), state.readers[0].limit) == (0, 0)
     assert behind(after_rebalance(state, "b", {}, 0)).tolist() == [True, False]
+
+
+def test_a_reader_whose_lag_is_unknown_is_neither_behind_nor_ahead_and_takes_last() -> None:
+    state = two({"a": 3, "b": 3})
+    state = after_rebalance(state, "a", {}, 10**6)
+    assert (state.readers[0].limit, behind(state).tolist()) == (2, [True, False])
+    unknown = after_rebalance(state, "a", {}, None)
+    assert (unknown.readers[0].limit, behind(unknown).tolist()) == (2, [False, False])
+    assert unknown.without_limits().readers[0].limit == 2, "its limit remains until it is known not to be behind"
+    nobody = after_rebalance(group({"a": 4, "b": 2}), "b", {}, None)
+    assert not behind(nobody.with_lag("a", 10**6, has_waited=False)).any()
+    waiting = group({"a": 1, "b": 1}, free=1).with_lag("a", 5, has_waited=False)
+    assert not len(after_rebalance(waiting, "a", {}, 5).free)
+    assert len(after_rebalance(waiting, "b", {}, None).free), "a is not further behind, as far as anybody knows"
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(COUNTS, st.integers(0, 6), SEEDS, LEASES)
+def test_groups_come_to_rest_whichever_lags_are_unknown(
+    counts: dict[str, int], free: int, seed: int, lease: Lease
+) -> None:
+    random = np.random.default_rng(seed)
+    walk = Walk(leased(group(counts, free), lease), random)
+    total = len(walk.state.segments)
+    lags = {name: [None, 0, int(random.integers(0, 2**62))][random.integers(0, 3)] for name in counts}
+    for _ in range(3 * total + 10):
+        walk.calls(lags.__getitem__)
+    walk.begin()
+    for _ in range(CALLS):
+        walk.calls(lags.__getitem__)
+    assert not any(walk.moves.values())
+    assert (len(walk.state.free), int(walk.state.counts.sum())) == (0, total)
 
 
 def test_a_limit_counts_less_than_a_share_and_leaves_no_segment_to_nobody() -> None:

@@ -32,7 +32,7 @@ def orders() -> Iterator[Shop]:
         yield opened
 
 
-def told(bench: Bench, name: str, lag: int, lease: Lease = LEASE, *, renews: bool = True) -> ReaderGroup:
+def told(bench: Bench, name: str, lag: int | None, lease: Lease = LEASE, *, renews: bool = True) -> ReaderGroup:
     """A reader joins, and reports."""
     group = ReaderGroup.open(bench.stream(), "group")
     group.join(name, lease)
@@ -68,6 +68,37 @@ def test_the_lag_is_unknown_while_segments_belong_to_a_reader_that_is_silent(ben
     group.reader_offline("a")
     group.rebalance("b", {}, 3, lease=Lease(8, 0, 30_000))
     assert group.lag() == 3
+
+
+def test_a_member_that_does_not_know_its_lag_reports_none(orders: Shop) -> None:
+    written(orders, 20)
+    with team(orders) as readers:
+        member = readers.join("a", every_seconds=NEVER_SECONDS)
+        member.rebalance()
+        member.rebalance()
+        assert (member.reported_lag_seconds(), readers.group.lag()) == (None, None)
+        state = readers.group.state()
+        assert ([each.lag for each in state.readers], len(state.owned("a"))) == ([None], 2)
+        assert sum(readers.ask("a") for _ in range(40)) == 20
+        member.rebalance()
+        assert (member.reported_lag_seconds(), readers.group.lag()) == (0.0, 0)
+
+
+def test_the_lag_of_a_group_is_unknown_while_a_reader_does_not_know_that_of_its_segments(bench: Bench) -> None:
+    group, lease = told(bench, "a", 40), Lease(8, 0, 30_000)
+    told(bench, "b", None, lease)
+    assert group.lag() == 40, "b has no segment yet"
+    group.rebalance("a", {}, 40, lease=LEASE)
+    group.rebalance("b", {}, None, lease=lease)
+    assert group.lag() is None
+    group.rebalance("b", {}, 3, lease=lease)
+    assert group.lag() == 40
+
+
+def test_who_takes_the_name_of_a_reader_does_not_take_its_lag(bench: Bench) -> None:
+    group = told(bench, "a", 40)
+    group.join("a", Lease(8, 0, 30_000))
+    assert (group.state().readers[0].lag, group.lag()) == (None, None)
 
 
 def test_a_report_without_news_is_not_written_but_a_renewal_is_one(bench: Bench) -> None:

@@ -42,7 +42,8 @@ def test_what_was_given_up_goes_on_where_it_was_read_to() -> None:
 
 
 def test_who_is_passed_over_once_takes_at_the_second_time() -> None:
-    state = after_rebalance(group({"a": 1, "b": 1}, free=1), "a", {}, 50)
+    state = group({"a": 1, "b": 1}, free=1).with_lag("b", 40, has_waited=False)
+    state = after_rebalance(state, "a", {}, 50)
     assert named(state.owned("a")) == {"0@0": 0}
     state = after_rebalance(state, "a", {}, 60)
     assert named(state.owned("a")) == {"0@0": 0, "2@0": 0}
@@ -57,9 +58,10 @@ def test_two_whose_lags_grow_do_not_wait_for_each_other_for_ever() -> None:
 
 
 def test_having_waited_counts_once() -> None:
-    state = after_rebalance(group({"a": 1, "b": 1}, free=1), "a", {}, 50)
+    state = group({"a": 1, "b": 1}, free=1).with_lag("b", 40, has_waited=False)
+    state = after_rebalance(state, "a", {}, 50)
     assert state.readers[0].has_waited
-    state = after_rebalance(state, "b", {}, 0)
+    state = after_rebalance(state, "b", {}, 40)
     assert not any(each.has_waited for each in after_rebalance(state, "a", {}, 50).readers)
 
 
