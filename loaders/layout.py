@@ -45,13 +45,14 @@ Numbers in names sort only if they are padded with zeros.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from loaders.errors import NameRefused, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from uuid import UUID
 
 ACCEL_PREFIX = "accel/"
@@ -100,6 +101,7 @@ _HEX = re.compile(r"%([0-9A-F]{2})")
 _BYTES = tuple(chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"%{byte:02X}" for byte in range(256))
 _HINT_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
 _DIGITS = 20
+_NONCE = re.compile(r"[0-9a-f]{32}")
 
 
 def check_namespace(namespace: str) -> None:
@@ -383,12 +385,54 @@ def merging_key(node_id: int, epoch: int, number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """Who wrote the object at a key: the metadata `accelmark` of an object, as text. Threads: immutable.
+
+    A key alone proves nothing, as another system may use the same namespace. A mark proves that this catalog wrote the
+    object, and its nonce which write it was: a lost reply is looked up by it.
+
+    >>> str(Mark("0" * 32, 42, "f" * 32))
+    '00000000000000000000000000000000.42.ffffffffffffffffffffffffffffffff'
+
+    Args:
+        catalog_id: of the format record; 32 hexadecimal digits.
+        object_id: of the object. A mark at the key of another object was copied, and proves nothing.
+        nonce: of the write; 32 hexadecimal digits, never used before.
+
+    Source: docs/reference/objects.md, "Marks".
+    """
+
+    catalog_id: str
+    object_id: int
+    nonce: str
+
+    @staticmethod
+    def of(text: str | None) -> Mark | None:
+        """The mark of this text; None for a text that no mark has.
+
+        >>> Mark.of("0" * 32 + ".42." + "f" * 32).object_id
+        42
+        """
+        words = (text or "").split(".")
+        object_id = _number(words[1]) if len(words) == 3 else None
+        if object_id is None or not (_NONCE.fullmatch(words[0]) and _NONCE.fullmatch(words[2])):
+            return None
+        mark = Mark(words[0], object_id, words[2])
+        return mark if str(mark) == text else None
+
+    def __str__(self) -> str:
+        return f"{self.catalog_id}.{self.object_id}.{self.nonce}"
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectLayout:
     """Object ids to keys and back. Threads: immutable.
 
     Args:
         prefix: the beginning of all keys, without a slash at either end; empty for none.
         namespace: the cluster's name in the bucket, one path element; brokers use ``_kafka_`` and the cluster id.
+        catalog_id: of the catalog whose objects these are; empty = unknown: objects are written without marks, and none
+            is proven to be of the catalog. It changes no key, and layouts that differ in it are equal.
 
     Raises:
         ValueError: a prefix that would make ambiguous keys.
@@ -397,6 +441,7 @@ class ObjectLayout:
 
     prefix: str = ""
     namespace: str = "DEFAULT"
+    catalog_id: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.prefix.startswith("/") or self.prefix.endswith("/"):
@@ -416,6 +461,15 @@ class ObjectLayout:
         """
         _check_number("an object id", object_id)
         return f"{self._start}{_scattered(object_id)}/{self.namespace}/{object_id}"
+
+    def mark(self, object_id: int, nonce: Callable[[], bytes]) -> str | None:
+        """The text of a new mark of an object; None if the catalog is unknown. `nonce` returns 16 random bytes."""
+        return str(Mark(self.catalog_id, object_id, nonce().hex())) if self.catalog_id else None
+
+    def is_ours(self, object_id: int, mark: str | None) -> bool:
+        """Whether an object with this mark, at the key of this id, was written by the catalog of this layout."""
+        found = Mark.of(mark)
+        return found is not None and (found.catalog_id, found.object_id) == (self.catalog_id, object_id)
 
     def is_immutable(self, key: str) -> bool:
         """Whether the content of a key never changes: an object, or a file of a hint (their roots are replaced)."""

@@ -250,9 +250,9 @@ class RecordedStore(MemoryStore):
         self._note("s3:ListBucket", "")
         return super().list_page(prefix, *args, **options)
 
-    def start_multipart(self, key: str) -> Any:
+    def start_multipart(self, key: str, **options: Any) -> Any:
         self._note("s3:PutObject", key)
-        return super().start_multipart(key)
+        return super().start_multipart(key, **options)
 
 
 def allows(role: str, request: Request, namespace: str) -> bool:

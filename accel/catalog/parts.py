@@ -189,14 +189,15 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
 
     record = read_format(store)
     if record is None:
-        wanted = msgspec.structs.replace(wanted, if_match_quotes=probe_conditions(store, system.nonce))
+        quotes, catalog_id = probe_conditions(store, system.nonce), system.nonce().hex()
+        wanted = msgspec.structs.replace(wanted, if_match_quotes=quotes, catalog_id=catalog_id)
         with Threads(settings.parallel_requests, "accel-init") as executor:
             keys = CatalogKeys(catalog_tables(store, wanted, system))
             shared = SystemKeys(keys.tables)
             if _is_in_use(store, keys):
                 wanted = _of_its_life(store, keys, shared, wanted)
             else:
-                _make_tables(keys, shared, wanted, executor)
+                wanted = _make_tables(keys, shared, wanted, executor)
         record = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
     _refuse_other_choices(record, wanted, f"at {FORMAT_KEY!r}")
 
@@ -246,7 +247,7 @@ def catalog_parts(
         Threads(settings.parallel_requests, "accel-catalog-requests", lifetime=lifetime),
         Threads(settings.parallel_requests, "accel-catalog-objects", lifetime=lifetime),
     )
-    layout = ObjectLayout(namespace=record.namespace)
+    layout = ObjectLayout(namespace=record.namespace, catalog_id=record.catalog_id)
     keys = CatalogKeys(catalog_tables(store, record, system))
     return CatalogParts(
         store=store,
@@ -264,12 +265,16 @@ def catalog_parts(
     )
 
 
-def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, executor: ThreadPoolExecutor) -> None:
+def _make_tables(
+    keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, executor: ThreadPoolExecutor
+) -> FormatRecord:
+    """Make all keys but the format record, and return the record to write: with the id of the call that came first."""
     from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
     map_bounded(executor, keys.tables.create_table, TABLES)
     choices = keys.format_copy()
-    _refuse_other_choices(choices.create_if_absent(record).value, record, f"begun, in {choices.where}")
+    begun = choices.create_if_absent(record).value
+    _refuse_other_choices(begun, record, f"begun, in {choices.where}")
     keys.directory().create_if_absent(NodeDirectory())
     keys.object_ids().create_if_absent(0)
     make_system_tables(shared)
@@ -278,6 +283,7 @@ def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, ex
         keys.shard(number).create_if_absent(StreamShard(number))
 
     map_bounded(executor, make_shard, range(record.stream_buckets))
+    return msgspec.structs.replace(record, catalog_id=begun.catalog_id)
 
 
 def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
@@ -304,7 +310,8 @@ def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, want
     from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 
     choices = keys.format_copy()
-    _refuse_other_choices(require(_value(choices), choices.where), wanted, f"in use, in {choices.where}")
+    chosen = require(_value(choices), choices.where)
+    _refuse_other_choices(chosen, wanted, f"in use, in {choices.where}")
     for name in TABLES:
         if not keys.tables.table_exists(name):
             raise CatalogDamaged(f"expected table {name!r} of a catalog that is in use, found none: it was deleted")
@@ -318,12 +325,13 @@ def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, want
     counter = keys.object_ids()  # read after the ids
     check_counter(_value(counter), highest_id(*lists, *shards), counter.where, CatalogDamaged)
     make_system_tables(shared, is_initialised=True)  # raises if one is missing: they were made before any node's write
-    return msgspec.structs.replace(wanted, generation=directory.generation)
+    return msgspec.structs.replace(wanted, generation=directory.generation, catalog_id=chosen.catalog_id)
 
 
 def are_same_choices(one: FormatRecord, other: FormatRecord) -> bool:
-    """Whether two format records are equal except for two fields that no caller chooses: ETag quotes and generation."""
-    return msgspec.structs.replace(one, if_match_quotes=other.if_match_quotes, generation=other.generation) == other
+    """Whether two format records are equal but for what no caller chooses: ETag quotes, generation, catalog id."""
+    names = ("if_match_quotes", "generation", "catalog_id")
+    return msgspec.structs.replace(one, **{name: getattr(other, name) for name in names}) == other
 
 
 def _refuse_other_choices(found: FormatRecord, wanted: FormatRecord, where: str) -> None:

@@ -18,6 +18,10 @@ Only these two conditions exist, on purpose: servers in real use ignore conditio
 If a condition does not hold, a write raises `PreconditionFailed`; after `WriteConflict` and `StoreUnavailable` of a
 conditional write the outcome is not known: read again. No store repeats a conditional write by itself.
 
+A write may leave a *mark* on the object, a line of text that says who wrote it. It is object metadata, and every get
+returns it: a program can prove that an object is its own before it deletes or replaces it. Clients and servers that
+keep no metadata, or other metadata, return None.
+
 ETags have no quotes. Every method may raise the errors of `loaders.errors`; invalid arguments (a negative offset, an
 empty range) raise ValueError before a request is sent.
 """
@@ -44,6 +48,12 @@ DELETE_BATCH_KEYS_MAX = 1000
 PART_NUMBER_MAX = 10_000
 """Largest number of parts of one multipart upload."""
 
+MARK_NAME = "accelmark"
+"""Name of the metadata that holds a mark; without a hyphen, as Azure takes identifiers only."""
+
+MARK_SIZE_BYTES_MAX = 128
+"""Longest mark, in characters of visible ASCII."""
+
 PART_SIZE_BYTES_MIN = 5 * 1024 * 1024
 """Smallest size of every part but the last on S3."""
 
@@ -57,12 +67,14 @@ class Fetched:
         etag: the object's version, without quotes.
         object_size_bytes: size of the whole object.
         start: position of the body's first byte within the object.
+        mark: that the object was written with; None if there is none, or the server did not keep it.
     """
 
     body: bytes
     etag: str
     object_size_bytes: int
     start: int = 0
+    mark: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +229,14 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """Write an object and return its ETag. One request; never repeated when it has a condition.
+
+        Args:
+            key: its key.
+            body: all of its bytes.
+            condition: under which it is written.
+            mark: 1 to 128 characters of visible ASCII that gets of the object return; None = none.
 
         Raises:
             PreconditionFailed: the condition does not hold; nothing was written.
@@ -249,6 +267,6 @@ class ObjectStore(Protocol):
         """Read one page of a listing: at most `limit` (up to 1,000) keys. One request."""
         ...
 
-    def start_multipart(self, key: str) -> MultipartUpload:
-        """Begin to upload an object in parts; every part but the last has at least 5 MiB."""
+    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
+        """Begin to upload an object in parts; every part but the last has at least 5 MiB. Its mark is as for `put`."""
         ...

@@ -67,6 +67,7 @@ from loaders.store.common import (
     check_range,
     check_tail,
     delete_in_batches,
+    metadata_of,
 )
 from loaders.store.error_table import store_error
 from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
@@ -212,18 +213,18 @@ class CloudStore(PagedListing):
             except NotModifiedError:
                 return None
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`. On Google a condition on a version whose generation is not kept costs a HEAD too.
 
         Raises:
             RequestRefused: also if the store cannot replace an object only if it is unchanged.
         """
-        is_conditional = isinstance(condition, CreateOnly | IfMatch)
+        is_conditional, metadata = isinstance(condition, CreateOnly | IfMatch), metadata_of(mark)
         with self._errors("put", key, conditional=is_conditional):
             retrying, once = self._stores(key)
-            mode = self._mode(key, condition)
+            store, mode = once if is_conditional else retrying, self._mode(key, condition)
             try:
-                answer = obstore.put(once if is_conditional else retrying, key, body, mode=mode, use_multipart=False)
+                answer = obstore.put(store, key, body, attributes=metadata, mode=mode, use_multipart=False)
             except NotImplementedError as error:
                 raise RequestRefused("put", key, f"{NO_COMPARE_AND_SET} ({_first_line(error)})") from error
         return self._noted(key, bare_etag(answer["e_tag"] or ""), answer["version"])
@@ -264,11 +265,12 @@ class CloudStore(PagedListing):
         with self._errors("date", key):
             return obstore.head(self._stores(key)[0], key)["last_modified"].timestamp()
 
-    def start_multipart(self, key: str) -> MultipartUpload:
+    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
         """See `ObjectStore.start_multipart`. A temporary file of this machine contains the parts until completion."""
+        metadata = metadata_of(mark)
         with self._errors("start_multipart", key):
             self._stores(key)
-        return SpooledUpload(key, partial(self._send, key), self.get_range)
+        return SpooledUpload(key, partial(self._send, key, metadata), self.get_range)
 
     # Private methods
 
@@ -310,11 +312,8 @@ class CloudStore(PagedListing):
     def _tail_by_size(self, key: str, length: int) -> Fetched:
         for _ in range(TAIL_ATTEMPTS_MAX):
             with self._errors("get_tail", key):
-                meta = obstore.head(self._stores(key)[0], key)
-                size = meta["size"]
-                if not size:
-                    return Fetched(b"", self._noted(key, bare_etag(meta["e_tag"] or ""), meta["version"]), 0)
-                found = self._fetch(key, {"range": (max(0, size - length), size)})
+                size = obstore.head(self._stores(key)[0], key)["size"]
+                found = self._fetch(key, {"range": (max(0, size - length), size)} if size else {})
             if found.object_size_bytes == size:
                 return found
         raise StoreUnavailable("get_tail", key, "the size of the object changed before each read")
@@ -400,12 +399,13 @@ class CloudStore(PagedListing):
                     return
                 yield ObjectInfo(key, meta["size"], bare_etag(meta["e_tag"] or ""), meta["last_modified"].timestamp())
 
-    def _send(self, key: str, chunks: Iterator[bytes]) -> str:
+    def _send(self, key: str, metadata: dict[str, str], chunks: Iterator[bytes]) -> str:
         with self._errors("complete", key):
             answer = obstore.put(
                 self._stores(key)[0],
                 key,
                 chunks,
+                attributes=metadata,
                 use_multipart=True,
                 chunk_size=UPLOAD_CHUNK_BYTES,
                 max_concurrency=UPLOADS_AT_ONCE,

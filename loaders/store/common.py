@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,17 +15,18 @@ from loaders.errors import CorruptObject, StoreError, shortened
 from loaders.store.base import (
     DELETE_BATCH_KEYS_MAX,
     LIST_PAGE_KEYS_MAX,
+    MARK_NAME,
+    MARK_SIZE_BYTES_MAX,
     PART_NUMBER_MAX,
     DeleteFailure,
     DeleteFailures,
-    Fetched,
 )
 from loaders.store.error_table import store_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from loaders.store.base import ListPage, ObjectInfo
+    from loaders.store.base import Fetched, ListPage, ObjectInfo
 
 KEY_SIZE_BYTES_MAX = 1024
 
@@ -147,7 +149,7 @@ def cut(operation: str, key: str, found: Fetched, start: int, end: int) -> Fetch
         raise store_error(operation, key, f"expected bytes [{start}, {end}) of {size}, found {got}")
     if last - first == len(found.body):
         return found
-    return Fetched(found.body[first:last], found.etag, size, start)
+    return replace(found, body=found.body[first:last], start=start)
 
 
 def check_key(operation: str, key: str) -> None:
@@ -160,6 +162,37 @@ def check_key(operation: str, key: str) -> None:
     if not 1 <= size_bytes <= KEY_SIZE_BYTES_MAX:
         detail = f"expected a key of 1 to {KEY_SIZE_BYTES_MAX} bytes, found {size_bytes}"
         raise store_error(operation, key, detail, code="KeyTooLongError", status=400)
+
+
+_MARK = re.compile(f"[!-~]{{1,{MARK_SIZE_BYTES_MAX}}}")
+
+
+def metadata_of(mark: str | None) -> dict[str, str]:
+    """The object metadata that holds a mark; empty without one.
+
+    >>> metadata_of("7.42")
+    {'accelmark': '7.42'}
+
+    Raises:
+        ValueError: it is not 1 to 128 characters of visible ASCII.
+    """
+    if mark is None:
+        return {}
+    if not _MARK.fullmatch(mark):
+        raise ValueError(f"expected a mark of 1 to {MARK_SIZE_BYTES_MAX} visible ASCII characters, found {mark!a}")
+    return {MARK_NAME: mark}
+
+
+def mark_in(metadata: Mapping[str, object]) -> str | None:
+    """The mark in the metadata of an answer; None if there is none, or its form is unknown.
+
+    >>> mark_in({"Accelmark": "7.42", "other": "x"})
+    '7.42'
+    """
+    for name, mark in metadata.items():
+        if name.lower() == MARK_NAME:  # servers return names in other cases
+            return mark if isinstance(mark, str) and _MARK.fullmatch(mark) else None
+    return None
 
 
 def bare_etag(etag: str) -> str:

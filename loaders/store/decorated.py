@@ -100,10 +100,10 @@ class DecoratedStore(PagedListing):
         call = StoreCall("get_if_changed", key)
         return self._around(call, lambda: self._store.get_if_changed(key, etag, size_bytes_max=size_bytes_max))
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
         call = StoreCall("put", key, len(body), conditional=not isinstance(condition, Always))
-        return self._around(call, lambda: self._store.put(key, body, condition=condition))
+        return self._around(call, lambda: self._store.put(key, body, condition=condition, mark=mark))
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
@@ -125,10 +125,10 @@ class DecoratedStore(PagedListing):
         inside = _dated(self._store)
         return None if inside is None else self._around(StoreCall("date", ""), lambda: inside.date_seconds(prefix))
 
-    def start_multipart(self, key: str) -> MultipartUpload:
+    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
-        upload = self._around(StoreCall("start_multipart", key), lambda: self._store.start_multipart(key))
-        return _DecoratedUpload(self, upload, key)
+        call = StoreCall("start_multipart", key)
+        return _DecoratedUpload(self, self._around(call, lambda: self._store.start_multipart(key, mark=mark)), key)
 
 
 class _DecoratedUpload:
@@ -197,9 +197,9 @@ class PrefixedStore(PagedListing):
         """See `ObjectStore.get_if_changed`."""
         return self._store.get_if_changed(self.prefix + key, etag, size_bytes_max=size_bytes_max)
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
-        return self._store.put(self.prefix + key, body, condition=condition)
+        return self._store.put(self.prefix + key, body, condition=condition, mark=mark)
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
@@ -221,9 +221,9 @@ class PrefixedStore(PagedListing):
         inside = _dated(self._store)
         return None if inside is None else inside.date_seconds(None if prefix is None else self.prefix + prefix)
 
-    def start_multipart(self, key: str) -> MultipartUpload:
+    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
-        return _PrefixedUpload(self._store.start_multipart(self.prefix + key), self.prefix)
+        return _PrefixedUpload(self._store.start_multipart(self.prefix + key, mark=mark), self.prefix)
 
     def _short(self, key: str) -> str:
         return key.removeprefix(self.prefix)

@@ -3,8 +3,12 @@
     open_store("file:///tmp/accel")
 
 It keeps the promises of S3 for all threads and processes of one machine. An object is one file (named by `file_names`),
-with a header of 96 bytes before the body: ``accel-object 1 <ETag> <bytes of the body>``, padded with spaces and ended
-by a line feed. ETags are those of S3: the MD5 of the bytes, and for a multipart object the MD5 of its parts' MD5s.
+with a header before the body, padded with spaces and ended by a line feed:
+
+    96 bytes    accel-object 1 <ETag> <bytes of the body>
+    256 bytes   accel-object 2 <ETag> <bytes of the body> <mark>       only with a mark
+
+ETags are those of S3: the MD5 of the bytes, and for a multipart object the MD5 of its parts' MD5s.
 
 A write first creates a file in `%new`. Then it locks the folder of the object (`flock` of the folder itself), compares
 the condition with the header of the existing file, and renames the new file over the old one. A reader opens either the
@@ -55,6 +59,7 @@ from loaders.store.common import (
     check_size,
     check_tail,
     delete_in_batches,
+    metadata_of,
 )
 from loaders.store.error_table import store_error, store_error_of
 from loaders.store.file_names import NEW, Entry, entry_of, place_of
@@ -65,7 +70,8 @@ if TYPE_CHECKING:
     from loaders.store.base import Body, Condition, DeleteFailure
 
 HEADER_BYTES = 96
-_MAGIC = b"accel-object 1 "
+MARKED_HEADER_BYTES = 256
+_MAGIC = b"accel-object "
 LOCK_POLL_SECONDS = 0.002
 LOCK_POLLS_MAX = 15_000
 """Half a minute: then the holder of a lock is assumed to be stuck."""
@@ -132,12 +138,13 @@ class FileStore(PagedListing):
             check_size(key, found.size_bytes, size_bytes_max)
             return found.read(0, found.size_bytes)
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`. WriteConflict only if other processes delete the key's folder again and again."""
         check_key("put", key)
+        metadata_of(mark)
         etag = _md5(body).hexdigest()
         with _errors("put", key):
-            self._write(key, [body], len(body), etag, condition)
+            self._write(key, [body], _header(etag, len(body), mark), condition)
         return etag
 
     def delete(self, key: str) -> None:
@@ -166,11 +173,12 @@ class FileStore(PagedListing):
                     page.append(ObjectInfo(key, found.size_bytes, found.etag, found.modified_seconds))
             return ListPage(page, more=False)
 
-    def start_multipart(self, key: str) -> _FileUpload:
+    def start_multipart(self, key: str, *, mark: str | None = None) -> _FileUpload:
         """See `ObjectStore.start_multipart`. Its parts are files in `%new`."""
         check_key("start_multipart", key)
+        metadata_of(mark)
         with _errors("start_multipart", key):
-            return _FileUpload(self, key, Path(tempfile.mkdtemp(dir=self._new())))
+            return _FileUpload(self, key, Path(tempfile.mkdtemp(dir=self._new())), mark)
 
     @contextmanager
     def _opened(self, operation: str, key: str, path: Path | None = None) -> Iterator[_Opened]:
@@ -188,14 +196,12 @@ class FileStore(PagedListing):
         names = place_of(base + slash)[0] if slash else []
         yield from _walk(self.folder.joinpath(*names), (base + slash).encode(), prefix.encode(), start_after.encode())
 
-    def _write(
-        self, key: str, content: Iterable[Body], size_bytes: int, etag: str, condition: Condition = ALWAYS
-    ) -> None:
+    def _write(self, key: str, content: Iterable[Body], header: bytes, condition: Condition = ALWAYS) -> None:
         descriptor, name = tempfile.mkstemp(dir=self._new())
         new = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
-                file.write(_header(etag, size_bytes))
+                file.write(header)
                 file.writelines(content)
                 file.flush()
                 if self.durable:
@@ -299,24 +305,28 @@ class _Opened:
         facts = os.fstat(descriptor)
         self._descriptor = descriptor
         self.modified_seconds = facts.st_mtime
-        self.size_bytes = max(0, facts.st_size - HEADER_BYTES)
-        header = os.pread(descriptor, HEADER_BYTES, 0)
-        words = header.split()
-        self.etag = words[2].decode(errors="replace") if len(words) == 4 else ""
-        if header != _header(self.etag, self.size_bytes):
-            expected = f"a header for {self.size_bytes} bytes: {_MAGIC.decode()}<ETag> {self.size_bytes}"
+        start = os.pread(descriptor, MARKED_HEADER_BYTES, 0)
+        self._start = MARKED_HEADER_BYTES if start.startswith(_MAGIC + b"2 ") else HEADER_BYTES
+        self.size_bytes = max(0, facts.st_size - self._start)
+        header = start[: self._start]
+        words = [word.decode(errors="replace") for word in header.split()]
+        self.etag = words[2] if len(words) >= 4 else ""
+        self.mark = words[4] if len(words) == 5 else None
+        if header != _header(self.etag, self.size_bytes, self.mark):
+            expected = f"a header for {self.size_bytes} bytes: {_MAGIC.decode()}1 <ETag> {self.size_bytes}"
             raise CorruptObject(key, facts.st_size, expected=expected, found=repr(header))
 
     def read(self, start: int, end: int) -> Fetched:
         """Read bytes `[start, end)`, which are within the object."""
         pieces = []
         at = start
-        while at < end and (piece := os.pread(self._descriptor, end - at, HEADER_BYTES + at)):
+        while at < end and (piece := os.pread(self._descriptor, end - at, self._start + at)):
             pieces.append(piece)
             at += len(piece)
         if at < end:
             raise OSError(errno.EIO, f"expected {end - start} bytes, found {at - start}")
-        return Fetched(pieces[0] if len(pieces) == 1 else b"".join(pieces), self.etag, self.size_bytes, start)
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return Fetched(body, self.etag, self.size_bytes, start, self.mark)
 
 
 class _FileUpload:
@@ -324,8 +334,9 @@ class _FileUpload:
 
     __reduce__ = unpickled("an upload in parts")
 
-    def __init__(self, store: FileStore, key: str, folder: Path) -> None:
+    def __init__(self, store: FileStore, key: str, folder: Path, mark: str | None) -> None:
         self.key = key
+        self._mark = mark
         self._store = store
         self._folder = folder
         self._lock = ProcessLock()
@@ -364,7 +375,7 @@ class _FileUpload:
         size_bytes = sum(size_bytes for _, size_bytes, _ in parts)
         with _errors("complete", self.key, missing="NoSuchUpload"):
             self._store._write(  # noqa: SLF001 - the two classes are one mechanism
-                self.key, (path.read_bytes() for _, _, path in parts), size_bytes, etag
+                self.key, (path.read_bytes() for _, _, path in parts), _header(etag, size_bytes, self._mark)
             )
         self.abort()
         return etag
@@ -472,8 +483,10 @@ def _sync(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _header(etag: str, size_bytes: int) -> bytes:
-    return (_MAGIC + f"{etag} {size_bytes}".encode()).ljust(HEADER_BYTES - 1) + b"\n"
+def _header(etag: str, size_bytes: int, mark: str | None) -> bytes:
+    if mark is None:
+        return (_MAGIC + f"1 {etag} {size_bytes}".encode()).ljust(HEADER_BYTES - 1) + b"\n"
+    return (_MAGIC + f"2 {etag} {size_bytes} {mark}".encode()).ljust(MARKED_HEADER_BYTES - 1) + b"\n"
 
 
 _CODES = {

@@ -36,6 +36,7 @@ from loaders.store.common import (
     check_size,
     check_tail,
     delete_in_batches,
+    metadata_of,
 )
 from loaders.store.error_table import store_error
 
@@ -50,6 +51,7 @@ class _Stored:
     body: bytes
     etag: str
     modified_seconds: float
+    mark: str | None
 
 
 class MemoryStore(PagedListing):
@@ -81,7 +83,7 @@ class MemoryStore(PagedListing):
         """See `ObjectStore.get`. O(1): the bytes are not copied."""
         stored = self._stored("get", key)
         check_size(key, len(stored.body), size_bytes_max)
-        return Fetched(stored.body, stored.etag, len(stored.body))
+        return Fetched(stored.body, stored.etag, len(stored.body), mark=stored.mark)
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
@@ -90,14 +92,14 @@ class MemoryStore(PagedListing):
         if start >= len(stored.body):
             detail = f"expected a start below the size of {len(stored.body)} bytes, found {start}"
             raise store_error("get_range", key, detail, code="InvalidRange", status=416)
-        return Fetched(stored.body[start:end], stored.etag, len(stored.body), start)
+        return Fetched(stored.body[start:end], stored.etag, len(stored.body), start, stored.mark)
 
     def get_tail(self, key: str, length: int) -> Fetched:
         """See `ObjectStore.get_tail`."""
         check_tail(length)
         stored = self._stored("get_tail", key)
         start = max(0, len(stored.body) - length)
-        return Fetched(stored.body[start:], stored.etag, len(stored.body), start)
+        return Fetched(stored.body[start:], stored.etag, len(stored.body), start, stored.mark)
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
@@ -105,16 +107,17 @@ class MemoryStore(PagedListing):
         if stored.etag == etag:
             return None
         check_size(key, len(stored.body), size_bytes_max)
-        return Fetched(stored.body, stored.etag, len(stored.body))
+        return Fetched(stored.body, stored.etag, len(stored.body), mark=stored.mark)
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`. Never WriteConflict: the outcome of a race is always known."""
         check_key("put", key)
+        metadata_of(mark)
         content = bytes(body)
         etag = _md5(content).hexdigest()
         with self._whole():
             self._check(condition, key)
-            self._write(key, content, etag)
+            self._write(key, content, etag, mark)
         return etag
 
     def delete(self, key: str) -> None:
@@ -138,10 +141,11 @@ class MemoryStore(PagedListing):
             listed = [self._info(key) for key in names[:limit]]
         return ListPage(listed, more=len(names) > limit)
 
-    def start_multipart(self, key: str) -> _MemoryUpload:
+    def start_multipart(self, key: str, *, mark: str | None = None) -> _MemoryUpload:
         """See `ObjectStore.start_multipart`."""
         check_key("start_multipart", key)
-        upload = _MemoryUpload(self, key)
+        metadata_of(mark)
+        upload = _MemoryUpload(self, key, mark)
         with self._lock:
             self._uploads.add(upload)
         return upload
@@ -180,10 +184,10 @@ class MemoryStore(PagedListing):
                 self._keys = sorted(self._objects)
             yield
 
-    def _write(self, key: str, content: bytes, etag: str) -> None:
+    def _write(self, key: str, content: bytes, etag: str, mark: str | None) -> None:
         if key not in self._objects:
             insort(self._keys, key)
-        self._objects[key] = _Stored(content, etag, self._clock())
+        self._objects[key] = _Stored(content, etag, self._clock(), mark)
 
     def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
         for key in keys:
@@ -203,14 +207,15 @@ class MemoryStore(PagedListing):
             if upload not in self._uploads:
                 raise store_error("complete", upload.key, "no such upload", code="NoSuchUpload", status=404)
             self._uploads.remove(upload)
-            self._write(upload.key, content, etag)
+            self._write(upload.key, content, etag, upload.mark)
 
 
 class _MemoryUpload:
     """An object that is being uploaded; see `MultipartUpload`. Safe for many threads."""
 
-    def __init__(self, store: MemoryStore, key: str) -> None:
+    def __init__(self, store: MemoryStore, key: str, mark: str | None) -> None:
         self.key = key
+        self.mark = mark
         self._store = store
         self._lock = ProcessLock()
         self._parts: dict[int, bytes] = {}

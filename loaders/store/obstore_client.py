@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from loaders.errors import CredentialsMissing, EndpointUnreachable, RangeInvalid, RequestRefused
 from loaders.store.base import Fetched
-from loaders.store.common import bare_etag, check_size
+from loaders.store.common import bare_etag, check_size, mark_in
 from loaders.store.error_table import kind_of_exception, named_bucket, redact, store_error
 
 try:
@@ -47,7 +47,7 @@ _used_in: dict[str, int] = {}
 
 _STATUS = re.compile(r"non-2xx status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
-_UNWANTED_ANSWER = re.compile(r"non-partial response|Requested \S+, got|redirect without LOCATION")
+_UNWANTED_ANSWER = re.compile(r"non-partial response|non UTF-8|Requested \S+, got|redirect without LOCATION")
 _NO_CONNECTION = re.compile(r"tcp connect error|dns error|Connect,")
 _NO_TOKEN = re.compile(r"performing token request|Account must be specified|No credentials")
 _NO_RANGE = re.compile(r"Wanted range starting at|Requested range was invalid")
@@ -90,13 +90,13 @@ def fetch(
         BaseError, FileNotFoundError: from obstore.
     """
     answer: GetResult = obstore.get(store, key, options=options)
-    meta = answer.meta
+    meta, mark = answer.meta, mark_in(answer.attributes)
     check_size(key, meta["size"], size_bytes_max)
     body = bytes(answer.bytes())
     start, end = answer.range
     if len(body) != end - start:
         raise ConnectionResetError(f"expected {end - start} bytes, found {len(body)}")
-    return Fetched(body, bare_etag(meta["e_tag"] or ""), meta["size"], start), meta["version"]
+    return Fetched(body, bare_etag(meta["e_tag"] or ""), meta["size"], start, mark), meta["version"]
 
 
 @contextmanager

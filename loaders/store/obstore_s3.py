@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from loaders.errors import CredentialsMissing, RangeInvalid, RequestRefused
 from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
-from loaders.store.common import PagedListing, bare_etag, check_range, check_tail
+from loaders.store.common import PagedListing, bare_etag, check_range, check_tail, metadata_of
 from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
 from loaders.store.s3 import S3Store, s3_errors
 from loaders.store.settings import S3Settings
@@ -136,14 +136,14 @@ class ObstoreStore(PagedListing):
             except NotModifiedError:
                 return None
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
         if not _takes(key):
-            return self._plain.put(key, body, condition=condition)
-        mode = self._mode(condition)
+            return self._plain.put(key, body, condition=condition, mark=mark)
+        mode, metadata = self._mode(condition), metadata_of(mark)
         with self._errors("put", key, conditional=mode != "overwrite"):
             store = self._stores().retrying if mode == "overwrite" else self._stores().once
-            answer = obstore.put(store, key, body, mode=mode, use_multipart=False)
+            answer = obstore.put(store, key, body, attributes=metadata, mode=mode, use_multipart=False)
             return bare_etag(answer["e_tag"] or "")
 
     def delete(self, key: str) -> None:
@@ -162,9 +162,9 @@ class ObstoreStore(PagedListing):
         """See `DatedStore.date_seconds`; through boto3, as obstore does not return headers."""
         return self._plain.date_seconds(prefix)
 
-    def start_multipart(self, key: str) -> MultipartUpload:
+    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
         """See `ObjectStore.start_multipart`."""
-        return self._plain.start_multipart(key)
+        return self._plain.start_multipart(key, mark=mark)
 
     def _fetch(self, key: str, options: GetOptions, size_bytes_max: int | None = None) -> Fetched:
         return fetch(self._stores().retrying, key, options, size_bytes_max)[0]

@@ -47,6 +47,8 @@ from loaders.store.common import (
     check_tail,
     cut,
     delete_in_batches,
+    mark_in,
+    metadata_of,
     parse_content_range,
     range_header,
 )
@@ -81,13 +83,13 @@ def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None
         check_size(key, length, size_bytes_max)
         body = stream.read() if length >= 0 or size_bytes_max is None else stream.read(size_bytes_max + 1)
     check_size(key, len(body), size_bytes_max)
-    content_range = answer.get("ContentRange", "")
+    content_range, mark = answer.get("ContentRange", ""), mark_in(answer.get("Metadata", {}))
     if not content_range:
-        return Fetched(body, bare_etag(answer["ETag"]), len(body))
+        return Fetched(body, bare_etag(answer["ETag"]), len(body), mark=mark)
     start, end, size = parse_content_range(content_range)
     if len(body) != end - start:
         raise ConnectionResetError(f"expected {end - start} bytes, found {len(body)}")
-    return Fetched(body, bare_etag(answer["ETag"]), size, start)
+    return Fetched(body, bare_etag(answer["ETag"]), size, start, mark)
 
 
 def listed(answer: ListObjectsV2OutputTypeDef) -> ListPage:
@@ -370,13 +372,13 @@ class S3Store(PagedListing):
                     return None
                 raise
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
-        headers = self._headers(condition)
+        headers, metadata = self._headers(condition), metadata_of(mark)
         content = body if isinstance(body, bytes) else bytes(body)
         with self._errors("put", key, conditional=bool(headers)):
             client = self.clients().once if headers else self.clients().retrying
-            answer = client.put_object(Bucket=self.bucket, Key=key, Body=content, **headers)
+            answer = client.put_object(Bucket=self.bucket, Key=key, Body=content, Metadata=metadata, **headers)
             return bare_etag(answer["ETag"])
 
     def delete(self, key: str) -> None:
@@ -408,11 +410,12 @@ class S3Store(PagedListing):
         except ValueError:
             return None
 
-    def start_multipart(self, key: str) -> S3Multipart:
+    def start_multipart(self, key: str, *, mark: str | None = None) -> S3Multipart:
         """See `ObjectStore.start_multipart`."""
+        metadata = metadata_of(mark)
         with self._errors("start_multipart", key):
             client = self.clients().retrying
-            answer = client.create_multipart_upload(Bucket=self.bucket, Key=key)
+            answer = client.create_multipart_upload(Bucket=self.bucket, Key=key, Metadata=metadata)
         return S3Multipart(client, self.bucket, key, answer["UploadId"])
 
     def _fetch(self, key: str, size_bytes_max: int | None = None, **asked: Unpack[_ReadHeaders]) -> Fetched:

@@ -58,6 +58,7 @@ FORMAT_SIZE_BYTES_MAX = 1 << 14
 """Longest format record; those of this release have less than 2,000 bytes."""
 
 STREAM_BUCKETS_MAX = 1 << 16
+_CATALOG_ID = re.compile(r"(?:[0-9a-f]{32})?")
 _GENERATION = re.compile(r"(?:[0-9]{14}-[0-9a-f]{32})?")
 
 
@@ -78,10 +79,12 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
         generation: changes each time that the bucket was restored from a copy and `accel catalog restored` was run;
             empty at first, and then above all earlier generations: 14 digits of milliseconds since 1970, `-`, and 32
             hexadecimal digits.
+        catalog_id: of this catalog alone, in the marks of its objects: 32 hexadecimal digits, never changed; empty in
+            catalogs of older releases until their first write.
 
     Raises:
         NameRefused: a namespace that cannot be part of keys; see `loaders.layout.check_namespace`.
-        ValueError: an invalid number or generation.
+        ValueError: an invalid number, generation or catalog id.
     """
 
     version: int = FORMAT_VERSION
@@ -94,10 +97,13 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
     stream_buckets: int = 32
     if_match_quotes: bool | None = None
     generation: str = ""
+    catalog_id: str = ""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
         check_generation(self.generation)
+        if _CATALOG_ID.fullmatch(self.catalog_id) is None:
+            raise ValueError(f"expected a catalog id of 32 hexadecimal digits, found {self.catalog_id[:64]!r}")
         for name in ("stream_buckets", "version"):
             _check_integer(name, getattr(self, name))
         if not 1 <= self.stream_buckets <= STREAM_BUCKETS_MAX:
@@ -180,13 +186,34 @@ def renew_format(
     if generation <= record.generation:
         raise ValueError(f"expected a generation above {record.generation!r}, found {generation!r}")
     renewed = msgspec.structs.replace(record, generation=generation)
-    writer = _writer(store, nonce, sleep, jitter, record.if_match_quotes)
-    settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(renewed), stored.version)
-    if settled.outcome is Outcome.LOST:
-        raise DataConflict("", FORMAT_KEY, "expected the format record that was read, found another one")
-    if settled.outcome is Outcome.AMBIGUOUS:
-        raise _ambiguous() from settled.cause
+    _replace(_writer(store, nonce, sleep, jitter, record.if_match_quotes), stored, renewed)
     return renewed
+
+
+def identify_catalog(
+    store: ObjectStore,
+    nonce: Callable[[], bytes],
+    *,
+    sleep: Callable[[float], object] = lambda _: None,
+    jitter: Callable[[], float] = lambda: 0.0,
+) -> FormatRecord:
+    """Give a catalog an id if it has none, and return the stored record: with this id, or another writer's.
+
+    One request, or two. Arguments and errors: as `renew_format`.
+    """
+    stored = _read(store)
+    record = _decoded(stored)
+    if record.catalog_id:
+        return record
+    named = msgspec.structs.replace(record, catalog_id=nonce().hex())
+    try:
+        _replace(_writer(store, nonce, sleep, jitter, record.if_match_quotes), stored, named)
+    except DataConflict:
+        record = _decoded(_read(store))
+        if not record.catalog_id:
+            raise
+        return record
+    return named
 
 
 def create_format(
@@ -215,6 +242,14 @@ def create_format(
     if settled.current is None:
         raise _ambiguous() from settled.cause
     return _decoded(settled.current)
+
+
+def _replace(writer: ConditionalWriter, stored: Stored, record: FormatRecord) -> None:
+    settled = writer.write(FORMAT_KEY, FORMAT_FORM.encode(record), stored.version)
+    if settled.outcome is Outcome.LOST:
+        raise DataConflict("", FORMAT_KEY, "expected the format record that was read, found another one")
+    if settled.outcome is Outcome.AMBIGUOUS:
+        raise _ambiguous() from settled.cause
 
 
 def _read(store: ObjectStore) -> Stored:

@@ -62,7 +62,9 @@ def stored_records() -> Mapping[str, Mapping[str, bytes]]:
     groups = DATA / "reader_group"
     found["reader-group"] = {path.stem: path.read_bytes() for path in groups.glob("*.bin")}
     found["format"] = {
-        "plain": FORMAT_FORM.encode(FormatRecord(namespace="shop", generation="0" * 14 + "-" + "a" * 32))
+        "plain": FORMAT_FORM.encode(
+            FormatRecord(namespace="shop", generation="0" * 14 + "-" + "a" * 32, catalog_id="0a" * 16)
+        )
     }
     found["segment-owner"] = {"plain": OWNER.encode(Owner(4, bytes(16), "http://localhost:1", 1_700_000_000_000))}
     numbers = np.zeros(2, dtype=records.WRITER_NUMBER)

@@ -422,6 +422,7 @@ def _texts() -> list[Decoder]:
             layout.time_part_key(7, 65536),
             lambda found: layout.time_part_key(7, found),
         ),
+        _key("mark", f"{names_at}:Mark.of", layout.Mark.of, f"{'0a' * 16}.42.{'f9' * 16}", str),
         _key(
             "object-key",
             f"{names_at}:ObjectLayout.parse_object_key",

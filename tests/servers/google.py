@@ -34,6 +34,7 @@ class Google:
         clock: its time, seconds since 1970.
         objects: key -> generation and bytes.
         modified: key -> when it was written, as the service writes it.
+        metadata: key -> the headers of its metadata.
         requests: method and path of each request that came.
     """
 
@@ -41,14 +42,16 @@ class Google:
     clock: Callable[[], float] = SYSTEM.clock
     objects: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     modified: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, dict[str, str]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     generations: Iterator[int] = field(default_factory=lambda: count(1_700_000_000_000_001))
-    uploads: dict[str, dict[int, bytes]] = field(default_factory=dict)
+    uploads: dict[str, tuple[dict[str, str], dict[int, bytes]]] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
-    def write(self, key: str, body: bytes) -> dict[str, str]:
+    def write(self, key: str, body: bytes, metadata: dict[str, str] | None = None) -> dict[str, str]:
         """Make a new generation."""
         self.objects[key] = next(self.generations), body
+        self.metadata[key] = metadata or {}
         self.modified[key] = formatdate(self.clock(), usegmt=True)
         return self.headers(key)
 
@@ -56,7 +59,8 @@ class Google:
         """What tells the version of an object."""
         generation, body = self.objects[key]
         etag = f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
-        return {"ETag": etag, "x-goog-generation": str(generation), "Last-Modified": self.modified[key]}
+        version = {"ETag": etag, "x-goog-generation": str(generation), "Last-Modified": self.modified[key]}
+        return version | self.metadata[key]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -86,6 +90,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.google.requests.append(f"{self.command} {self.path}")
         return (key if bucket == "bucket" else "\0"), query, body
+
+    def _metadata(self) -> dict[str, str]:
+        return {name: value for name, value in self.headers.items() if name.startswith("x-goog-meta-")}
 
     def do_GET(self) -> None:
         key, query, _ = self._asked()
@@ -139,7 +146,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(404, "NoSuchBucket")
                 return
             if "uploadId" in query:
-                self.google.uploads[query["uploadId"]][int(query["partNumber"])] = body
+                self.google.uploads[query["uploadId"]][1][int(query["partNumber"])] = body
                 self._answer(200, b"", {"ETag": f'"{query["partNumber"]}"'})
                 return
             wanted = self.headers.get("x-goog-if-generation-match")
@@ -147,19 +154,19 @@ class _Handler(BaseHTTPRequestHandler):
             if wanted is not None and int(wanted) != generation:
                 self._refuse(412, "PreconditionFailed")
             else:
-                self._answer(200, b"", self.google.write(key, body))
+                self._answer(200, b"", self.google.write(key, body, self._metadata()))
 
     def do_POST(self) -> None:
         key, query, _ = self._asked()
         with self.google.lock:
             if "uploads" in query:
                 upload = str(next(self.google.generations))
-                self.google.uploads[upload] = {}
+                self.google.uploads[upload] = self._metadata(), {}
                 made = f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
                 self._answer(200, made.encode())
                 return
-            parts = self.google.uploads.pop(query["uploadId"])
-            headers = self.google.write(key, b"".join(parts[number] for number in sorted(parts)))
+            metadata, parts = self.google.uploads.pop(query["uploadId"])
+            headers = self.google.write(key, b"".join(parts[number] for number in sorted(parts)), metadata)
             etag = f"<CompleteMultipartUploadResult><ETag>{headers['ETag']}</ETag></CompleteMultipartUploadResult>"
             self._answer(200, etag.encode(), headers)
 

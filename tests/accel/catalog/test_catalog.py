@@ -16,7 +16,7 @@ from accel.image import StreamObject
 from accel.testing import Fault, FaultStore
 from loaders.layout import FORMAT_KEY
 from loaders.object_ref import ObjectRef
-from loaders.store import ALWAYS, Body, Condition, MemoryStore, PrefixedStore
+from loaders.store import MemoryStore, PrefixedStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
@@ -65,7 +65,7 @@ def test_two_catalogs_in_one_bucket_do_not_meet() -> None:
 class _ReadOnly(DecoratedStore):
     """A store of somebody with the right to read only."""
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:  # noqa: ARG002 - refused anyway
+    def put(self, key: str, *_: object, **__: object) -> str:
         raise AccessDenied("put", key, "read only")
 
 

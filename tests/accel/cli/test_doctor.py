@@ -61,8 +61,8 @@ class Broken(DecoratedStore):
 class Careless(DecoratedStore):
     """A store that ignores conditions."""
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:  # noqa: ARG002 - that is the fault
-        return super().put(key, body)
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:  # noqa: ARG002 - that is the fault
+        return super().put(key, body, mark=mark)
 
 
 class Keeping(DecoratedStore):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.layout import ObjectLayout
+from loaders.layout import Mark, ObjectLayout
 
 BROKER = ObjectLayout(namespace="_kafka_rZdE0DjZSrqy96PXrMUZVw")
 
@@ -71,3 +71,53 @@ def test_an_id_outside_64_bits_has_no_key(object_id: int) -> None:
 def test_a_layout_of_ambiguous_keys_is_refused(prefix: str, namespace: str) -> None:
     with pytest.raises(ValueError, match="expected a"):
         ObjectLayout(prefix, namespace)
+
+
+OURS = ObjectLayout(namespace="n", catalog_id="0a" * 16)
+hex_digits = st.text("0123456789abcdef", min_size=32, max_size=32)
+
+
+@given(hex_digits, object_ids, hex_digits)
+def test_a_mark_gives_catalog_object_and_nonce_back(catalog_id: str, object_id: int, nonce: str) -> None:
+    mark = Mark(catalog_id, object_id, nonce)
+    assert Mark.of(str(mark)) == mark
+    assert str(mark).isascii()
+    assert len(str(mark)) <= 85
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "..",
+        "0a.42.f9",
+        f"{'0a' * 16}.42",
+        f"{'0a' * 16}.042.{'f9' * 16}",
+        f"{'0a' * 16}.-1.{'f9' * 16}",
+        f"{'0a' * 16}.\u0664.{'f9' * 16}",
+        f"{'0A' * 16}.42.{'f9' * 16}",
+        f"{'0a' * 16}.42.{'f9' * 16}\n",
+        f"{'0a' * 16}.42.{'f9' * 16}.",
+        f"{'0a' * 16}.{2**63}.{'f9' * 16}",
+    ],
+)
+def test_a_mark_that_is_almost_right_is_none(text: str | None) -> None:
+    assert Mark.of(text) is None
+    assert not OURS.is_ours(42, text)
+
+
+@given(object_ids)
+def test_an_object_is_ours_by_catalog_and_id_whatever_the_write(object_id: int) -> None:
+    mark = OURS.mark(object_id, lambda: b"n" * 16)
+    assert mark == f"{'0a' * 16}.{object_id}.{'6e' * 16}"
+    assert OURS.is_ours(object_id, mark)
+    assert not OURS.is_ours(object_id ^ 1, mark), "a copy at another key"
+    assert not ObjectLayout(namespace="n", catalog_id="0b" * 16).is_ours(object_id, mark)
+
+
+def test_without_a_catalog_id_nothing_is_marked_and_nothing_is_ours() -> None:
+    layout = ObjectLayout(namespace="n")
+    assert layout.mark(42, lambda: b"n" * 16) is None
+    assert not layout.is_ours(42, OURS.mark(42, lambda: b"n" * 16))
+    assert layout == OURS, "the keys are the same"

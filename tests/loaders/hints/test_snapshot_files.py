@@ -117,8 +117,8 @@ def test_memory_does_not_grow_with_the_file() -> None:
 class ForgetfulStore(DecoratedStore):
     """Keeps nothing of what is uploaded."""
 
-    def start_multipart(self, key: str) -> MultipartUpload:
-        return _ForgetfulUpload(super().start_multipart(key))
+    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
+        return _ForgetfulUpload(super().start_multipart(key, mark=mark))
 
 
 class _ForgetfulUpload:

@@ -273,8 +273,8 @@ def test_a_wide_object_of_unknown_sizes_takes_a_second_request(executor: ThreadP
 class GarblingStore(CountingStore):
     """Garbles the last byte of what is put."""
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
-        return super().put(key, bytes(body[:-1]) + b"\0", condition=condition)
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
+        return super().put(key, bytes(body[:-1]) + b"\0", condition=condition, mark=mark)
 
 
 def test_an_output_that_reads_back_differently_is_refused_and_taken_back(executor: ThreadPoolExecutor) -> None:

@@ -59,7 +59,7 @@ class MadeUpStore(DecoratedStore):
         size_bytes = size_bytes_of(self.streams)
         return Fetched(made_up(self.streams, number, start, min(end, size_bytes)), "etag", size_bytes, start)  # type: ignore[arg-type] # see there
 
-    def start_multipart(self, key: str) -> MultipartUpload:
+    def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:  # noqa: ARG002 - not kept
         return ForgetfulUpload(self, key)
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loaders.store import Body, Fetched, ObjectStore
 
 BODY = bytes(range(100))
+MARK = f"{'0a' * 16}.42.{'f9' * 16}"
 PART = b"p" * (5 * 1024 * 1024)
 ODD_KEYS = [
     "a b",
@@ -292,6 +293,59 @@ class StoreContract:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(_increment, repeat(store, count), range(count)))
         assert int(store.get("counter").body.split()[0]) == count
+
+    # Marks
+
+    @pytest.mark.parametrize("body", [BODY, b""], ids=["some", "empty"])
+    @pytest.mark.parametrize("key", ["k", "/odd//key"])
+    def test_every_get_returns_the_mark_that_an_object_was_written_with(
+        self, store: ObjectStore, key: str, body: bytes
+    ) -> None:
+        if not self._taken(key):
+            return
+        for mark in (MARK, "x", None, "~" * 128):
+            etag = store.put(key, body, mark=mark)
+            answers = [store.get(key), store.get_tail(key, 3), store.get_if_changed(key, "another")]
+            if body:
+                answers += [store.get_range(key, 0, 1), store.get_range(key, 5, 10**6), store.get_tail(key, 10**6)]
+            assert [answer.mark for answer in answers if answer is not None] == [mark] * len(answers)
+            assert store.get(key).body == body
+            assert [(each.size_bytes, each.etag) for each in store.list("")] == [(len(body), etag)]
+
+    def test_a_refused_write_changes_no_mark_and_the_next_one_sets_its_own(self, store: ObjectStore) -> None:
+        stale = store.put("k", b"old", mark="of-the-old-one")
+        etag = store.put("k", BODY, condition=IfMatch(stale), mark=MARK)
+        with pytest.raises(PreconditionFailed):
+            store.put("k", BODY, condition=CreateOnly(), mark="another")
+        with pytest.raises(PreconditionFailed):
+            store.put("k", BODY, condition=IfMatch(stale), mark="another")
+        assert store.get_range("k", 0, 1).mark == MARK
+        store.put("k", b"new", condition=IfMatch(etag), mark="another")
+        assert store.get_range("k", 0, 1).mark == "another"
+        store.put("k", BODY)
+        assert store.get_range("k", 0, 1).mark is None
+
+    @pytest.mark.parametrize("is_copied", [False, True])
+    def test_an_upload_in_parts_has_the_mark_that_it_was_begun_with_and_not_that_of_a_source(
+        self, store: ObjectStore, is_copied: bool
+    ) -> None:
+        store.put("source", PART + BODY, mark="of-the-source")
+        for mark in (MARK, None):
+            upload = store.start_multipart("k", mark=mark)
+            first = upload.copy_part(1, "source", 0, len(PART)) if is_copied else upload.upload_part(1, PART)
+            upload.complete([first, upload.upload_part(2, b"end")])
+            assert (store.get_range("k", 0, 1).mark, store.get_tail("k", 3).mark) == (mark, mark)
+        assert store.get_range("source", 0, 1).mark == "of-the-source"
+
+    @pytest.mark.parametrize("mark", ["", " ", "two words", "line\nfeed", "ü", "x" * 129])
+    def test_a_mark_that_no_header_holds_is_refused_before_anything_is_sent(
+        self, store: ObjectStore, mark: str
+    ) -> None:
+        with pytest.raises(ValueError, match="mark"):
+            store.put("k", BODY, mark=mark)
+        with pytest.raises(ValueError, match="mark"):
+            store.start_multipart("k", mark=mark)
+        assert list(store.list("")) == []
 
     # Deleting
 

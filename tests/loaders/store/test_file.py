@@ -157,7 +157,15 @@ def test_a_durable_write_syncs_the_file_and_its_new_folders(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"accel-object 1 ", b"accel-object 1 e 5".ljust(95) + b"\n" + b"1234", b"x" * 500]
+    "body",
+    [
+        b"",
+        b"accel-object 1 ",
+        b"accel-object 1 e 5".ljust(95) + b"\n" + b"1234",
+        b"accel-object 2 e 0 m m".ljust(255) + b"\n",
+        b"accel-object 2 e 0".ljust(255) + b"\n",
+        b"x" * 500,
+    ],
 )
 def test_a_file_that_is_no_object_is_named(store: FileStore, body: bytes) -> None:
     store.put("a/b", b"x")

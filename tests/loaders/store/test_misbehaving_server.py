@@ -71,6 +71,40 @@ def test_a_refusal_has_our_name_and_is_not_repeated(
     assert len(scripted.requests) == 4
 
 
+@pytest.mark.parametrize(
+    ("headers", "mark"),
+    [
+        ({}, None),
+        ({"x-amz-meta-accelmark": "a.1.b"}, "a.1.b"),
+        ({"X-Amz-Meta-Accelmark": "a.1.b", "x-amz-meta-a": "x"}, "a.1.b"),
+        ({"x-amz-meta-accel-mark": "a.1.b"}, None),
+        ({"x-amz-meta-accelmark": ""}, None),
+        ({"x-amz-meta-accelmark": "a b"}, None),
+        ({"x-amz-meta-accelmark": "x" * 129}, None),
+        ({"x-amz-meta-accelmark": "=?UTF-8?Q?a=C3=A4?="}, "=?UTF-8?Q?a=C3=A4?="),
+    ],
+)
+def test_an_object_whose_metadata_are_others_none_or_unreadable_is_read_without_a_mark(
+    store: ObjectStore, scripted: ScriptedServer, headers: dict[str, str], mark: str | None
+) -> None:
+    plain = found(b"x")
+    reply = Reply(plain.status, plain.body, {**plain.headers, **headers})
+    scripted.expect(reply, reply)
+    assert (store.get("k").body, store.get("k").mark) == (b"x", mark)
+
+
+def test_metadata_that_no_text_has_are_no_mark_and_refused_by_obstore_itself(
+    store: ObjectStore, scripted: ScriptedServer
+) -> None:
+    plain = found(b"x")
+    scripted.expect(Reply(plain.status, plain.body, {**plain.headers, "x-amz-meta-accelmark": "\xe4"}))
+    if isinstance(store, ObstoreStore):
+        with pytest.raises(RequestRefused, match="non UTF-8"):
+            store.get("k")
+    else:
+        assert store.get("k").mark is None
+
+
 @pytest.mark.parametrize(("reply", "kind"), FAILURES)
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_a_conditional_write_is_sent_exactly_once(

@@ -18,7 +18,12 @@ from loaders.tables.format_record import FORMAT_PLACE
 from tests.loaders.tables.golden import golden
 from tests.loaders.tables.worlds import ReadOnly, World, new_nonce, no_sleep
 
-RECORD = FormatRecord(namespace="_kafka_rZdE0DjZSrqy96PXrMUZVw", stream_buckets=8, if_match_quotes=False)
+RECORD = FormatRecord(
+    namespace="_kafka_rZdE0DjZSrqy96PXrMUZVw",
+    stream_buckets=8,
+    if_match_quotes=False,
+    catalog_id="0123456789abcdef" * 2,
+)
 VERSION = Version("e", 1, bytes(range(0xA0, 0xB0)))
 
 

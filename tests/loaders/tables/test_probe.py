@@ -26,8 +26,8 @@ class Bending(DecoratedStore):
         super().__init__(store)
         self._bend = bend
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
-        return super().put(key, body, condition=self._bend(condition))
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
+        return super().put(key, body, condition=self._bend(condition), mark=mark)
 
 
 def ignores(kind: type[Condition]) -> Callable[[Condition], Condition]:

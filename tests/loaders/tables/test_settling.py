@@ -56,9 +56,9 @@ def test_every_copy_of_a_write_has_the_same_bytes(memory: World) -> None:
     bodies: list[bytes] = []
 
     class Bodies(DecoratedStore):
-        def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+        def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
             bodies.append(bytes(body))
-            return super().put(key, body, condition=condition)
+            return super().put(key, body, condition=condition, mark=mark)
 
     version = memory.table().create("k", b"1")
     store = Bodies(faulty(memory, Fault.TIMEOUT, Fault.CONFLICT, Fault.SERVER_ERROR, Fault.PRECONDITION, None))
@@ -232,9 +232,9 @@ def test_how_the_endpoint_wants_if_match_is_told_to_the_store(memory: World) -> 
     conditions: list[Condition] = []
 
     class Conditions(DecoratedStore):
-        def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+        def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
             conditions.append(condition)
-            return super().put(key, body, condition=condition)
+            return super().put(key, body, condition=condition, mark=mark)
 
     for quotes in (True, False, None):
         tables = Tables(

@@ -116,10 +116,10 @@ class Recorded(DecoratedStore):
         super().__init__(store)
         self.writes: set[Write] = set()
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
         self.writes.add((kind_of(key), CONDITIONS.get(type(condition), "no condition")))
-        return super().put(key, body, condition=condition)
+        return super().put(key, body, condition=condition, mark=mark)
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
