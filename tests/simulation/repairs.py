@@ -22,7 +22,8 @@ from random import Random
 from typing import NamedTuple
 
 from accel.catalog import CatalogSettings, ObjectCatalog
-from accel.catalog.keys import NODE_CHECKPOINTS, NODE_LIST_HISTORY, TABLES
+from accel.catalog.keys import DIRECTORY_KEY, NODE_CHECKPOINTS, NODE_LIST_HISTORY, NODE_LISTS, TABLES
+from accel.catalog.keys import NODES as NODES_TABLE
 from accel.catalog.parts import catalog_parts, existing_format
 from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.repairing import repair
@@ -141,8 +142,20 @@ class Disaster:
         else:
             raise Violation(f"expected a repair to end, found after {ROUNDS_MAX} of them {findings}")
         for key, each in by_key.items():
-            if key not in named and not (each.body is None and _may_be_gone(key, may_be_gone)):
-                raise Violation(f"{key} is damaged, and no repair named it")
+            if key in named or (
+                each.body is None and (_may_be_gone(key, may_be_gone) or self._is_nameless(key, named))
+            ):
+                continue
+            raise Violation(f"{key} is damaged, and no repair named it")
+
+    def _is_nameless(self, key: str, named: set[str]) -> bool:
+        """Whether it is the list of a node without any commit that only the directory named, which was damaged, too."""
+        folder, _, name = key.rpartition("/")
+        if folder != f"{TABLES_PREFIX}{NODE_LISTS}" or f"{TABLES_PREFIX}{NODES_TABLE}/{DIRECTORY_KEY}" not in named:
+            return False
+        with _opened(self.world, self.copy) as catalog:
+            versioned = catalog.parts.keys.node_list(int(name)).read()
+        return versioned is not None and versioned.value.next_order_id == 0
 
 
 def _key_of(finding: Finding) -> str:
@@ -168,7 +181,7 @@ def repair_catalog(world: World) -> None:
     values = [key for key in keys if any(key.startswith(each) for each in tables)]
     objects = [key for key in keys if not key.startswith("accel/")]
     lost, lost_objects = disaster.damage(values), disaster.damage(objects)
-    with _opened(world) as catalog:
+    with _opened(world, world.memory) as catalog:
         _verify_damaged(world, catalog, lost + lost_objects)
         disaster.repair_all(lambda: repair(catalog, apply=True), lost, UNNOTICED_IF_GONE[CATALOG])
         _put_back(disaster, catalog, lost_objects)
@@ -202,10 +215,10 @@ def _put_back(disaster: Disaster, catalog: ObjectCatalog, lost: list[Lost]) -> N
 
 
 @contextmanager
-def _opened(world: World) -> Iterator[ObjectCatalog]:
-    record, settings = existing_format(world.memory), CatalogSettings(parallel_requests=1)
+def _opened(world: World, store: MemoryStore) -> Iterator[ObjectCatalog]:
+    record, settings = existing_format(store), CatalogSettings(parallel_requests=1)
     threads, system = (SimulatedThreads(), SimulatedThreads()), replace(world.system, sleep=lambda _: None)
-    with ObjectCatalog(lambda: catalog_parts(world.memory, record, settings, system, threads), system) as catalog:  # type: ignore[arg-type]
+    with ObjectCatalog(lambda: catalog_parts(store, record, settings, system, threads), system) as catalog:  # type: ignore[arg-type]
         yield catalog
 
 

@@ -210,7 +210,8 @@ class RetentionWorkflow:
     def purge(self, limit: int = PURGED_AT_ONCE_MAX) -> int:
         """Delete stale cuts that no run has purged: all before the last recorded cut at or before the head.
 
-        May run at any time, beside runs and other purges. Calls: O(log n) to find the cuts, 2, and 1 a cut.
+        If that cut's record is erased, a run died while it purged: then the cut is deleted from the set, too. May run
+        at any time, beside runs and other purges. Calls: O(log n) to find the cuts, 2, and 1 a cut.
 
         Args:
             limit: the maximum number of cuts.
@@ -224,8 +225,10 @@ class RetentionWorkflow:
         """
         limit = checked_integer("a limit", limit, 1)
         begins = place_truncation(self._epochs.truncation())
-        kept = None if begins is None else self._reference_before(begins)
-        return 0 if kept is None else self._delete(kept.recording_time_ms - 1, limit, self._parts.each)
+        kept, is_erased = (None, False) if begins is None else self._last_before(begins)
+        if kept is None:
+            return 0
+        return self._delete(kept.recording_time_ms - (not is_erased), limit, self._parts.each)
 
     def erase_unlisted(self) -> int:
         """Erase records of cuts that are not in the set because a run died before it wrote the set; return the number.
@@ -394,6 +397,11 @@ class RetentionWorkflow:
         return True
 
     def _reference_before(self, here: PlacedCut) -> RetentionEntry | None:
+        found, is_erased = self._last_before(here)
+        return None if is_erased else found
+
+    def _last_before(self, here: PlacedCut) -> tuple[RetentionEntry | None, bool]:
+        """The last recorded cut that a cut is equal to or after, and whether its record is erased."""
         gone: set[int] = set()
 
         def is_before(entry: RetentionEntry) -> bool:
@@ -403,7 +411,7 @@ class RetentionWorkflow:
             return there is None or is_equal_or_after(here, there)
 
         found = reference_before(self.read(), is_before)
-        return None if found is None or found.recording_time_ms in gone else found
+        return found, found is not None and found.recording_time_ms in gone
 
     def _place_of(self, entry: RetentionEntry) -> PlacedCut | None:
         """A recorded cut with its segments; None if its record is gone."""

@@ -143,6 +143,21 @@ def test_nothing_is_stale_where_nothing_was_truncated() -> None:
     assert len(times(bench)) == len(records(bench)) == CUTS
 
 
+def test_cuts_whose_purge_was_cut_off_are_purged_though_none_of_them_is_before_the_head() -> None:
+    bench = recorded().clone()
+    stream = bench.stream()
+    first = stream.epochs.epoch(0).segments.ids.tolist()
+    assert len(first) > 1
+    stream.truncate({segment_id: int(segment_id == first[0]) for segment_id in first})  # before all recorded cuts
+    erased = times(bench)[0]
+    with pytest.raises(Crash):
+        bench.stream(around=CrashStore(bench.store, 1)).retention.delete_up_to(times(bench)[1])
+    assert erased in times(bench)
+    assert erased not in records(bench)
+    assert bench.stream().retention.purge() == 1
+    assert times(bench) == records(bench)
+
+
 def test_the_last_cut_stays_even_if_the_stream_begins_behind_it(stale: Bench) -> None:
     stream = stale.stream()
     stream.truncate(stale.host.tails((SCOPE, STREAM), stream.active_segments().ids))
