@@ -1,4 +1,4 @@
-"""Chooses the neighbours to merge, so that enough objects are removed and few bytes are rewritten.
+"""Chooses the neighbours to merge, so that enough objects are removed and few bytes are rewritten, now and later.
 
 A group of k objects costs their bytes and removes k - 1 objects. The plan needs the groups that remove objects for the
 least bytes. So an object gets a price: a group is worth (k - 1) * price minus its bytes, and the best groups for a
@@ -11,9 +11,25 @@ where a runs over the permitted starts of a group that ends at i. The starts mov
 yields the least of them, and a pass is O(objects). A higher price removes more objects; bisection finds the lowest
 price that removes enough. The groups for it are the cheapest of all that remove as many.
 
+**Growth.** What is cheapest now is rewritten again and again: where a list is at its limit, each run would add a few
+small objects to the same large one. So groups are chosen that multiply the bytes of their largest source, if there are
+enough of these:
+
+    bytes     400  400 | 50  50  50  50 | 1 1 1 1 1 1 1 1      limit 8: each run has to remove some
+    cheapest  50 and the 1s become 58, then 66, 74, ...        the bytes of 58 are rewritten in each run
+    growth    50 50 50 50 and the 1s become 208                and are left alone until they are the small ones
+
+An object is rewritten at most log(size of a group / its size) times, to the base of the growth. With m objects that
+may be merged, no method rewrites n uploads less than w times where n > (m + w)! / (m! w!). The highest growth is taken
+at which enough objects can be removed (`GROWTHS`). If the list cannot become as short as is wanted, it may stay
+slightly longer than it could be: otherwise objects of such a list would be rewritten in each run to remove one or two.
+The idea is that of size-tiered and universal compaction (Mathieu et al., "Bigtable merge compaction", 2014), for a list
+in which only neighbours may be merged.
+
 A price selects whole groups, which may remove more objects than needed. There are two ways to correct this, and the
 cheaper one is used: objects at the ends of these groups are left out again, most expensive first; or the groups for the
-next lower price, which remove too few, are joined with their neighbours, cheapest first.
+next lower price, which remove too few, are joined with their neighbours, cheapest first. Where growth decides, ends are
+left out only as long as the growth remains: else more objects are removed than are wanted.
 
 Joining alone is simpler and may end too early: of objects with 6, 4, 4 and 6 bytes, and groups of at most 10, it joins
 the middle ones, and no further join is possible.
@@ -35,20 +51,34 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
 
+GROWTHS = (8.0, 4.0, 2.0, 1.5)
+"""Growths of a group that are tried, from the best on: its bytes by those of its largest source."""
+
+SLACK_PART, SLACK_OBJECTS = 20, 4
+"""A list that cannot become as short as is wanted may stay longer than it could be: by a twentieth, or by 4 objects."""
+
 
 def choose_groups(
-    sizes_bytes: Sequence[int], earliest: Sequence[int], wanted: int, bytes_max: int | None = None
+    sizes_bytes: Sequence[int],
+    earliest: Sequence[int],
+    wanted: int,
+    bytes_max: int | None = None,
+    *,
+    once: bool = False,
 ) -> list[Run]:
-    """The groups that remove a number of objects for the least bytes, or as many as can be removed.
+    """The groups that remove a number of objects for few bytes, or as many as can be removed.
 
     Args:
-        sizes_bytes: of the objects, in list order.
+        sizes_bytes: of the objects, in list order: the bytes that would be written again.
         earliest: for each position, where a group that ends there may begin at the earliest (`earliest_starts`).
         wanted: objects to remove.
         bytes_max: of all groups together; None = no limit.
+        once: whether to take the cheapest groups, however little they grow: for a list that is not compacted each day.
 
     Returns:
-        Groups of at least two neighbours, ascending; together they remove at most `wanted`.
+        Groups of at least two neighbours, ascending. They remove `wanted` objects, or more where only whole groups grow
+        enough; fewer if no more can be removed, or if `bytes_max` does not permit it. Without `once`, and if `wanted`
+        is out of reach, a few objects may stay that only a group of little growth could remove.
 
     Complexity: O(n log(n * bytes)).
     """
@@ -66,7 +96,38 @@ def choose_groups(
             low = middle + 1
     trimmed = _trimmed(market.groups(high), sizes_bytes, market.sums, wanted, bytes_max)
     joined = join_neighbours(market.groups(high - 1) if high else [], sizes_bytes, earliest, wanted, bytes_max)
-    return min(trimmed, joined, key=lambda groups: (-removed(groups), rewritten_bytes(groups, market.sums)))
+    cheapest = min(trimmed, joined, key=lambda groups: (-removed(groups), rewritten_bytes(groups, market.sums)))
+    return cheapest if once else _grown(market, high, cheapest, wanted, bytes_max)
+
+
+def _grown(market: _Market, price: int, cheapest: list[Run], wanted: int, bytes_max: int) -> list[Run]:
+    """Groups that grow more than the cheapest ones, and remove as many objects; the cheapest ones if there are none."""
+    sizes_bytes, sums = market.sizes_bytes, market.sums
+    enough = removed(cheapest)
+    if enough < wanted and bytes_max >= market.total_bytes:
+        price = 0  # as `price` removes all that can be removed
+        enough = max(1, enough - max(SLACK_OBJECTS, len(sizes_bytes) // SLACK_PART))
+    tried = [cheapest]
+    for least in GROWTHS:
+        at = 0
+        while at < len(tried) or price <= market.price_max:
+            if at == len(tried):
+                price = 2 * price + 1
+                tried.append(market.groups(price))
+            grown = [group for group in tried[at] if _growth(group, sizes_bytes, sums) >= least]
+            if removed(grown) >= enough:
+                trimmed = _trimmed(grown, sizes_bytes, sums, wanted, bytes_max)
+                is_grown = all(_growth(group, sizes_bytes, sums) >= least for group in trimmed)
+                found = trimmed if is_grown and removed(trimmed) >= enough else grown
+                if rewritten_bytes(found, sums) <= bytes_max:
+                    return found
+            at += 1
+    return cheapest
+
+
+def _growth(group: Run, sizes_bytes: Sequence[int], sums: Sequence[int]) -> float:
+    first, end = group
+    return (sums[end] - sums[first]) / max(1, *sizes_bytes[first:end])
 
 
 class _Market:
@@ -77,6 +138,7 @@ class _Market:
     """
 
     def __init__(self, sizes_bytes: Sequence[int], earliest: Sequence[int]) -> None:
+        self.sizes_bytes = sizes_bytes
         self._scale = len(sizes_bytes) + 1
         self._earliest = earliest
         self.sums = [0, *accumulate(sizes_bytes)]

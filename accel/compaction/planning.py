@@ -219,7 +219,11 @@ class _NodePlanner:
         facts = self.facts(progress)
         sizes_bytes = [known.size_bytes for known in facts]
         runs = choose_groups(
-            sizes_bytes, earliest_starts(facts, _limits(self._settings)), wanted, self._settings.max_bytes
+            sizes_bytes,
+            earliest_starts(facts, _limits(self._settings)),
+            wanted,
+            self._settings.max_bytes,
+            once=self._settings.rewrite_all,
         )
         for run in runs:
             refs = self._refs[run[0] : run[1]]

@@ -18,7 +18,7 @@ class CompactionSettings:
     Args:
         max_objects_per_node: a node with more objects in its list is compacted ...
         target_objects: ... down to this number; by default 80 % of `max_objects_per_node`, so that a node is not
-            compacted again after each upload.
+            compacted again after each upload. Fewer are left where smaller groups would soon be rewritten (`grouping`).
         max_objects: limit for the lists of all nodes together. If they hold more, each node is reduced in proportion to
             its objects, until 80 % of the limit are left; None = no such limit.
         max_bytes: of sources that one run may rewrite; None = no limit. The cheapest objects are merged first.

@@ -38,14 +38,14 @@ def spans(group: Group) -> tuple[int, int]:
 
 
 def test_nothing_is_planned_until_there_are_too_many_and_then_down_to_the_target() -> None:
-    cluster = cluster_of(World(), 10)
-    settings = CompactionSettings(max_objects_per_node=10, min_age_seconds=0)
+    cluster = cluster_of(World(), 40)
+    settings = CompactionSettings(max_objects_per_node=40, min_age_seconds=0)
     assert cluster.plan(settings).groups == ()
     cluster.upload(NODE, {1: 1})
     plan = cluster.plan(settings)
-    assert [node.objects_after for node in plan.nodes] == [8]
+    assert [node.objects_after for node in plan.nodes] == [32]
     assert not compact(cluster.catalog, plan).is_partial
-    assert len(cluster.live_ids(NODE)) == 8
+    assert len(cluster.live_ids(NODE)) == 32
     for _ in range(2):
         assert cluster.plan(settings).groups == ()
         cluster.upload(NODE, {1: 1})
