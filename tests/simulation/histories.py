@@ -80,6 +80,7 @@ class History:
         self.acknowledged: dict[float, int] = {}
         self.refused: set[float] = set()
         self.committed: set[UUID] = set()
+        self.truncations: list[dict[int, int]] = []
         self.epochs: dict[int, EpochRecord] = {}
         self.current = -1
         self._system = replace(world.system, sleep=lambda _: None)
@@ -271,20 +272,25 @@ class HistoryActor:
         random, current = self.machine.random, stream.current_epoch().epoch
         chosen = stream.epochs.epoch(random.randint(max(0, current - 4), current)).segments.ids
         tails = self.world.history.segments.tails(NAME, chosen)
-        stream.truncate({each: random.randint(0, tails[each]) for each in chosen.tolist()})
+        cut = {each: random.randint(0, tails[each]) for each in chosen.tolist()}
+        self.world.history.truncations.append(cut)
+        stream.truncate(cut)
         self.machine.count("truncations")
 
     def retain(self, stream: Stream) -> None:
         """Retention, as a job runs it: by time, only what was recorded so long ago by the right clock is deleted.
 
+        A run also ends a truncation that another process began; whoever began it decided how much is deleted.
+
         Raises:
             Violation: something younger was deleted.
         """
+        history = self.world.history
         point = stream.retention.run()
-        if point is None:
+        if point is None or dict(history.streams().stream(SCOPE, STREAM).head()) in history.truncations:
             return
         self.machine.count("truncations by retention")
-        policy = self.world.history.policy
+        policy = history.policy
         least_ms = policy.minimum if policy.kind is RetentionKind.TIME else 0
         age_ms = (START_SECONDS + self.machine.scheduler.seconds) * 1000 - point.recording_time_ms
         if age_ms < least_ms - CLOCK_ERROR_MS:
