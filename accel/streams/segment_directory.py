@@ -18,7 +18,15 @@ from accel.catalog.parts import CatalogParts
 from accel.catalog.records import OPEN
 from accel.catalog.shard_writes import read_last_ranges
 from accel.catalog.stream_shards import shards_of
-from accel.errors import CommitRefused, NotInHistory, SegmentsElsewhere, SessionFenced, StreamsReleased
+from accel.errors import (
+    CatalogMissing,
+    CommitRefused,
+    InvalidArgument,
+    NotInHistory,
+    SegmentsElsewhere,
+    SessionFenced,
+    StreamsReleased,
+)
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import SegmentRecord, Segments
 from accel.history.rules.values import Integers, epoch_of, some_ids
@@ -234,9 +242,40 @@ def known_ends(catalog: ObjectCatalog, stream: Stream, ids: Integers) -> dict[in
     writer has opened it. Then segments that the catalog does not know are empty. Requests: 3, and those of
     `segment_tails` for these segments, the head and the active segments.
     """
-    beside = {*stream.head(), *stream.active_segments().ids.tolist()}
-    found = _ends_here(catalog, stream, np.array(sorted(beside | set(ids.tolist())), dtype=np.int64))
+    found = _ends_beside(catalog, stream, ids.tolist())
     return {segment_id: found.get(segment_id, 0) for segment_id in ids.tolist()} if found else {}
+
+
+def refuse_data_here(store: ObjectStore, stream: StreamName, what: str) -> None:
+    """Refuse an operation of a process without segments on a stream whose data is in the catalog of this store.
+
+    Such a process would change the history, and leave the data as it is: nothing would be deleted, or merged. Requests:
+    those of opening the stream and the catalog, and of `known_ends`.
+
+    Args:
+        store: the store of histories and catalog.
+        stream: scope and name.
+        what: the operation, as "truncate".
+
+    Raises:
+        InvalidArgument: the catalog has segments of the stream.
+    """
+    try:
+        with ObjectCatalog.open(store) as catalog:
+            found = _ends_beside(catalog, StreamStore.open(store).stream(*stream), ())
+    except (CatalogMissing, NotInHistory):  # no data, or the stream is not whole
+        return
+    if found:
+        raise InvalidArgument(
+            f"expected data outside of this bucket's catalog to {what} of {'/'.join(stream)} without holding its"
+            " segments, found segments of the stream in the catalog: do it in the process that holds them"
+        )
+
+
+def _ends_beside(catalog: ObjectCatalog, stream: Stream, ids: Iterable[int]) -> dict[int, int]:
+    """As `_ends_here`, of these segments, those of the head and the active ones."""
+    wanted = {*stream.head(), *stream.active_segments().ids.tolist(), *ids}
+    return _ends_here(catalog, stream, np.array(sorted(wanted), dtype=np.int64))
 
 
 def _ends_here(catalog: ObjectCatalog, stream: Stream, ids: Integers) -> dict[int, int]:

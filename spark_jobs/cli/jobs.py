@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 
 import click
 
@@ -26,6 +27,7 @@ from accel.hint_building import HintPlan, HintReport
 from accel.history.store import GivenSizes
 from accel.image import MetadataImage
 from accel.rendering import Output
+from accel.streams.segment_directory import refuse_data_here
 from accel.system import SYSTEM
 from accel.units import count_text, time_text
 from spark_jobs.cli.options import Command, JobChoice, job_options
@@ -33,6 +35,7 @@ from spark_jobs.compact import compact_on_spark, plan_on_spark
 from spark_jobs.hints import build_hints_on_spark, plan_hints_on_spark
 from spark_jobs.retention import STREAMS_A_TASK, list_streams, retain_on_spark
 from spark_jobs.survey import SparkBulkScan
+from spark_jobs.tasks import StoreSpec
 
 
 @command(
@@ -271,7 +274,7 @@ def retention(
 
     Only the process that holds the segments can determine their sizes: without --data-elsewhere the job is refused, and
     a broker runs retention in the streams that it holds. With --data-elsewhere, an unsealed segment counts as empty, so
-    that streams are truncated by whole segments.
+    that streams are truncated by whole segments; streams whose data is in the bucket's catalog fail.
     """
     streams = list_streams(job.store, scopes)
     if streams and not data_elsewhere:
@@ -282,7 +285,7 @@ def retention(
             job.store,
             streams,
             time_ms=time,
-            host=GivenSizes if data_elsewhere else None,
+            host=partial(_elsewhere, job.store) if data_elsewhere else None,
             streams_a_task=streams_per_task,
             at_once=job.tasks,
             is_dry_run=not yes,
@@ -291,3 +294,8 @@ def retention(
     cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
     job.output.show(shown_retention(report.streams, is_dry_run=not yes, cost=report.row(), cost_text=cost))
     end_with(exit_code(report.streams))
+
+
+def _elsewhere(store: StoreSpec) -> GivenSizes:
+    """The host of a task: it refuses streams whose data is in the bucket's catalog."""
+    return GivenSizes(refuse=partial(refuse_data_here, store.open()))

@@ -88,7 +88,7 @@ def scale(
     Leaves a request for the process that holds the segments, and prints its id. With --size or --data-elsewhere it
     scales at once, and shows the next epoch; repeat it if it was interrupted.
     """
-    opened = stream.open(sizes)
+    opened = stream.open(sizes, may_be_here=True)
     time_ms = given_ms(time, opened.parts.store.now_ms)
     if sizes is None:
         _show_asked(opened, opened.request_scale(sealed, ranges, time_ms), output)
@@ -118,7 +118,7 @@ def split(
 ) -> None:
     """Seal a segment, and create PARTS others, 2 by default, that divide its keys evenly. Otherwise as `scale`."""
     [segment_id], count = _segment_ids([segment]), _parts(parts)
-    opened = stream.open(sizes)
+    opened = stream.open(sizes, may_be_here=True)
     time_ms = given_ms(time, opened.parts.store.now_ms)
     if sizes is None:
         _show_asked(opened, opened.request_split(segment_id, count, time_ms), output)
@@ -147,7 +147,7 @@ def merge(
     if len(segments) < 2:
         raise click.UsageError("Expected two segments or more, such as 2@1 3@1.")
     ids = _segment_ids(segments)
-    opened = stream.open(sizes)
+    opened = stream.open(sizes, may_be_here=True)
     time_ms = given_ms(time, opened.parts.store.now_ms)
     if sizes is None:
         _show_asked(opened, opened.request_merge(*ids, time_ms=time_ms), output)
@@ -223,9 +223,12 @@ def _show_asked(stream: Stream, request_id: UUID, output: Output) -> None:
 @stream_options
 def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
     """Seal a stream permanently: open transactions are aborted, and no event can be written to it any more."""
-    opened = stream.open(sizes)
+    opened = stream.open(sizes, may_be_here=True)
     if sizes is not None:
-        _check_sizes(stream, opened, opened.active_segments().ids.tolist(), sizes, output)
+        active = opened.active_segments().ids.tolist()
+        _check_sizes(stream, opened, active, sizes, output)
+        if stream.ends_here(opened, active) and any(opened.transactions.each_active()):
+            stream.open(sizes).parts.require_host("end transactions")
     opened.seal()
     output.show(said(f"stream {stream} sealed", stream=str(stream), state=opened.state().value))
 
@@ -249,6 +252,8 @@ def truncate(
     """
     opened = stream.open(sizes)
     stream.refuse_beyond(opened, output, cut)
+    if opened.parts.has_host:
+        opened.parts.require_host("truncate")
     if not yes:
         output.show(_planned_truncation(opened, cut))
         return
@@ -304,7 +309,8 @@ def delete(*, yes: bool, sizes: dict[int, int] | None, stream: StreamChoice, out
         output.show(said(f"stream {stream} deleted", stream=str(stream), dry_run=False, exists=False))
         return
     exists = _refuse_undeletable(store, stream)
-    would = f"stream {stream} would be deleted (--yes does it)" if exists else f"there is no stream {stream}"
+    who = _who_does_it(is_held=sizes is not None)
+    would = f"stream {stream} would be deleted ({who})" if exists else f"there is no stream {stream}"
     output.show(said(f"dry run: {would}", stream=str(stream), dry_run=True, exists=exists))
 
 
@@ -330,7 +336,10 @@ def _check_sizes(
 def _refuse_undeletable(store: StreamStore, stream: StreamChoice) -> bool:
     """Refuse in the same cases as a deletion; returns whether the stream exists."""
     try:
-        refuse_undeletable(store.stream(stream.scope.scope, stream.name).state())
+        found = store.stream(stream.scope.scope, stream.name)
+        refuse_undeletable(found.state())
+        if found.parts.has_host:
+            found.parts.require_host("delete")
     except NotInHistory:
         return _is_listed(store, stream)
     return True
@@ -367,8 +376,13 @@ def _planned_truncation(stream: Stream, cut: dict[int, int]) -> Shown:
         "to_delete": [segment_text(segment_id) for segment_id in listed],
         "size": size,
     }
-    would = f"{_ids_text(listed, count)} and {size} {unit} in all would be deleted (--yes does it)"
-    return Shown(data, (f"dry run: {would}",))
+    would = f"{_ids_text(listed, count)} and {size} {unit} in all would be deleted"
+    return Shown(data, (f"dry run: {would} ({_who_does_it(is_held=stream.parts.has_host)})",))
+
+
+def _who_does_it(*, is_held: bool) -> str:
+    held = "the process that holds the segments does it; --yes only with --data-elsewhere, if their data is elsewhere"
+    return "--yes does it" if is_held else held
 
 
 def _first_ids(parts: Iterable[Segments], limit: int) -> list[int]:

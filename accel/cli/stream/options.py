@@ -29,7 +29,9 @@ from accel.history.rules.values import some_ids
 if TYPE_CHECKING:
     from accel.history.rules.values import Cut, Integers
     from accel.history.store import Stream, StreamStore
+    from accel.history.store.hosts import StreamName
     from accel.rendering import Output
+    from loaders.store import ObjectStore
 
 data_elsewhere_option = option(
     "--data-elsewhere",
@@ -77,16 +79,21 @@ class ScopeChoice:
     store: StoreChoice
     name: str | None = None
 
-    def open(self, sizes: Mapping[int, int] | None = None) -> StreamStore:
+    def open(self, sizes: Mapping[int, int] | None = None, *, may_be_here: bool = False) -> StreamStore:
         """The streams of the store.
 
         Args:
             sizes: sizes of segments by id; a missing one counts as 0. None = the user does not hold the segments, and
                 operations that need a host are refused.
+            may_be_here: whether the command itself compares the sizes with data in the bucket's catalog; otherwise
+                operations with sizes are refused on streams whose data is there.
         """
         from accel.history.store import GivenSizes, StreamStore  # noqa: PLC0415 - only some commands need it
 
-        return StreamStore.open(self.store.open(), host=None if sizes is None else GivenSizes(sizes))
+        store = self.store.open()
+        if sizes is None:
+            return StreamStore.open(store)
+        return StreamStore.open(store, host=GivenSizes(sizes, None if may_be_here else partial(_refuse_here, store)))
 
     @property
     def scope(self) -> str:
@@ -115,13 +122,13 @@ class StreamChoice:
     def __str__(self) -> str:
         return f"{self.scope.scope}/{self.name}"
 
-    def open(self, sizes: Mapping[int, int] | None = None) -> Stream:
-        """The stream; ``sizes`` as in `ScopeChoice.open`.
+    def open(self, sizes: Mapping[int, int] | None = None, *, may_be_here: bool = False) -> Stream:
+        """The stream; arguments as for `ScopeChoice.open`.
 
         Raises:
             NotInHistory: it does not exist, or was not completely created.
         """
-        return self.scope.open(sizes).stream(self.scope.scope, self.name)
+        return self.scope.open(sizes, may_be_here=may_be_here).stream(self.scope.scope, self.name)
 
     def refuse_beyond(self, stream: Stream, output: Output, *cuts: Cut, is_read_here: bool = False) -> None:
         """Refuse cuts after the end of a segment; note which ends are not known here.
@@ -150,6 +157,12 @@ class StreamChoice:
         active = stream.active_segments().ids
         wanted = active[[each in ids for each in active.tolist()]]
         return _catalog_ends(self.scope.store, stream, wanted, is_read_here=False) if len(wanted) else {}
+
+
+def _refuse_here(store: ObjectStore, stream: StreamName, what: str) -> None:
+    from accel.streams.segment_directory import refuse_data_here  # noqa: PLC0415 - only some commands need it
+
+    refuse_data_here(store, stream, what)
 
 
 def _open_ends(store: StoreChoice, stream: Stream, ids: Integers, *, is_read_here: bool) -> dict[int, int]:

@@ -21,7 +21,6 @@ from accel.cli.stream.options import (
     scope_options,
     size_options,
 )
-from accel.errors import PositionBeyondEnd
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text
 
@@ -129,7 +128,8 @@ def run(
     its time: this machine's clock may be wrong, and nothing is recorded or deleted.
 
     The sizes of segments come from the process that holds them, or from --size. With --data-elsewhere, an unsealed
-    segment without --size counts as empty, so that streams are truncated by whole segments.
+    segment without --size counts as empty, so that streams are truncated by whole segments. Streams whose data is in
+    the bucket's catalog fail then.
     """
     if stream is None and (sizes or read_by_all):
         raise click.UsageError("Expected --stream with --size and --read-by-all: segments of which stream?")
@@ -143,11 +143,7 @@ def run(
         from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only some commands need it
 
         opened = store.stream(scope.scope, stream)
-        choice = StreamChoice(scope, stream)
-        choice.refuse_beyond(opened, output, read_by_all)
-        for segment_id, end in choice.ends_here(opened, [*(sizes or {})]).items():
-            if sizes and sizes[segment_id] > end:
-                raise PositionBeyondEnd(f"{scope.scope}/{stream}", segment_id, sizes[segment_id], end)
+        StreamChoice(scope, stream).refuse_beyond(opened, output, read_by_all)
         workflow = opened.retention
         act = workflow.retain if yes else workflow.plan
         outcome, point = act(time_ms, read_by_all or None)

@@ -11,6 +11,7 @@ from accel.cli.groups import CommandGroup
 from accel.cli.options import TIME, Command, command, yes_option
 from accel.cli.stream.notation import moment_ms_text
 from accel.cli.stream.options import StreamChoice, holder_option, size_options, stream_options
+from accel.errors import InvalidArgument
 from accel.history.rules.transactions import TransactionStatus
 from accel.history.rules.values import transaction_epoch
 from accel.rendering import Column, Output, Shown, said, table_of, word
@@ -111,6 +112,8 @@ def commit(
     transaction is committed at once.
     """
     opened = stream.open(sizes)
+    if sizes is not None and not decide_only:
+        _refuse_events_here(opened, transaction_id, "commit")
     status = opened.transactions.seal(transaction_id, commit=True)
     if status is TransactionStatus.COMMITTING and sizes is not None and not decide_only:
         status = _committed(opened, transaction_id)
@@ -157,8 +160,25 @@ def abort(
     if decide_only:
         status = opened.transactions.seal(transaction_id, commit=False)
     else:
+        if sizes is not None:
+            _refuse_events_here(opened, transaction_id, "abort")
         status = opened.transactions.abort(transaction_id)
     output.show(_status(transaction_id, status))
+
+
+def _refuse_events_here(stream: Stream, transaction_id: UUID, what: str) -> None:
+    """Refuse to end a transaction at once if another process has to move, or delete, its events.
+
+    Raises:
+        InvalidArgument: the data of the stream is in the bucket's catalog, or the transaction's writer stored events.
+    """
+    stream.parts.require_host(f"{what} transactions")
+    record = stream.transactions.read(transaction_id)
+    if record is not None and record.event_count:
+        raise InvalidArgument(
+            f"expected no events of transaction {transaction_id} in this bucket to {what} it at once, found "
+            f"{record.contents}: the process that holds the segments does it"
+        )
 
 
 def _given_up(choice: StreamChoice, stream: Stream, transaction_id: UUID, *, yes: bool) -> Shown:

@@ -121,10 +121,20 @@ class GivenSizes:
 
     Args:
         sizes: sizes by segment id; a missing segment is sealed with size 0, and its end is unknown.
+        refuse: called with the stream and the operation before a workflow begins; it raises if the caller is wrong, and
+            the data is where only another host reaches it. See `segment_directory.refuse_data_here`.
     """
 
-    def __init__(self, sizes: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, sizes: Mapping[int, int] | None = None, refuse: Callable[[StreamName, str], None] | None = None
+    ) -> None:
         self._sizes = dict(checked_numbers("sizes of segments", sizes or {}, 0))
+        self._refuse = refuse
+
+    def refuse_data(self, stream: StreamName, what: str) -> None:
+        """Refuse an operation on segments whose data the caller does not hold."""
+        if self._refuse is not None:
+            self._refuse(stream, what)
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
         """Does nothing."""

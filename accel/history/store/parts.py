@@ -21,7 +21,7 @@ from accel.errors import CatalogDamaged, HostMissing, InvalidArgument
 from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus, after_step_by_hand, start_number
 from accel.history.rules.values import checked_time
-from accel.history.store.hosts import NoHost, SegmentHost, StreamName
+from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost, StreamName
 from accel.history.store.keys import (
     SEGMENT_STREAMS,
     STATE,
@@ -238,9 +238,12 @@ class StreamParts:
 
         Raises:
             HostMissing: there is no host.
+            InvalidArgument: the host has no data, and the data is not where the caller says.
         """
         if not self.has_host:
             raise HostMissing(what, str(self.stream))
+        if isinstance(self.host, GivenSizes):
+            self.host.refuse_data(self.name, what)
 
     def first_number(self) -> int:
         """The lowest number for the stream's first segment: above those of earlier streams of its name. 1 call."""

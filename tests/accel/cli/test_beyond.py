@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 import accel
 from accel.cli.main import main
+from accel.history.rules.transactions import TransactionContents, TransactionStatus
 from accel.history.rules.values import parse_segment
 from accel.streams.connection import Connection
 from tests.accel.cli.worlds import NO_ENVIRONMENT
@@ -200,16 +201,6 @@ def test_a_place_at_a_time_that_has_not_come_is_refused(orders: Orders, command:
     assert orders.run("group", "show", "--group", "old").stdout == before
 
 
-def test_retention_records_no_cut_beyond_the_data_in_the_catalog(orders: Orders) -> None:
-    """The next run would be refused until the segments have got there."""
-    assert orders.run("configure", "--keep", "1h").exit_code == 0
-    run = ("retention", "run", "--yes")
-    wrong = orders.error(*run, "--size", "1@1=1", "--size", "2@1=0")
-    assert (wrong[:2], "end of segment 1@1, 0" in wrong[2]) == ((1, "PositionBeyondEnd"), True)
-    assert json.loads(orders.run("cuts", "list", "--output", "json").stdout)["cuts"] == []
-    assert orders.run(*run, "--size", "1@1=0", "--size", "2@1=0").exit_code == 0
-
-
 @pytest.mark.parametrize("events", [0, 3])
 def test_the_tail_of_a_sealed_stream_is_where_its_segments_end(events: int) -> None:
     made = Orders()
@@ -242,3 +233,98 @@ def test_a_cut_that_no_reader_can_be_at_is_refused(orders: Orders) -> None:
     for command in (("cuts", "check", *impossible), ("truncate", *impossible)):
         exit_code, error, message = orders.error(*command)
         assert (exit_code, error, "a reader can be at" in message) == (1, "InvalidArgument", True)
+
+
+HELD = {
+    "truncate": ("truncate", "--at", "0@0=5"),
+    "truncate, for good": ("truncate", "--at", "0@0=5", "--yes"),
+    "retention": ("retention", "run"),
+    "retention, for good": ("retention", "run", "--yes"),
+    "retention with sizes": ("retention", "run", "--size", "1@1=0", "--size", "2@1=0", "--yes"),
+}
+
+
+def states(made: Orders) -> tuple[object, ...]:
+    """The stream, its transactions, and what of it can be read."""
+    with accel.connect(made.url) as streams:
+        stream = streams.stream("shop", "orders")
+        read = [event.payload for event in streams.reader("shop", "orders", follow=False)]
+        requests = [each.status for each in stream.requests()]
+        transactions = dict(stream.transactions.each_active())
+        return stream.state(), dict(stream.head()), stream.current_epoch().epoch, requests, transactions, read
+
+
+@pytest.mark.parametrize("command", HELD)
+def test_who_holds_no_segments_does_not_move_the_head_of_a_stream_whose_data_is_here(
+    orders: Orders, command: str
+) -> None:
+    assert orders.run("configure", "--keep-size", "1").exit_code == 0
+    before = states(orders)
+    found = orders.error(*HELD[command], *(() if "--size" in HELD[command] else ("--data-elsewhere",)))
+    assert found[:2] == (1, "InvalidArgument")
+    assert "found segments of the stream in the catalog" in found[2]
+    assert states(orders) == before
+
+
+def test_a_whole_scope_is_retained_without_the_streams_whose_data_is_here(orders: Orders) -> None:
+    for each in (("create", "--stream", "ours"), ("configure",)):
+        assert orders.run(*each, "--keep-size", "1").exit_code == 0
+    named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop"}
+    line = ["stream", "retention", "run", "--yes", "--data-elsewhere", "--output", "json"]
+    before = states(orders)
+    found = CliRunner().invoke(main, line, env=named, prog_name="accel")
+    outcomes = {each["stream"]: each["outcome"] for each in json.loads(found.stdout)["streams"]}
+    assert (found.exit_code, outcomes["shop/orders"]) == (1, "failed")
+    assert outcomes["shop/ours"] != "failed"
+    assert states(orders) == before
+
+
+def test_who_holds_no_segments_does_not_delete_a_stream_whose_data_is_here(orders: Orders) -> None:
+    with accel.connect(orders.url) as streams:
+        streams.stream("shop", "orders").seal()
+    before = states(orders)
+    for line in (("delete", "--data-elsewhere"), ("delete", "--data-elsewhere", "--yes")):
+        assert orders.error(*line)[:2] == (1, "InvalidArgument")
+    assert states(orders) == before
+    assert "the process that holds the segments does it" in orders.run("delete").stdout
+
+
+def test_who_holds_no_segments_does_not_carry_out_what_waits_for_the_process_that_does(orders: Orders) -> None:
+    assert orders.run("split", "1@1").exit_code == 0
+    before = states(orders)
+    assert orders.error("recover", "--data-elsewhere")[:2] == (1, "InvalidArgument")
+    assert states(orders) == before
+
+
+def test_who_holds_no_segments_ends_no_transaction_whose_data_is_here(orders: Orders) -> None:
+    with accel.connect(orders.url) as streams:
+        stream = streams.stream("shop", "orders")
+        transaction = str(stream.transactions.begin(lease_ms=600_000))
+    named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders"}
+    before = states(orders)
+    for verb in ("commit", "abort"):
+        line = ["txn", verb, "--id", transaction, "--data-elsewhere", "--output", "json", "--quiet"]
+        found = CliRunner().invoke(main, line, env=named, prog_name="accel")
+        assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "InvalidArgument")
+    assert orders.error("seal", "--data-elsewhere")[1] == "InvalidArgument"
+    assert states(orders) == before
+
+
+def test_a_dry_run_says_who_does_it(orders: Orders) -> None:
+    held = "the process that holds the segments does it; --yes only with --data-elsewhere, if their data is elsewhere"
+    assert f"would be deleted ({held})" in orders.run("truncate", "--at", "0@0=5").stdout
+    assert orders.error("truncate", "--at", "0@0=5", "--yes")[1] == "HostMissing"
+
+
+def test_who_holds_no_segments_ends_no_transaction_whose_events_its_writer_stored_here(orders: Orders) -> None:
+    """No segment of the stream is open here yet."""
+    assert orders.run("create", "--stream", "new").exit_code == 0
+    with accel.connect(orders.url) as streams:
+        stream = streams.stream("shop", "new")
+        transaction = stream.transactions.begin()
+        stream.transactions.seal(transaction, commit=True, contents=TransactionContents(3, 300))
+    named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "new"}
+    line = ["txn", "commit", "--id", str(transaction), "--data-elsewhere", "--output", "json", "--quiet"]
+    found = CliRunner().invoke(main, line, env=named, prog_name="accel")
+    assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "InvalidArgument")
+    assert stream.transactions.status(transaction) is TransactionStatus.COMMITTING
