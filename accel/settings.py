@@ -42,10 +42,11 @@ class Settings:
 
     Args:
         policy: which objects to open next: "spread", "window", "window+preload" or "load-all".
-        parallel_loads: how many requests may be under way at once; also the number of loading threads.
+        parallel_loads: how many requests may be under way at once, for one node and for all. Requests that take
+            `max_wait_load_seconds` or longer count for their node only, so that a node that hangs does not take the
+            threads of others; so there are up to three times as many threads.
         max_wait_load_seconds: a lookup waits no longer than this for objects that are slow to open, if it can open
-        others;
-            0.5 by default. The slow requests stay under way, and their results are used when they arrive.
+            others; 0.5 by default. The slow requests stay under way, and their results are used when they arrive.
         hedge_percent: reads of objects and hints that are slower than 95 of 100 others are sent a second time: at most
             this share of 100 requests; 0 = never.
         view_ttl_seconds: how long the index uses a stream's view before it is filled again.

@@ -121,7 +121,7 @@ class ColdReader:
         self.known = SharedIndexCache(SMALL, lambda: 0.0, lambda: 0.5)
         self.hints = HintStore(NAMESPACE, lambda: 0.0, SMALL)
         self.executor = ThreadPoolExecutor(1)
-        self.loader = HintLoader(hinted.store, self.hints, self.executor, lambda *_: None)
+        self.loader = HintLoader(hinted.store, self.hints, lambda _: self.executor, lambda *_: None)
         if root_known:
             self.loader.read_root(NODE_ID).result.result()
 

@@ -225,18 +225,19 @@ class ObjectIndexLoader:
         self._timer = timer
         self._open_seconds = Histogram(SECONDS_BOUNDS)
 
-    def open(self, group: int, ref: ObjectRef) -> Load:
+    def open(self, group: int, ref: ObjectRef, executor: Executor | None = None) -> Load:
         """Start to open an object, or join the call that is opening it.
 
         Args:
             group: objects of one group (a node) are alike; sizes of indexes are guessed from others of the group.
             ref: the object.
+            executor: runs the load; None = that of the loader.
 
         The result raises:
             KeyMissing, AccessDenied, StoreUnavailable and the like: from the store.
             CorruptObject: the object contradicts the format or its metadata.
         """
-        result, started = self._loads.start(ref, self._executor, lambda: self._open(group, ref))
+        result, started = self._loads.start(ref, executor or self._executor, lambda: self._open(group, ref))
         return Load(ref, result, started)
 
     def holds(self, ref: ObjectRef) -> bool:

@@ -10,6 +10,16 @@
     | `Arrivals`    | names of calls, as these | none: its user's     | calls continue; no signal is sent             |
     |               | end                      |                      |                                               |
 
+**Shares.** If the requests to one part of a store hang, they occupy thread after thread of a pool, and at last requests
+to all other parts wait for them. `SharedThreads` runs calls in groups, so that a group whose calls hang occupies only
+its share:
+
+    calls of A    ████████████████████████████████████████████   as many as the pool runs at once; they hang
+    calls of B    ░░░░░░░░                                       run in further threads, once those of A are slow
+
+A call is *slow* once it runs for a time. Slow calls do not count among those that the pool runs at once, within a bound
+of twice as many threads more; and no group gets more than nine tenths of the threads that the others leave.
+
 The garbage collector may close a generator at any time and in any thread. If that thread waited for a pool, the pool
 might wait for the same thread, so closing one of the two generators never waits.
 
@@ -27,19 +37,24 @@ other users that fill the pool, does not block.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from threading import Lock
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
+from loaders.errors import Closed
+from loaders.lifetime import Lifetime, Threads
 from loaders.settings import check_settings
 
 K = TypeVar("K")
 V = TypeVar("V")
+P = ParamSpec("P")
 
 WAITING_MAX: Final = 256
 """Bound on submitted calls where the threads of the executor bound the running ones."""
@@ -266,3 +281,177 @@ class _Walk(Generic[K, V]):
         with suppress(RuntimeError):  # the pool is shut down: the thread that takes the record reads it
             return self._executor.submit(self._reader.read, key)
         return None
+
+
+THREADS_BEYOND: Final = 2
+"""Slow calls that have threads besides those of the calls at once, as a multiple of these."""
+
+SHARE_MAX: Final = 0.9
+"""A group gets at most this share of the threads that the calls of all other groups leave."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SharedCall:
+    """A call of a group."""
+
+    group: Hashable
+    work: Callable[[], Any]
+    result: Future[Any]
+
+
+class SharedThreads(Threads):
+    """Threads for calls in groups: a group whose calls hang leaves most of the threads to the others.
+
+    One group alone has ``calls_max`` calls under way. Calls of a group begin in the order in which they were submitted;
+    groups take turns. A call of no group, by `submit`, is of one more group.
+
+    Args:
+        calls_max: bound on the calls under way at once, without slow ones; and on those of one group.
+        name: prefix of the names of its threads.
+        slow_seconds: a call that runs for at least this time is slow.
+        timer: seconds, from any start.
+        lifetime: as of `Threads`.
+
+    Threads: any; the lock is not held while a call runs.
+    """
+
+    def __init__(
+        self,
+        calls_max: int,
+        name: str,
+        *,
+        slow_seconds: float,
+        timer: Callable[[], float],
+        lifetime: Lifetime | None = None,
+    ) -> None:
+        self._beyond_max = THREADS_BEYOND * (calls_max - 1)
+        self.threads_max = calls_max + self._beyond_max
+        """The largest number of threads."""
+        super().__init__(self.threads_max, name, lifetime=lifetime)
+        self._calls_max = calls_max
+        self._slow_seconds = slow_seconds
+        self._timer = timer
+        self._lock = Lock()  # guards the attributes below
+        self._waiting: OrderedDict[Hashable, deque[_SharedCall]] = OrderedDict()
+        self._begun: OrderedDict[_SharedCall, float] = OrderedDict()  # not slow yet; the first one began first
+        self._counts: Counter[Hashable] = Counter()
+
+    def of(self, group: Hashable) -> Executor:
+        """An executor whose calls are of this group."""
+        return _Share(self, group)
+
+    def submit(self, work: Callable[P, V], /, *args: P.args, **options: P.kwargs) -> Future[V]:
+        """As `Threads.submit`, for a call of no group."""
+        return self.submit_to(None, partial(work, *args, **options))
+
+    def submit_to(self, group: Hashable, work: Callable[[], V]) -> Future[V]:
+        """As `Threads.submit`, for a call of a group."""
+        self._lifetime.check()
+        result: Future[V] = Future()
+        call = _SharedCall(group, partial(copy_context().run, work), result)
+        self._under_way.add(result)
+        result.add_done_callback(self._under_way.discard)
+        with self._lock:
+            self._waiting.setdefault(group, deque()).append(call)
+        self.go_on(call)
+        return result
+
+    def go_on(self, mine: _SharedCall | None = None) -> None:
+        """Begin the waiting calls that may begin by now: calls may have become slow since the last one ended.
+
+        Args:
+            mine: the call that was just submitted, whose error is raised.
+        """
+        while (call := self._take()) is not None:
+            try:
+                ThreadPoolExecutor.submit(self, self._run, call)
+            except RuntimeError as error:
+                is_shut_down = "shutdown" in str(error)  # else there is no further thread: one of the others takes it
+                if call is not mine:
+                    if is_shut_down:
+                        self._make(call)
+                    continue
+                if not is_shut_down:
+                    raise
+                self._end(call)
+                call.result.cancel()
+                raise Closed(f"expected {self._lifetime.what} that is open, found it closed") from error
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As `Threads.shutdown`; waiting calls are made before, unless ``cancel_futures`` is true."""
+        self._lifetime.close()
+        if not self._lifetime.is_here:
+            return
+        if cancel_futures:
+            for result in self._under_way.copy():
+                result.cancel()
+        elif wait:
+            self.wait_idle()
+        super().shutdown(wait=wait, cancel_futures=cancel_futures)
+
+    def _take(self) -> _SharedCall | None:
+        if not self._waiting:
+            return None
+        now = self._timer()
+        with self._lock:
+            while self._begun and next(iter(self._begun.values())) <= now - self._slow_seconds:
+                self._begun.popitem(last=False)
+            in_all = self._counts.total()
+            slow = in_all - len(self._begun)
+            if len(self._begun) + max(0, slow - self._beyond_max) >= self._calls_max:
+                return None
+            for group in list(self._waiting):
+                most = SHARE_MAX * (self.threads_max - in_all + self._counts[group])
+                if self._counts[group] < min(self._calls_max, most) and (call := self._first(group)) is not None:
+                    self._counts[group] += 1
+                    self._begun[call] = now
+                    return call
+        return None
+
+    def _first(self, group: Hashable) -> _SharedCall | None:
+        """Take the first waiting call of a group that was not cancelled; it is another group's turn then."""
+        calls = self._waiting.pop(group)
+        while calls:
+            if not (call := calls.popleft()).result.cancelled():
+                if calls:
+                    self._waiting[group] = calls
+                return call
+        return None
+
+    def _run(self, call: _SharedCall | None) -> None:
+        while call is not None:
+            self._make(call)
+            call = self._take()  # for this thread
+            self.go_on()
+
+    def _make(self, call: _SharedCall) -> None:
+        if not call.result.set_running_or_notify_cancel():
+            self._end(call)
+        else:
+            try:
+                value = call.work()
+            except BaseException as error:  # noqa: BLE001 - raised by `Future.result`
+                self._end(call)
+                call.result.set_exception(error)
+            else:
+                self._end(call)
+                call.result.set_result(value)
+
+    def _end(self, call: _SharedCall) -> None:
+        with self._lock:
+            self._begun.pop(call, None)
+            self._counts[call.group] -= 1
+            if not self._counts[call.group]:
+                del self._counts[call.group]
+
+
+class _Share(Executor):
+    """The threads, for the calls of one group. Threads: any."""
+
+    def __init__(self, threads: SharedThreads, group: Hashable) -> None:
+        self._threads = threads
+        self._group = group
+
+    def submit(self, work: Callable[P, V], /, *args: P.args, **options: P.kwargs) -> Future[V]:
+        """As `Executor.submit`."""
+        return self._threads.submit_to(self._group, partial(work, *args, **options))

@@ -6,7 +6,7 @@ the engine, lets it start the requests of a step (`UnderWay`), waits for them in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from accel.lookup.lookup import Asking, begin
 from accel.lookup.reading import Ranges, ReadSteps, Watch, read_range
 from accel.lookup.stats import AcceleratorStats, IndexCacheStats, LookupCounters, NodeHint, count_answer
 from accel.lookup.steps import (
+    Announce,
     AwaitMore,
     FetchSpan,
     HintReply,
@@ -39,9 +40,9 @@ from accel.system import Components
 from loaders.counting import CacheStats
 from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
-from loaders.lifetime import Lifetime, Threads
+from loaders.lifetime import Lifetime
 from loaders.object_index import Load, LoaderStats, ObjectIndexLoader, OpenedObject
-from loaders.parallel import Arrivals
+from loaders.parallel import Arrivals, SharedThreads
 from loaders.plan import LoadAll, policy_of
 from loaders.shared_loads import done_future
 from loaders.store import ObjectStore
@@ -86,7 +87,7 @@ class UnderWay:
             self._hint = hint
             self._arrivals.expect(HINT, hint.result)
         for position in [each for each in step.positions if each not in self._loads]:
-            load = self._loads[position] = self._engine.loader.open(step.node.node_id, step.node.ref(position))
+            load = self._loads[position] = self._engine.open(step.node.node_id, step.node.ref(position))
             self._arrivals.expect(position, load.result)
             self.cost.requests += load.started
         self._is_new |= not isinstance(step, AwaitMore)
@@ -164,10 +165,16 @@ class Engine:
         self.system = system
         self.lifetime = Lifetime("an accelerator", system.process_id)
         self.counters = LookupCounters()
-        self.executor = Threads(settings.parallel_loads, "accel-load", lifetime=self.lifetime)
+        self.executor = SharedThreads(
+            settings.parallel_loads,
+            "accel-load",
+            slow_seconds=settings.max_wait_load_seconds,
+            timer=system.timer,
+            lifetime=self.lifetime,
+        )
         self.images = ImageFollower(source, settings, system, self.counters, self._follow, self.executor)
         self.layout = ObjectLayout(namespace=self.images.image.namespace)
-        hedging = Hedging(settings.hedge_percent / 100, threads_max=settings.parallel_loads)
+        hedging = Hedging(settings.hedge_percent / 100, threads_max=self.executor.threads_max)
         self.store = store = HedgedStore(TracedStore(store), system.timer, self.layout.is_immutable, hedging)
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
         self.loader = ObjectIndexLoader(
@@ -179,7 +186,7 @@ class Engine:
             timer=system.timer,
         )
         self.hints = HintStore(self.layout.namespace, system.timer, settings, self.loader.holds, system.clock)
-        self._hint_loader = HintLoader(store, self.hints, self.executor, self._learn_entries)
+        self._hint_loader = HintLoader(store, self.hints, self.executor.of, self._learn_entries)
         self._pack_follower = PackFollower(
             store, self.hints, self.index_cache.add_filters, self.executor, system.timer, settings.hint_ttl_seconds
         )
@@ -230,20 +237,32 @@ class Engine:
             return self._hint_loader.read_root(step.node.node_id)
         return self._hint_loader.read_entries(step) if isinstance(step, ReadEntries) else None
 
-    def begin(self, step: OpenObject | FetchSpan, ranges: Ranges | None) -> Future[Any]:
-        """Start to open one object, or to fetch a span of it from ``ranges``, or from the store if that is None."""
+    def open(self, node_id: int, ref: ObjectRef) -> Load:
+        """Start to open an object of a node, in the node's share of the threads."""
+        return self.loader.open(node_id, ref, self.executor.of(node_id))
+
+    def begin(self, step: OpenObject | FetchSpan, share: Hashable, ranges: Ranges | None) -> Future[Any]:
+        """Start to open one object, or to fetch a span of it from ``ranges``, or from the store if that is None.
+
+        Args:
+            step: the request.
+            share: the group of the threads that make it.
+            ranges: supplies bytes.
+        """
+        executor = self.executor.of(share)
         if isinstance(step, OpenObject):
-            return self.loader.open(step.group, step.ref).result
+            return self.loader.open(step.group, step.ref, executor).result
         if ranges is None:
-            return self.executor.submit(self.fetch, step)
+            return executor.submit(self.fetch, step)
         key = self.layout.object_key(step.object_id)
         body = ranges.at_hand(key, step.start, step.end)
-        return ranges.begin(key, step.start, step.end, self.executor) if body is None else done_future(body)
+        return ranges.begin(key, step.start, step.end, executor) if body is None else done_future(body)
 
-    def announce(self, step: FetchSpan, ranges: Ranges | None) -> None:
+    def announce(self, step: Announce, ranges: Ranges | None) -> None:
         """Announce the bytes of a span to ``ranges``, for a later read; nothing if that is None."""
         if ranges is not None:
-            ranges.announce(self.layout.object_key(step.object_id), step.start, step.end, self.executor)
+            key, executor = self.layout.object_key(step.span.object_id), self.executor.of(step.share)
+            ranges.announce(key, step.span.start, step.span.end, executor)
 
     def fetch(self, step: FetchSpan) -> bytes | memoryview:
         """The bytes of a span, from the store; blocks.

@@ -307,16 +307,18 @@ class HintLoader:
     Args:
         store: contains the snapshots.
         hints: keeps the results.
-        executor: runs the reads.
+        executor_of: returns what runs the reads of a node.
         on_entries: called with the entries.
 
     Threads: any. No lock is held over I/O.
     """
 
-    def __init__(self, store: ObjectStore, hints: HintStore, executor: Executor, on_entries: OnEntries) -> None:
+    def __init__(
+        self, store: ObjectStore, hints: HintStore, executor_of: Callable[[int], Executor], on_entries: OnEntries
+    ) -> None:
         self._store = store
         self._hints = hints
-        self._executor = executor
+        self._executor_of = executor_of
         self._on_entries = on_entries
         # `hints` keeps the results; these objects only join concurrent reads, until the waiting callers have them.
         self._roots: SharedLoads[int, HintReply] = SharedLoads(0, lambda _: 1, told_first=True)
@@ -326,7 +328,7 @@ class HintLoader:
         """Start to read a node's root, or join a running read of it."""
         if (known := self._hints.root(node_id)) is not None:
             return HintLoad(done_future(HintReply(known, None, known.problem)), started=False)
-        return HintLoad(*self._roots.start(node_id, self._executor, partial(self._fetch_root, node_id)))
+        return HintLoad(*self._roots.start(node_id, self._executor_of(node_id), partial(self._fetch_root, node_id)))
 
     def read_entries(self, step: ReadEntries) -> HintLoad:
         """Start to read a stream's entries, or join a running read of the same bytes (of any stream)."""
@@ -339,7 +341,8 @@ class HintLoader:
         outcome = partial(self._outcome, step, started=flight.started)
         flight.result.add_done_callback(lambda body: _land(result, partial(outcome, body)))
         if flight.started:
-            self._bodies.submit(self._executor, step.span, flight.result, partial(self._fetch_body, step.span))
+            executor = self._executor_of(step.node.node_id)
+            self._bodies.submit(executor, step.span, flight.result, partial(self._fetch_body, step.span))
         return HintLoad(result, flight.started)
 
     def _fetch_root(self, node_id: int) -> HintReply:

@@ -20,7 +20,7 @@ its first batch nothing is fetched ahead, and after that the more, the more it h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -210,6 +210,10 @@ class _Slot:
     @property
     def node_id(self) -> int:
         return -1 if self.found.node_id is None else self.found.node_id
+
+    def share_of(self, stream_id: int) -> Hashable:
+        """The share of the threads for its requests: that of its node, or of the stream whose own object it is."""
+        return (stream_id,) if self.found.node_id is None else self.found.node_id
 
     def failure(self, error: AccelError) -> Exception:
         return _Gone(error, self) if isinstance(error, KeyMissing | AccessDenied) else error
@@ -565,17 +569,17 @@ class _Reader:
         slot.pieces.append(piece)
         self.requests_under_way += 1
         self.bytes_ahead += span.end - span.start
-        yield from self._begin(piece, FetchSpan(span.object_id, span.start, span.end))
+        yield from self._begin(slot, piece, FetchSpan(span.object_id, span.start, span.end))
 
     def _open(self, slot: _Slot) -> Working[None]:
         slot.is_opening = True
-        yield from self._begin(slot, OpenObject(slot.node_id, slot.found.ref))
+        yield from self._begin(slot, slot, OpenObject(slot.node_id, slot.found.ref))
 
-    def _begin(self, what: _Slot | _Piece, step: OpenObject | FetchSpan) -> Working[None]:
+    def _begin(self, slot: _Slot, what: _Slot | _Piece, step: OpenObject | FetchSpan) -> Working[None]:
         self.tickets_given += 1
         ticket = self.tickets_given
         self.tickets[ticket] = what
-        begun = yield Begin(ticket, step)
+        begun = yield Begin(ticket, step, slot.share_of(self.stream_id))
         if begun is not None:
             if not isinstance(begun, OpenedObject | bytes | memoryview | AccelError):
                 raise TypeError(f"expected the result of a request, found {type(begun).__name__}")
@@ -630,7 +634,7 @@ class _Reader:
                 spans, end, spent = self._behind(slot, slot.opened)
             self.announced_next, self.announced_left = end, self.announced_left - spent
             for span in spans:
-                yield Announce(FetchSpan(span.object_id, span.start, span.end))
+                yield Announce(FetchSpan(span.object_id, span.start, span.end), slot.share_of(self.stream_id))
 
     def _is_announced(self, slot: _Slot) -> bool:
         return slot.found.end <= self.announced_next

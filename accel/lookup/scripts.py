@@ -250,7 +250,7 @@ class _ReadFetcher:
         if isinstance(step, Begin):
             return self._begin(step)
         if isinstance(step, Announce):
-            self._engine.announce(step.span, self._ranges)
+            self._engine.announce(step, self._ranges)
             return None
         if isinstance(step, AwaitAny) and step.lookup is None:
             return (yield from self._await(step))
@@ -277,7 +277,7 @@ class _ReadFetcher:
             self._watch.waited(seconds)
 
     def _begin(self, step: Begin) -> Begun | None:
-        begun = self._engine.begin(step.step, self._ranges)
+        begun = self._engine.begin(step.step, step.share, self._ranges)
         if begun.done():
             return _outcome(begun)
         self._begun[step.ticket] = begun
@@ -287,7 +287,7 @@ class _ReadFetcher:
     def _await(self, step: AwaitAny) -> Script[Came]:
         if step.lookup is not None and step.lookup is not self._looking:
             self._look_up(step.lookup)
-        slow_seconds = None if step.lookup is None else self._engine.settings.max_wait_load_seconds
+        slow_seconds = self._engine.settings.max_wait_load_seconds
         while True:
             begun = {ticket: _outcome(self._begun.pop(ticket)) for ticket in self._arrivals.take()}
             found = None if step.lookup is None else self._lookups.under_way.take()
@@ -298,8 +298,10 @@ class _ReadFetcher:
             signals = [self._arrivals.signal()]
             if step.lookup is not None:
                 signals.append(self._lookups.under_way.signal())
-            if not (yield Wait(signals, slow_seconds)) and self._lookups.under_way.is_overdue():
-                return Came({}, {})
+            if not (yield Wait(signals, slow_seconds)):
+                self._engine.executor.go_on()
+                if step.lookup is not None and self._lookups.under_way.is_overdue():
+                    return Came({}, {})
 
     def _look_up(self, step: OpenObjects) -> None:
         if self._watch is not None:
@@ -403,6 +405,7 @@ class Fetcher:
             if is_last:
                 came = self.under_way.take()
                 break
+            self._engine.executor.go_on()
             if self.under_way.is_overdue():
                 came = {}
                 break

@@ -23,7 +23,7 @@ protocols of the memory that a lookup uses: the index cache, and the snapshots t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -159,17 +159,19 @@ class Announce:
     """Announce bytes that a later read will need: they may be fetched in advance. The reply is None, at once."""
 
     span: FetchSpan
+    share: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
     """Begin this request without waiting for it; its result is reported by the ticket, which is unique in the read.
 
-    The reply is the result if it is in memory, else None.
+    The reply is the result if it is in memory, else None. Requests of one share may hang without taking all threads.
     """
 
     ticket: int
     step: OpenObject | FetchSpan
+    share: Hashable
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import gc
+import random
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from typing import ParamSpec, TypeVar
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaders.parallel import FIRST_READS, ReadAhead, Reader, read_ahead, run_bounded
+from loaders.errors import Closed
+from loaders.parallel import FIRST_READS, ReadAhead, Reader, SharedThreads, read_ahead, run_bounded
+from tests.examples import examples
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -208,3 +212,171 @@ def test_bounded_calls_that_did_not_begin_are_cancelled_when_they_are_left() -> 
     next(walk)
     walk.close()
     assert [future.cancelled() for future in futures] == [False, True, True]
+
+
+SLOW_SECONDS = 0.5
+
+
+class Hanging:
+    """Threads with a clock that is moved by hand, and calls that end when they are told to.
+
+    Attributes:
+        begun: the groups of the calls that began, in order.
+    """
+
+    def __init__(self, calls_max: int) -> None:
+        self.seconds = 0.0
+        self.threads = SharedThreads(calls_max, "test", slow_seconds=SLOW_SECONDS, timer=lambda: self.seconds)
+        self.begun: list[object] = []
+        self._change = threading.Condition()
+        self._gates: dict[object, threading.Event] = {}
+
+    def submit(self, group: object, count: int) -> list[Future[None]]:
+        """Submit calls of a group, which hang until `free`."""
+        gate = self._gates.setdefault(group, threading.Event())
+        return [self.threads.of(group).submit(self._hang, group, gate) for _ in range(count)]
+
+    def _hang(self, group: object, gate: threading.Event) -> None:
+        with self._change:
+            self.begun.append(group)
+            self._change.notify_all()
+        assert gate.wait(60)
+
+    def free(self, group: object) -> None:
+        """Let the calls of a group end."""
+        self._gates[group].set()
+
+    def expect(self, group: object, count: int) -> None:
+        """Wait until so many calls of a group have begun, and check that no more can."""
+        with self._change:
+            assert self._change.wait_for(lambda: self.begun.count(group) >= count, 60)
+        assert self.begun.count(group) == count
+
+    def close(self) -> None:
+        for gate in self._gates.values():
+            gate.set()
+        self.threads.shutdown()
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    made = Hanging(20)
+    yield made
+    made.close()
+
+
+def test_one_group_alone_has_all_calls_at_once(hanging: Hanging) -> None:
+    hanging.submit("a", 30)
+    hanging.expect("a", 20)
+    hanging.seconds = 9.0
+    hanging.threads.go_on()
+    hanging.expect("a", 20)
+
+
+def test_a_group_that_hangs_leaves_nine_tenths_of_the_calls_to_others(hanging: Hanging) -> None:
+    hanging.submit("slow", 100)
+    hanging.expect("slow", 20)
+    quick = hanging.submit("quick", 30)
+    hanging.expect("quick", 0)  # all might end at any time
+    hanging.seconds = SLOW_SECONDS
+    hanging.threads.go_on()
+    hanging.expect("quick", 20)
+    hanging.free("quick")
+    assert not wait(quick, 60).not_done
+    hanging.expect("slow", 20)
+    other = hanging.submit("other", 5)
+    hanging.expect("other", 5)
+    hanging.free("other")
+    assert not wait(other, 60).not_done
+
+
+def test_of_many_groups_that_hang_none_takes_the_last_threads(hanging: Hanging) -> None:
+    for group in range(6):
+        hanging.submit(group, 100)
+        hanging.seconds += SLOW_SECONDS
+        hanging.threads.go_on()
+    counts = [hanging.begun.count(group) for group in range(6)]
+    assert counts[:2] == [20, 20]
+    assert sum(counts) <= hanging.threads.threads_max == 58
+    assert counts == sorted(counts, reverse=True)
+    assert counts[3]
+
+
+def test_groups_take_turns(hanging: Hanging) -> None:
+    hanging.submit("first", 20)
+    hanging.expect("first", 20)
+    waiting = [future for group in "ab" for future in hanging.submit(group, 6)]
+    hanging.free("a")
+    hanging.free("b")
+    hanging.free("first")
+    assert not wait(waiting, 60).not_done
+    assert hanging.begun[20:].count("a") == hanging.begun[20:].count("b") == 6
+    assert set(hanging.begun[20:22]) == {"a", "b"}
+
+
+def test_a_waiting_call_can_be_cancelled_and_never_begins(hanging: Hanging) -> None:
+    hanging.submit("a", 20)
+    hanging.expect("a", 20)
+    first, second = hanging.submit("b", 2)
+    assert first.cancel()
+    hanging.free("a")
+    hanging.free("b")
+    second.result(60)
+    hanging.expect("b", 1)
+    with pytest.raises(CancelledError):
+        first.result()
+
+
+def test_calls_that_wait_at_the_end_are_made_before_it() -> None:
+    hanging = Hanging(2)
+    futures = [future for group in range(3) for future in hanging.submit(group, 4)]
+    hanging.close()
+    assert all(future.done() and not future.cancelled() for future in futures)
+    with pytest.raises(Closed):
+        hanging.submit("late", 1)
+
+
+def test_one_call_at_once_is_one_however_slow_it_is() -> None:
+    hanging = Hanging(1)
+    hanging.submit("a", 1)
+    hanging.submit("b", 1)
+    hanging.seconds = 100.0
+    hanging.threads.go_on()
+    hanging.expect("a", 1)
+    hanging.expect("b", 0)
+    hanging.close()
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.integers(1, 6), st.integers(0, 2**32))
+def test_whatever_is_submitted_runs_once_in_the_order_of_its_group(calls_max: int, seed: int) -> None:
+    chance = random.Random(seed)
+    ran: dict[int, list[int]] = {group: [] for group in range(4)}
+    running, peak, lock = [0], [0], threading.Lock()
+    threads = SharedThreads(calls_max, "test", slow_seconds=1.0, timer=lambda: 0.0)
+
+    def call(group: int, number: int) -> int:
+        with lock:
+            ran[group].append(number)
+            running[0] += 1
+            peak[0] = max(peak[0], running[0])
+        with lock:
+            running[0] -= 1
+        if number % 7 == 3:
+            raise LookupError(str(number))
+        return number
+
+    submitted: dict[int, list[int]] = {group: [] for group in range(4)}
+    futures = []
+    for number in range(60):
+        group = chance.randrange(4)
+        submitted[group].append(number)
+        futures.append((number, threads.of(group).submit(call, group, number)))
+    threads.wait_idle()
+    for number, future in futures:
+        assert isinstance(future.exception(), LookupError) if number % 7 == 3 else future.result() == number
+    assert {group: sorted(numbers) for group, numbers in ran.items()} == submitted
+    assert peak[0] <= calls_max
+    if calls_max == 1:
+        assert ran == submitted
+    threads.shutdown()

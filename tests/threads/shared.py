@@ -28,6 +28,8 @@ SHARED: dict[str, tuple[str, ...]] = {
         "loaders.lifetime.PerProcess",
         "loaders.lifetime.ProcessLock",
         "loaders.object_index.ObjectIndexLoader",
+        "loaders.parallel.SharedThreads",
+        "loaders.parallel._Share",
         "loaders.shared_loads.SharedLoads",
         "loaders.store.hedged.HedgedStore",
     ),

@@ -62,7 +62,7 @@ class HintedDriver(Driver):
 
     def __post_init__(self) -> None:
         self.hints = HintStore(NAMESPACE, self.clock, self.settings)
-        self.loader = HintLoader(self.store, self.hints, Inline(), self._learn)
+        self.loader = HintLoader(self.store, self.hints, lambda _: Inline(), self._learn)
 
     def run(self, steps: Searching[Answer]) -> Answer:
         """Drive one search to its end."""
