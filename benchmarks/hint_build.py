@@ -20,7 +20,7 @@ import numpy as np
 from accel.catalog import ObjectCatalog
 from accel.catalog.foreign import ForeignCatalog
 from accel.catalog.records import LIVE, Rows
-from accel.hint_building import Depth, HintChoice, NodeReport, build_node_hints, plan_node_hints
+from accel.hint_building import Depth, HintChoice, ListedNode, NodeReport, build_node_hints, plan_node_hints
 from accel.image import MetadataImage, make_node
 from accel.system import SYSTEM
 from accel.testing import LatencyStore
@@ -58,7 +58,7 @@ class HintedBucket:
     def build(self, live: Rows, depth: Depth) -> NodeReport:
         """Plan and build."""
         parts = self.catalog.parts
-        return build_node_hints(parts, plan_node_hints(parts, NODE_ID, live, HintChoice(depth=depth)))
+        return build_node_hints(parts, plan_node_hints(parts, ListedNode(NODE_ID, live), HintChoice(depth=depth)))
 
     def restore(self) -> None:
         """Restore the hints to their first state."""
@@ -161,7 +161,7 @@ class LargeNode:
     def _timed(self, live: Rows, depth: Depth) -> tuple[float, NodeReport]:
         parts = self._catalog.parts
         started = time.perf_counter()
-        report = build_node_hints(parts, plan_node_hints(parts, NODE_ID, live, HintChoice(depth=depth)))
+        report = build_node_hints(parts, plan_node_hints(parts, ListedNode(NODE_ID, live), HintChoice(depth=depth)))
         seconds = time.perf_counter() - started
         entries = 0 if report.snapshot is None else report.snapshot.entries
         if entries != len(live) * LARGE_STREAMS or report.failures or report.errors:

@@ -4,7 +4,8 @@
     report = compact_on_spark(spark, store, plan)       a task a group, committed when its task ends
 
 Spark retries a task that failed for a temporary reason (the store was busy, a machine was lost), under new ids. A task
-that fails permanently affects only its own group. The collector deletes objects under ids that are not committed, after
+that fails permanently affects only its own group; a source that cannot be read is set aside, as without Spark, and its
+neighbours are merged by further tasks. The collector deletes objects under ids that are not committed, after
 the deadline of these ids.
 """
 
@@ -19,6 +20,7 @@ from accel.compaction import (
     CompactionPlan,
     CompactionReport,
     CompactionSettings,
+    FailedNode,
     Group,
     GroupFailure,
     GroupOutcome,
@@ -27,10 +29,9 @@ from accel.compaction import (
     assemble_plan,
     compact,
     plan_node,
-    run_group,
     survey_catalog,
+    try_group,
 )
-from accel.errors import AccelError
 from spark_jobs.tasks import StoreSpec, TaskOutcome, row_frame, run_tasks
 
 if TYPE_CHECKING:
@@ -64,20 +65,25 @@ def plan_on_spark(
         progress: called with the number of planned nodes.
 
     Raises:
-        TaskFailed: a node could not be planned.
         MaintenanceRefused: the plan would make too many objects of one stream.
-        CatalogMissing, StoreError: the catalog cannot be read now.
+        CatalogMissing, StoreError: the catalog cannot be read now. The plan names nodes that could not be planned.
     """
     with ObjectCatalog.open(store.open()) as catalog:
         found = survey_catalog(catalog, settings)
         now_ms = catalog.parts.now_ms()
     nodes: list[NodePlan] = []
+    failed: list[FailedNode] = []
     work = partial(_plan_node, store, settings)
     for outcome in run_tasks(spark, work, found.nodes, at_once=at_once, label=_plan_label):
-        nodes.append(outcome.required())
+        if outcome.result is not None:
+            nodes.append(outcome.result)
+        else:
+            error = outcome.error or AssertionError("an outcome has a result or an error")
+            failed.append(FailedNode.of(outcome.value.node_id, len(outcome.value.live), error))
         if progress is not None:
-            progress(len(nodes), len(found.nodes))
-    return assemble_plan(now_ms, settings, tuple(nodes), found.spared)
+            progress(len(nodes) + len(failed), len(found.nodes))
+    ordered = tuple(sorted(failed, key=lambda node: node.node_id))
+    return assemble_plan(now_ms, settings, tuple(nodes), found.spared, ordered)
 
 
 def compact_on_spark(
@@ -132,12 +138,7 @@ def _plan_node(store: StoreSpec, settings: CompactionSettings, survey: NodeSurve
 
 def _merge_group(store: StoreSpec, settings: CompactionSettings, group: Group) -> GroupOutcome | GroupFailure:
     with ObjectCatalog.open(store.open(), settings=CatalogSettings(ids_block=_IDS_BLOCK)) as catalog:
-        try:
-            return run_group(catalog, group, settings)
-        except AccelError as error:
-            if error.retryable:
-                raise  # Spark retries the task
-            return GroupFailure(group, f"{type(error).__name__}: {error}")
+        return try_group(catalog, group, settings, is_repeated=True)
 
 
 def _plan_label(survey: NodeSurvey) -> str:

@@ -19,19 +19,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from accel.catalog.foreign import ForeignCatalog
-from accel.catalog.records import Rows
 from accel.hint_building import (
     HintChoice,
     HintPlan,
     HintReport,
+    ListedNode,
     NodeFilters,
     NodePlan,
     NodeReport,
     NodeSnapshot,
     build_node_hints,
-    listed_nodes,
+    nodes_to_plan,
     opened_catalog,
     plan_node_hints,
+    remember_failures,
 )
 from accel.image import MetadataImage
 from spark_jobs.tasks import StoreSpec, TaskOutcome, run_tasks
@@ -69,18 +70,18 @@ def plan_hints_on_spark(
 
     Raises:
         ValueError: the catalog does not have one of the nodes.
-        TaskFailed: a node could not be planned.
-        CatalogMissing, StoreError: the catalog cannot be read now.
+        TaskFailed: a task could not be run.
+        CatalogMissing, StoreError: the catalog cannot be read now. The plan names nodes whose hints could not be read.
         MaintenanceRefused: an image does not have the size of each object.
     """
     with opened_catalog(store.open(), image) as catalog:
-        lists, namespace = listed_nodes(catalog, nodes), catalog.parts.layout.namespace
+        listed, namespace = nodes_to_plan(catalog, nodes), catalog.parts.layout.namespace
     planned: list[NodePlan] = []
     work = partial(_plan_node, store, namespace, choice)
-    for outcome in run_tasks(spark, work, lists.items(), at_once=at_once, label=_plan_label):
+    for outcome in run_tasks(spark, work, listed, at_once=at_once, label=_plan_label):
         planned.append(outcome.required())
         if progress is not None:
-            progress(len(planned), len(lists))
+            progress(len(planned), len(listed))
     return HintPlan(tuple(sorted(planned, key=lambda node: node.node_id)))
 
 
@@ -119,12 +120,14 @@ def build_hints_on_spark(
         if progress is not None:
             progress(len(built), len(plan.nodes))
     nodes = tuple(sorted(built, key=lambda node: node.node_id))
+    with opened_catalog(store.open(), image) as catalog:
+        remember_failures(catalog, plan, nodes)
     return HintReport(nodes, sum(node.requests for node in nodes), failed_tasks, timer() - started)
 
 
-def _plan_node(store: StoreSpec, namespace: str, choice: HintChoice, node: tuple[int, Rows]) -> NodePlan:
+def _plan_node(store: StoreSpec, namespace: str, choice: HintChoice, node: ListedNode) -> NodePlan:
     with ForeignCatalog(store.open(), namespace=namespace) as catalog:
-        return plan_node_hints(catalog.parts, *node, choice)
+        return plan_node_hints(catalog.parts, node, choice)
 
 
 def _build_node(store: StoreSpec, namespace: str, plan: NodePlan) -> NodeReport:
@@ -141,8 +144,8 @@ def _node_report(outcome: TaskOutcome[NodePlan, NodeReport]) -> NodeReport:
     return NodeReport(plan.node_id, len(plan.live), 0, filters, snapshot, requests=plan.requests)
 
 
-def _plan_label(node: tuple[int, Rows]) -> str:
-    return f"accel: plan the hints of node {node[0]}, {len(node[1])} objects"
+def _plan_label(node: ListedNode) -> str:
+    return f"accel: plan the hints of node {node.node_id}, {len(node.live)} objects"
 
 
 def _build_label(plan: NodePlan) -> str:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.bad_objects import Cause
 from accel.catalog.compact import erase_old_versions, keep_version
 from accel.catalog.facts import NodeFacts
 from accel.catalog.keys import require
@@ -124,7 +125,9 @@ class DeadObjects:
 
 
 def find_dead(parts: CatalogParts, lists: Sequence[NodeList], shards: Sequence[StreamShard]) -> Iterator[DeadObjects]:
-    """The dead objects of each node that has some. An object that cannot be opened counts as one that is needed.
+    """The dead objects of each node that has some.
+
+    An object that cannot be opened counts as one that is needed; one that was set aside because of that is not opened.
 
     Requests: one for each object whose sketch does not exclude all trimmed streams; for those whose last rows are of
     trimmed data one or two more.
@@ -133,14 +136,12 @@ def find_dead(parts: CatalogParts, lists: Sequence[NodeList], shards: Sequence[S
         parts: of the catalog.
         lists: the lists of the nodes.
         shards: all stream shards, in the order of their numbers.
-
-    Raises:
-        StoreError: an object could not be read now.
     """
     first_kept = FirstKept.of(shards)
     for node_list in lists:
         trimmed = streams_of_node(shards, node_list.node_id, first_kept.stream_ids)
-        rows = node_list.live[may_hold(node_list, trimmed)]
+        aside = node_list.set_aside["object_id"][node_list.set_aside["cause"] != Cause.BLOCK]
+        rows = node_list.live[may_hold(node_list, trimmed) & ~np.isin(node_list.live["object_id"], aside)]
         dead = tuple(_dead_of(parts, node_list.node_id, rows, first_kept))
         if dead:
             yield DeadObjects(node_list.node_id, dead)
@@ -150,11 +151,8 @@ def _dead_of(parts: CatalogParts, node_id: int, rows: Rows, first_kept: FirstKep
     looked_at = map_bounded(parts.executor, lambda ref: _may_be_dead(parts, ref, first_kept), refs_of(rows))
     refs = (ref for ref, may_be in zip(refs_of(rows), looked_at, strict=True) if may_be)
     for ref, opened in open_each(parts, ((node_id, ref) for ref in refs)):
-        if isinstance(opened, OpenedObject):
-            if first_kept.keeps_nothing_of(opened.ranges):
-                yield ref
-        elif opened.retryable:
-            raise opened
+        if isinstance(opened, OpenedObject) and first_kept.keeps_nothing_of(opened.ranges):
+            yield ref
 
 
 def _may_be_dead(parts: CatalogParts, ref: ObjectRef, first_kept: FirstKept) -> bool:
@@ -164,9 +162,7 @@ def _may_be_dead(parts: CatalogParts, ref: ObjectRef, first_kept: FirstKept) -> 
     end = ref.size_bytes - FOOTER_SIZE_BYTES
     try:
         found = parts.store.get_range(parts.layout.object_key(ref.object_id), end - LAST_ROWS * ROW_SIZE_BYTES, end)
-    except AccelError as error:
-        if error.retryable:
-            raise
+    except AccelError:
         return False
     index = np.frombuffer(found.body, dtype=ROW_DTYPE)
     ends = index["start"].astype(np.int64) + index["end_delta"].astype(np.int64)

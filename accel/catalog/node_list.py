@@ -359,6 +359,7 @@ def _with_commit(
         prepared=now.prepared[~np.isin(now.prepared["object_id"], ids)],
         stream_objects=waiting,
         sketches=sketches_of(live, *new, now.sketches),
+        set_aside=now.set_aside[np.isin(now.set_aside["object_id"], live["object_id"])],
         times=times,
         numbers=numbers,
     )

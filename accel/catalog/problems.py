@@ -34,6 +34,7 @@ class ProblemKind(StrEnum):
     CHECKPOINT = "checkpoint"
     MISSING = "missing"
     DAMAGED = "damaged"
+    SET_ASIDE = "set aside"
     ORDER = "order"
     END = "end"
     STREAM = "stream"

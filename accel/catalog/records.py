@@ -11,6 +11,7 @@ Rows are structured arrays of 64-bit integers, with one type for each kind of ro
     RETIRED_STREAM_OBJECT    the same, replaced, trimmed or withdrawn         ascending by (stream id, object id)
     STREAM_END               the end of a stream                              ascending by stream id
     SKETCH                   which streams an object certainly does not hold  ascending by object id
+    SET_ASIDE                a live object that cannot be read                ascending by object id
     TIME_RECORD              when an append to a stream arrived               each stream's ascending by record
     RELEASED                 a range of a stream that another node takes over ascending by stream id
     WRITER_NUMBER            which events of a writer are durable             each stream's together
@@ -110,6 +111,7 @@ STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT)
 RETIRED_STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT, "retired_at_ms", "doomed")
 STREAM_END: Final = _dtype("stream_id", "end")
 SKETCH: Final = _dtype("object_id", "form", "low", "rest")
+SET_ASIDE: Final = _dtype("object_id", "cause", "runs", "since_ms", "tag")
 TIME_RECORD: Final = _dtype("stream_id", "record", "end", "value", "commit")
 RELEASED: Final = _dtype("stream_id", "range_index")
 WRITER_NUMBER: Final = _dtype(
@@ -245,14 +247,11 @@ def positions_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[n
 
 
 def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first kept offset of each stream; -1 for streams without a row. Complexity: O(m log n).
+    """The first kept offset of each stream, in the order of the ids; -1 for streams without a row. O(m log n).
 
     Args:
         streams: n STREAM rows, ascending by stream id, each once.
         stream_ids: m ids in any order.
-
-    Returns:
-        m offsets, in the order of the ids.
     """
     if not len(streams):
         return np.full(len(stream_ids), -1, dtype=np.int64)
@@ -459,6 +458,7 @@ class NodeList:
         numbers: WRITER_NUMBER rows of these commits, ascending by commit. A row of `NO_STREAM` means that some rows are
             missing.
         emptied: `next_order_id` after the last commit that removed the last live object, 0 = there was none.
+        set_aside: SET_ASIDE rows of live objects, ascending by object id (`bad_objects`).
 
     Raises:
         ValueError: rows of the wrong type or out of order, or a number below 0.
@@ -477,6 +477,7 @@ class NodeList:
     times: Annotated[Rows, Columns(TIME_RECORD)] = field(default_factory=lambda: no_rows(TIME_RECORD))
     numbers: Annotated[Rows, Columns(WRITER_NUMBER)] = field(default_factory=lambda: no_rows(WRITER_NUMBER))
     emptied: int = 0
+    set_aside: Annotated[Rows, Columns(SET_ASIDE)] = field(default_factory=lambda: no_rows(SET_ASIDE))
 
     @property
     def where(self) -> str:
@@ -485,14 +486,15 @@ class NodeList:
 
     def __post_init__(self) -> None:
         where = self.where
-        numbers = {"epoch": self.epoch, "next_order_id": self.next_order_id, "emptied": self.emptied}
-        _check_least(where, 0, node_id=self.node_id, **numbers)
+        _check_least(where, 0, node_id=self.node_id, epoch=self.epoch)
+        _check_least(where, 0, next_order_id=self.next_order_id, emptied=self.emptied)
         _take_over(where, live=(self.live, LIVE), prepared=(self.prepared, PREPARED), retired=(self.retired, RETIRED))
         _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT), sketches=(self.sketches, SKETCH))
         _take_over(where, times=(self.times, TIME_RECORD), numbers=(self.numbers, WRITER_NUMBER))
-        _take_over(where, released=(self.released, RELEASED))
+        _take_over(where, released=(self.released, RELEASED), set_aside=(self.set_aside, SET_ASIDE))
         _check_order(f"{where}, sketches", self.sketches["object_id"])
         _check_order(f"{where}, released", self.released["stream_id"])
+        _check_order(f"{where}, set aside", self.set_aside["object_id"])
         _check_order(f"{where}, live", self.live["order_id"])
         _check_order(f"{where}, prepared", self.prepared["object_id"])
         _check_stream_order(f"{where}, stream objects", self.stream_objects, "start")
@@ -552,9 +554,8 @@ class StreamShard:
         where = self.where
         _check_least(where, 0, bucket=self.bucket)
         _take_over(where, streams=(self.streams, STREAM), ranges=(self.ranges, OWNED_RANGE))
-        _take_over(
-            where, stream_objects=(self.stream_objects, STREAM_OBJECT), retired=(self.retired, RETIRED_STREAM_OBJECT)
-        )
+        _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT))
+        _take_over(where, retired=(self.retired, RETIRED_STREAM_OBJECT))
         _check_order(f"{where}, streams", self.streams["stream_id"])
         _check_stream_order(f"{where}, ranges", self.ranges, "range_index")
         _check_stream_order(f"{where}, stream objects", self.stream_objects, "start")
@@ -741,6 +742,7 @@ _ADDED_TO_LISTS: Final = {
     "times": _NO_TIMES,
     "numbers": _NO_NUMBERS,
     "emptied": 0,
+    "set_aside": pack_columns(no_rows(SET_ASIDE)),
 }
 _STORED_LIST: Final = Nested(NodeList, added=_ADDED_TO_LISTS)
 

@@ -6,6 +6,7 @@
     counter           each counter exists; the counter of object ids is above all ids in use; no id is of two nodes
     place             no object is live in two places, or live and retired
     missing, damaged  each live object exists with its listed size, and its index can be read and has its listed size
+    set aside         no object whose index can be read has a damaged block that a merge has found (`bad_objects`)
     order             through a node's list the offsets of each stream ascend and do not overlap
     stream object     it holds the range of its row, and no other live object of the catalog claims the same offsets
     sketch            no sketch of a list excludes a stream that its object holds
@@ -33,6 +34,7 @@ from itertools import count
 
 import numpy as np
 
+from accel.catalog.bad_objects import Cause, objects_left_alone, set_aside_of, set_aside_text
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.facts import hidden_streams
 from accel.catalog.keys import TABLES
@@ -322,6 +324,8 @@ def _check_objects(
             progress(next(seen_so_far), total)
 
     all_ends = []
+    for node in survey.lists.values():
+        opener.report.problems += _damaged_blocks(opener.parts, node.value)
     for node_id, node in survey.lists.items():
         ends = Ends(f"list of node {node_id}", node_id)
         all_ends.append(ends)
@@ -341,6 +345,16 @@ def _check_objects(
     yield from spans.problems()
     if is_whole:
         yield from _compare_claims(opener, survey, all_ends, rows)
+
+
+def _damaged_blocks(parts: CatalogParts, node_list: NodeList) -> Iterator[Problem]:
+    """Objects with a damaged block that a merge has found; the index does not show it. One request for a node's."""
+    blocks = [row for row in set_aside_of(node_list) if row["cause"] == Cause.BLOCK]
+    still = set(objects_left_alone(parts, node_list).tolist()) if blocks else set()
+    for row in blocks:
+        if (object_id := row["object_id"]) in still:
+            where = f"object {object_id} at {parts.layout.object_key(object_id)!r}"
+            yield Problem(ProblemKind.SET_ASIDE, where, "blocks that can be read", set_aside_text(row))
 
 
 def wrong_sketch(node_list: NodeList, object_id: int, ranges: ObjectRanges) -> Iterator[Problem]:

@@ -118,7 +118,7 @@ def compact_command(
     if swaps is not None:
         swaps.write_bytes(swaps_to_json(written))
     output.show(Shown({"plan": plan.to_dict(), "report": report.to_dict()}, _lines(report, swaps)))
-    end_with(EXIT_PARTIAL if report.is_partial else 0)
+    end_with(EXIT_PARTIAL if report.is_partial or plan.failed else 0)
 
 
 def _function(name: str, place: str) -> Callable[..., Any]:
@@ -136,6 +136,8 @@ def _lines(report: ControllerReport, swaps: Path | None) -> Iterator[Rendered]:
     for result in report.groups:
         if result.status is not SwapStatus.COMMITTED:
             yield f"{result.status}: {result.group.name}: {result.reason}"
+    for bad in report.bad_objects:
+        yield f"could not be read: object {bad.object_id} of node {bad.node_id}, {bad.cause.text}"
     if unlisted := [object_id for result in report.groups for object_id in result.unlisted_ids]:
         yield f"not listed, to be deleted by the controller: {', '.join(map(str, unlisted))}"
     done = sum(result.status is SwapStatus.COMMITTED for result in report.groups)

@@ -7,7 +7,7 @@ keeps; `automq` converts AutoMQ's metadata to an image.
 
 from __future__ import annotations
 
-from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, SparedNode, assemble_plan
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, Skipped, SparedNode, assemble_plan
 from accel.compaction.planning import CatalogSurvey, NodeSurvey, plan_compaction, plan_node, survey_catalog
 from accel.compaction.running import (
     CompactionReport,
@@ -27,6 +27,7 @@ __all__ = [
     "CompactionPlan",
     "CompactionReport",
     "CompactionSettings",
+    "FailedNode",
     "Group",
     "GroupFailure",
     "GroupOutcome",

@@ -20,6 +20,10 @@ outputs of a refused one. The report lists both, and the controller deletes them
     | raises something else          | UNKNOWN   | may be listed: the reply may be lost; pass the swap on again       |
     | (a merge or check failed)      | FAILED    | none, or unused                                                    |
 
+A source that cannot be read fails its group; its neighbours on either side are merged as groups of their own, in the
+same run. The report names such objects. A controller that gives their ids to the next plan (`set_aside`) lets it leave
+them alone.
+
 Crash safety: outputs are written before the swap is passed on, so a crash leaves only unlisted objects, under ids that
 the controller supplied.
 """
@@ -28,7 +32,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -37,14 +41,15 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
+from accel.catalog.bad_objects import BadObject
 from accel.catalog.compact import refuse_lossy_compaction
 from accel.catalog.foreign import ForeignAccess, ForeignCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
-from accel.compaction.plan import CompactionPlan, Group, assemble_plan
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, assemble_plan
 from accel.compaction.planning import NodeSurvey, plan_node
-from accel.compaction.running import GroupOutcome, merge_group
+from accel.compaction.running import GroupFailure, GroupOutcome, merge_group
 from accel.compaction.settings import CompactionSettings
-from accel.errors import ImageRefused, MaintenanceRefused, ObjectExists
+from accel.errors import AccelError, ImageRefused, MaintenanceRefused, ObjectExists
 from accel.image import MetadataImage, NodeImage, StreamObject, make_node, make_stream, version_number
 from accel.system import Components
 from loaders.object_ref import UNKNOWN, ObjectRef
@@ -176,6 +181,7 @@ class SwapResult:
         reason: of any status but COMMITTED.
         unlisted_ids: ids of outputs that may have been written and are not listed, for the controller to delete. Empty
             for an UNKNOWN swap, whose outputs may be listed, and where an id was already in use.
+        bad: the source that could not be read; None if the group failed for another reason, or not at all.
     """
 
     group: Group
@@ -183,6 +189,7 @@ class SwapResult:
     swap: Swap | None = None
     reason: str = ""
     unlisted_ids: tuple[int, ...] = ()
+    bad: BadObject | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
@@ -198,19 +205,27 @@ class SwapResult:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ControllerReport:
-    """The results of a run, group by group, in the order in which they were merged."""
+    """The results of a run.
+
+    Args:
+        groups: the result of each, in the order in which they were merged; after one with a source that could not be
+            read, those of its neighbours.
+        bad_objects: the objects that could not be read, of planning and of merging.
+    """
 
     groups: tuple[SwapResult, ...]
+    bad_objects: tuple[BadObject, ...] = ()
 
     @property
     def is_partial(self) -> bool:
-        """Whether any group ended with another status than committed."""
-        return any(result.status is not SwapStatus.COMMITTED for result in self.groups)
+        """Whether any group ended with another status than committed, or an object could not be read."""
+        return bool(self.bad_objects) or any(result.status is not SwapStatus.COMMITTED for result in self.groups)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
         counts = {f"{status}_groups": sum(result.status is status for result in self.groups) for status in SwapStatus}
-        return {**counts, "groups": [result.to_dict() for result in self.groups]}
+        bad = [each.to_dict() for each in self.bad_objects]
+        return {**counts, "groups": [result.to_dict() for result in self.groups], "bad_objects": bad}
 
 
 def plan_for_controller(
@@ -220,6 +235,7 @@ def plan_for_controller(
     *,
     system: Components,
     data_times_ms: Mapping[int, int] | None = None,
+    set_aside: Collection[int] = (),
 ) -> CompactionPlan:
     """Plan which objects to merge; writes nothing. One request for each object of a node that has too many.
 
@@ -229,15 +245,21 @@ def plan_for_controller(
         settings: when and how much. The age of an object is that of its data; without a data time it is old enough.
         system: clock and random source.
         data_times_ms: object id -> milliseconds since 1970 of its oldest data.
+        set_aside: ids of objects that are left alone, because earlier runs could not read them.
 
     Raises:
         MaintenanceRefused: the plan would make too many objects of one stream, or sizes are not known.
-        StoreError: an object could not be read now.
     """
+    left_alone = np.array(sorted(set_aside), dtype=np.int64)
+    nodes: list[NodePlan] = []
+    failed: list[FailedNode] = []
     with ForeignCatalog(store, image, system=system) as foreign:
-        surveys = list(_surveys(image, settings, int(system.clock() * 1000), data_times_ms or {}))
-        nodes = tuple(plan_node(foreign.parts, survey, settings) for survey in surveys)
-    return assemble_plan(int(system.clock() * 1000), settings, nodes)
+        for survey in _surveys(image, settings, int(system.clock() * 1000), data_times_ms or {}):
+            try:
+                nodes.append(plan_node(foreign.parts, replace(survey, set_aside=left_alone), settings))
+            except AccelError as error:
+                failed.append(FailedNode.of(survey.node_id, len(survey.live), error))
+    return assemble_plan(int(system.clock() * 1000), settings, tuple(nodes), (), tuple(failed))
 
 
 def compact_for_controller(
@@ -264,7 +286,16 @@ def compact_for_controller(
     """
     with ForeignCatalog(store, image, system=system) as foreign:
         run = _Run(foreign.parts, image, plan.settings, take_ids, commit, data_times_ms or {})
-        return ControllerReport(tuple(run.swap(group) for group in plan.groups))
+        results: list[SwapResult] = []
+        bad = [each for node in plan.nodes for each in node.bad]
+        todo = list(plan.groups)
+        while todo:
+            result = run.swap(todo.pop(0))
+            results.append(result)
+            if result.bad is not None:
+                bad.append(result.bad)
+                todo = result.group.beside(result.bad.object_id) + todo
+    return ControllerReport(tuple(results), tuple(bad))
 
 
 class _Run:
@@ -302,7 +333,8 @@ class _Run:
             logger.warning("%s: not compacted", group.name, exc_info=True)
             # One of these ids is in use by another object: then none of them is reported for deletion.
             unlisted = () if isinstance(error, ObjectExists) else tuple(taken)
-            return SwapResult(group, SwapStatus.FAILED, reason=_reason(error), unlisted_ids=unlisted)
+            failure = GroupFailure.of(self._access, group, error, 0)
+            return SwapResult(group, SwapStatus.FAILED, None, failure.reason, unlisted, failure.bad)
         return self._hand_over(outcome)
 
     def _new_ids(self, count: int) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.bad_objects import BadObject
 from accel.compaction.settings import CompactionSettings
 from accel.errors import MaintenanceRefused
 from loaders.lifetime import Lazy
@@ -70,6 +71,22 @@ class Group:
         """The cost: groups are carried out in this order, and the most expensive are left out first."""
         return self.source_bytes / max(1, self.removed_objects)
 
+    def beside(self, object_id: int) -> list[Group]:
+        """Groups of the sources before and after one of them, if these are two or more; their outputs are guesses."""
+        at = [ref.object_id for ref in self.sources].index(object_id)
+        runs = [(0, at), (at + 1, len(self.sources))]
+        return [
+            replace(
+                self,
+                position=self.position + first,
+                sources=self.sources[first:end],
+                output_bytes=self.output_bytes * (end - first) // len(self.sources),
+                dropped_bytes=self.dropped_bytes * (end - first) // len(self.sources),
+            )
+            for first, end in runs
+            if end - first > 1
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
         return {
@@ -120,6 +137,26 @@ class SparedNode:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class FailedNode:
+    """A node that could not be planned; the others are.
+
+    Args:
+        node_id: the node.
+        objects: in its list now.
+        reason: the error.
+    """
+
+    node_id: int
+    objects: int
+    reason: str
+
+    @classmethod
+    def of(cls, node_id: int, objects: int, error: Exception) -> FailedNode:
+        """From the error that ended its planning."""
+        return cls(node_id, objects, f"{type(error).__name__}: {error}")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePlan:
     """The plan for one node's list.
@@ -130,6 +167,8 @@ class NodePlan:
         target_objects: the number to reach.
         groups: ascending by position.
         skipped: objects that are left alone although merging them could have helped.
+        bad: those of them that could not be read; `compact` remembers them.
+        read_ids: the objects that could be read.
     """
 
     node_id: int
@@ -137,6 +176,8 @@ class NodePlan:
     target_objects: int
     groups: tuple[Group, ...]
     skipped: tuple[Skipped, ...]
+    bad: tuple[BadObject, ...] = ()
+    read_ids: tuple[int, ...] = ()
 
     @property
     def objects_after(self) -> int:
@@ -164,12 +205,14 @@ class CompactionPlan:
         settings: the settings that it was made with.
         nodes: those with too many objects, ascending.
         spared: the other nodes, ascending.
+        failed: nodes that could not be planned, ascending.
     """
 
     planned_at_ms: int
     settings: CompactionSettings
     nodes: tuple[NodePlan, ...]
     spared: tuple[SparedNode, ...] = ()
+    failed: tuple[FailedNode, ...] = ()
 
     @Lazy
     def groups(self) -> tuple[Group, ...]:
@@ -200,6 +243,8 @@ class CompactionPlan:
             "groups": [group.to_dict() for group in self.groups],
             "skipped": [skipped.to_dict() for skipped in self.skipped],
             "spared": [asdict(spared) for spared in self.spared],
+            "failed": [asdict(failed) for failed in self.failed],
+            "bad_objects": [bad.to_dict() for node in self.nodes for bad in node.bad],
             "rewritten_objects": sum(len(group.sources) for group in self.groups),
             "rewritten_bytes": self.source_bytes,
             "added_objects": sum(group.set_objects for group in self.groups),
@@ -213,13 +258,15 @@ def assemble_plan(
     settings: CompactionSettings,
     nodes: tuple[NodePlan, ...],
     spared: tuple[SparedNode, ...] = (),
+    failed: tuple[FailedNode, ...] = (),
 ) -> CompactionPlan:
     """Combine plans of nodes: the cheapest groups of all, within the bytes that a run may rewrite.
 
     Raises:
         MaintenanceRefused: they would create more objects of one stream than settings allow.
     """
-    whole = CompactionPlan(planned_at_ms, settings, tuple(sorted(nodes, key=lambda node: node.node_id)), spared)
+    ordered = tuple(sorted(nodes, key=lambda node: node.node_id))
+    whole = CompactionPlan(planned_at_ms, settings, ordered, spared, failed)
     plan = whole if settings.max_bytes is None else _within_bytes(whole, settings.max_bytes)
     if plan.stream_objects > settings.max_stream_objects:
         splits = {group for group in plan.groups if len(group.sources) == 1 and group.stream_objects}

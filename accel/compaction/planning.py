@@ -20,22 +20,23 @@ The planner reads lists, not sessions: a node that left the cluster years ago is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accel.catalog.bad_objects import BadObjects, objects_left_alone
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.dead_objects import FirstKept, may_hold, streams_of_node
 from accel.catalog.parts import MILLISECONDS, ObjectAccess, open_each
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
 from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
 from accel.compaction.grouping import Run, choose_groups
-from accel.compaction.plan import CompactionPlan, Group, NodePlan, Skipped, SparedNode, assemble_plan
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, Skipped, SparedNode, assemble_plan
 from accel.compaction.settings import CompactionSettings
-from accel.errors import AccelError, FormatError, KeyMissing
+from accel.errors import AccelError, FormatError
 from loaders.format import BlockIndex
 from loaders.merge.plan import plan_merge
 from loaders.merge.reading import ROW_SIZE_BYTES_MAX
@@ -71,6 +72,7 @@ class NodeSurvey:
         gone_ids: those of these streams that are closed and trimmed to their ends, ascending.
         may_be_trimmed: by position in the list, whether the object may hold data of a trimmed stream; None = objects
             are not rewritten alone.
+        set_aside: ids of objects that earlier runs could not read, and that have not changed since.
     """
 
     node_id: int
@@ -81,6 +83,7 @@ class NodeSurvey:
     trimmed_starts: NDArray[np.int64]
     gone_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     may_be_trimmed: NDArray[np.bool_] | None = None
+    set_aside: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
 def plan_compaction(
@@ -97,13 +100,19 @@ def plan_compaction(
 
     Raises:
         MaintenanceRefused: the plan would make too many objects of one stream.
-        StoreError: something could not be read now.
+        StoreError: the catalog could not be read now. The plan names nodes that could not be planned.
     """
     found = survey_catalog(catalog, settings)
     merged = [len(survey.live) for survey in found.nodes if survey.target_objects < len(survey.live)]
     tell = _Tally(sum(merged), progress)
-    nodes = tuple(plan_node(catalog.parts, survey, settings, progress=tell) for survey in found.nodes)
-    return assemble_plan(catalog.parts.now_ms(), settings, nodes, found.spared)
+    nodes: list[NodePlan] = []
+    failed: list[FailedNode] = []
+    for survey in found.nodes:
+        try:
+            nodes.append(plan_node(catalog.parts, survey, settings, progress=tell))
+        except AccelError as error:
+            failed.append(FailedNode.of(survey.node_id, len(survey.live), error))
+    return assemble_plan(catalog.parts.now_ms(), settings, tuple(nodes), found.spared, tuple(failed))
 
 
 class CatalogSurvey(NamedTuple):
@@ -119,7 +128,7 @@ class CatalogSurvey(NamedTuple):
 
 
 def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> CatalogSurvey:
-    """Find the nodes to be planned. Requests: a refresh.
+    """Find the nodes to be planned. Requests: a refresh, and one of one byte for each object that was set aside.
 
     Raises:
         StoreError: the catalog cannot be read now.
@@ -139,7 +148,12 @@ def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> Cata
         held = may_hold(lists[node_id], streams_of_node(shards, node_id, first_kept.stream_ids))
         if node_id in targets or held.any():
             target = targets.get(node_id, count)
-            surveys.append(NodeSurvey(node_id, lists[node_id].live, target, *columns, may_be_trimmed=held))
+            left_alone = objects_left_alone(catalog.parts, lists[node_id])
+            if settings.retry_set_aside:
+                left_alone = left_alone[:0]
+            surveys.append(
+                NodeSurvey(node_id, lists[node_id].live, target, *columns, may_be_trimmed=held, set_aside=left_alone)
+            )
     nodes = tuple(surveys)
     planned = {survey.node_id for survey in nodes}
     spared = (
@@ -170,13 +184,14 @@ def plan_node(
         progress: called for each processed object.
 
     Raises:
-        StoreError: an object could not be read now. One that is missing or corrupt is left out of all groups instead.
+        StoreError: the store failed (`BadObjects`). An object that cannot be read is left out of all groups instead.
     """
     node = _NodePlanner(access, survey, settings)
     wanted = len(survey.live) - survey.target_objects
     groups = tuple(node.merges(wanted, progress or _nobody)) if wanted > 0 else ()
     groups = tuple(sorted((*groups, *node.rewrites(groups)), key=lambda group: group.position))
-    return NodePlan(survey.node_id, len(survey.live), survey.target_objects, groups, tuple(node.skipped))
+    bad, counts = node.bad.check(), (len(survey.live), survey.target_objects)
+    return NodePlan(survey.node_id, *counts, groups, tuple(node.skipped), bad, tuple(node.read_ids))
 
 
 def _limits(settings: CompactionSettings) -> GroupLimits:
@@ -198,6 +213,10 @@ class _NodePlanner:
         self._refs = refs_of(survey.live)
         self._kept = _KeptIndexes(INDEXES_KEPT_BYTES_MAX)
         self.skipped: list[Skipped] = []
+        self._is_aside = np.isin(survey.live["object_id"], survey.set_aside)
+        self._skip_all(self._is_aside, "set aside: earlier runs could not read it, and it has not changed")
+        self.bad = BadObjects(survey.node_id)
+        self.read_ids: list[int] = []
 
     def facts(self, progress: Callable[[], object]) -> list[MergeCandidate]:
         """The facts about each object, in list order."""
@@ -205,11 +224,10 @@ class _NodePlanner:
             self._survey.trimmed_ids, self._survey.trimmed_starts, split_holes=self._settings.split_holes
         )
         candidates = self._candidates()
-        wanted = ((self._survey.node_id, self._refs[at]) for at in np.flatnonzero(candidates).tolist())
-        opened = open_each(self._parts, wanted)
+        opened = self._opened(self._refs[at] for at in np.flatnonzero(candidates).tolist())
         facts: list[MergeCandidate] = []
         for position, ref in enumerate(self._refs):
-            result = next(opened)[1] if candidates[position] else None
+            result = next(opened) if candidates[position] else None
             facts.append(self._facts_of(trail, position, ref, result))
             progress()
         return facts
@@ -227,7 +245,8 @@ class _NodePlanner:
         )
         for run in runs:
             refs = self._refs[run[0] : run[1]]
-            group = self._group(run, self._indexes(refs))
+            indexes = self._indexes(refs)
+            group = None if indexes is None else self._group(run, indexes)
             if group is None:
                 continue
             if group.removed_objects > 0:
@@ -243,18 +262,30 @@ class _NodePlanner:
             return
         is_its_day = (survey.live["object_id"] + survey.surveyed_at_ms // DAY_MS) % REWRITE_DAYS == 0
         wanted = survey.may_be_trimmed & is_its_day & self._are_old(survey.live) & ~self._are_composite()
+        wanted &= ~self._is_aside
         for merged in groups:
             wanted[merged.position : merged.position + len(merged.sources)] = False
         positions = np.flatnonzero(wanted).tolist()
-        opened = open_each(self._parts, [(survey.node_id, self._refs[at]) for at in positions])
-        for position, (ref, result) in zip(positions, opened, strict=True):
+        refs = [self._refs[at] for at in positions]
+        for position, ref, result in zip(positions, refs, self._opened(refs), strict=True):
+            if result is not None and not self._obstacle(result) and self._is_trimmed(result):
+                group = self._group((position, position + 1), [result.index])
+                if group is not None and self._is_worth_it(ref, result, group):
+                    yield group
+
+    def _opened(self, refs: Iterable[ObjectRef]) -> Iterator[OpenedObject | None]:
+        """The opened objects, in order; None for one that cannot be read, which is noted and skipped."""
+        for ref, first in open_each(self._parts, ((self._survey.node_id, ref) for ref in refs)):
+            is_tried_again = isinstance(first, AccelError) and first.retryable
+            result = next(open_each(self._parts, [(self._survey.node_id, ref)]))[1] if is_tried_again else first
             if isinstance(result, OpenedObject):
-                if not self._obstacle(result) and self._is_trimmed(result):
-                    group = self._group((position, position + 1), [result.index])
-                    if group is not None and self._is_worth_it(ref, result, group):
-                        yield group
-            elif result.retryable:
-                raise result
+                self.read_ids.append(ref.object_id)
+                self.bad.note_read()
+                yield result
+            else:
+                self.bad.add(ref, result)
+                self._skip([ref], f"it cannot be opened: {result}")
+                yield None
 
     def _is_trimmed(self, opened: OpenedObject) -> bool:
         """Whether some data of an object is below first kept offsets."""
@@ -302,7 +333,7 @@ class _NodePlanner:
         self._skip_all(is_young, f"younger than min_age_seconds = {self._settings.min_age_seconds:g}")
         is_tied = _are_tied(live["order_id"]) & ~is_young & ~is_composite
         self._skip_all(is_tied, "they share their order id with others: only a broker knows how their offsets follow")
-        candidates = ~is_young & ~is_composite & ~is_tied
+        candidates = ~is_young & ~is_composite & ~is_tied & ~self._is_aside
         has_neighbour = np.zeros(len(live), dtype=np.bool_)
         has_neighbour[1:] |= candidates[:-1]
         has_neighbour[:-1] |= candidates[1:]
@@ -318,18 +349,14 @@ class _NodePlanner:
         return is_old
 
     def _facts_of(
-        self, trail: StreamTrail, position: int, ref: ObjectRef, result: OpenedObject | AccelError | None
+        self, trail: StreamTrail, position: int, ref: ObjectRef, result: OpenedObject | None
     ) -> MergeCandidate:
-        if isinstance(result, OpenedObject):
+        if result is not None:
             obstacle = self._obstacle(result)
             if not obstacle:
                 self._kept.keep(ref, result.index)
                 return trail.add(position, result.ranges, ref.size_bytes, result.index.nbytes)
             self._skip([ref], obstacle)
-        elif isinstance(result, KeyMissing | FormatError):
-            self._skip([ref], f"it cannot be opened: {result}")
-        elif result is not None:
-            raise result
         return MergeCandidate(ref.size_bytes, is_excluded=True)
 
     def _obstacle(self, opened: OpenedObject) -> str:
@@ -340,16 +367,13 @@ class _NodePlanner:
             return f"a row of its index has {largest_row} bytes, and the limit is {ROW_SIZE_BYTES_MAX}"
         return ""
 
-    def _indexes(self, refs: Sequence[ObjectRef]) -> list[BlockIndex]:
+    def _indexes(self, refs: Sequence[ObjectRef]) -> list[BlockIndex] | None:
+        """The indexes of a run; None if one cannot be read any more, which the next run finds out anew."""
         missing = [ref for ref in refs if ref not in self._kept]
-        opened = {ref: source.index for ref, source in zip(missing, self._open_all(missing), strict=True)}
+        opened = {ref: source.index for ref, source in zip(missing, self._opened(missing), strict=True) if source}
+        if len(opened) < len(missing):
+            return None
         return [opened[ref] if ref in opened else self._kept[ref] for ref in refs]
-
-    def _open_all(self, refs: Sequence[ObjectRef]) -> Iterator[OpenedObject]:
-        for _, result in open_each(self._parts, [(self._survey.node_id, ref) for ref in refs]):
-            if isinstance(result, AccelError):
-                raise result
-            yield result
 
     def _skip_all(self, chosen: NDArray[np.bool_], reason: str) -> None:
         if chosen.any():

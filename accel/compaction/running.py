@@ -17,6 +17,10 @@ collector deletes what was written under them.
 is repeated unchanged: if it was done before, it changes nothing. A commit that is refused cannot succeed any more,
 because a source is gone (another compaction merged it) or the ids of the outputs have expired. Then the outputs are
 discarded, and only that group is lost.
+
+*A source that cannot be read* is set aside (`accel.catalog.bad_objects`), and its neighbours on either side are merged
+as groups of their own, in the same run: by another round of `run`, at most `ROUNDS_MAX` in all. Where the store does
+not answer for a source, the whole group is tried once more before.
 """
 
 from __future__ import annotations
@@ -28,8 +32,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from accel.catalog.bad_objects import BadObject, Cause, cause_of, remember
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.compact import CompactionRanges
+from accel.catalog.foreign import ForeignAccess
 from accel.catalog.parts import ObjectAccess
 from accel.catalog.records import NodeList
 from accel.compaction.plan import CompactionPlan, Group
@@ -41,6 +47,7 @@ from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
 from loaders.merge.plan import MergePlan, plan_merge
 from loaders.merge.reading import open_sources
 from loaders.object_ref import ObjectRef
+from loaders.store import CountingStore
 from range_index import ObjectRanges
 
 
@@ -50,6 +57,7 @@ class Status(StrEnum):
     COMMITTED = "committed"
     DONE_BEFORE = "done before"
     LOST = "lost"
+    SET_ASIDE = "set aside"
     FAILED = "failed"
 
 
@@ -59,8 +67,9 @@ class GroupResult:
 
     Args:
         group: the group.
-        status: committed; done before this run; lost to another compaction; or failed.
-        reason: why it is lost or failed; else empty.
+        status: committed; done before this run; lost to another compaction; one of its sources was set aside, and
+            groups of the others follow; or failed.
+        reason: why it was not committed; else empty.
         outcome: the merged group; None if it was not merged.
     """
 
@@ -98,10 +107,13 @@ class CompactionReport:
         added_bytes: of the outputs.
         requests: of merging, including failed attempts as far as they reported them; without those of the catalog.
         failed_groups: groups that were not compacted.
+        failed_nodes: nodes that could not be planned.
+        set_aside_objects: objects that this run could not read.
         lost_groups: groups that another compaction merged in the meantime, whole or in part.
         failed_tasks: attempts that failed, whether or not another one succeeded.
         seconds: from start to end.
-        groups: the result of each, in the plan's order.
+        groups: the result of each, in the plan's order; then those of neighbours of sources that were set aside.
+        set_aside: the objects that this run could not read, of planning and of merging.
     """
 
     rewritten_objects: int
@@ -111,24 +123,27 @@ class CompactionReport:
     added_bytes: int
     requests: int
     failed_groups: int
+    failed_nodes: int
+    set_aside_objects: int
     lost_groups: int
     failed_tasks: int
     seconds: float
     groups: tuple[GroupResult, ...]
+    set_aside: tuple[BadObject, ...]
 
     @property
     def is_partial(self) -> bool:
         """Whether any work is left."""
-        return self.failed_groups > 0
+        return self.failed_groups + self.failed_nodes + self.set_aside_objects > 0
 
     def row(self) -> dict[str, int | float]:
         """The report as one row of numbers."""
-        names = [name for name in self.__slots__ if name != "groups"]
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in self.__slots__ if name not in ("groups", "set_aside")}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
-        return {**self.row(), "groups": [group.to_dict() for group in self.groups]}
+        bad = [each.to_dict() for each in self.set_aside]
+        return {**self.row(), "groups": [group.to_dict() for group in self.groups], "set_aside": bad}
 
 
 def compact(
@@ -143,10 +158,12 @@ def compact(
     Args:
         catalog: the catalog of the plan.
         plan: of `plan_compaction`.
-        run: merges groups; by default in this process, one after another.
+        run: merges groups; by default in this process, one after another. Called again for the neighbours of sources
+            that could not be read.
         progress: called after each group with (bytes of the groups so far, bytes of all groups).
 
-    Requests: a refresh; for each group those of `run_group` and `commit_outcome`.
+    Requests: a refresh; for each group those of `run_group` and `commit_outcome`; those of `remember` for each node
+    with objects that could not be read.
 
     Raises:
         StoreError: the catalog could not be read at the start. The report contains groups that fail later.
@@ -155,9 +172,18 @@ def compact(
     started = system.timer()
     work = _Work(catalog, plan, progress)
     todo = work.still_to_do()
-    for outcome in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
-        work.take(outcome)
+    for _ in range(ROUNDS_MAX):
+        for outcome in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
+            work.take(outcome)
+        todo = work.take_next()
+        if not todo:
+            break
+    work.remember()
     return work.report(system.timer() - started)
+
+
+ROUNDS_MAX = 8
+"""Rounds of one run. A group whose sources are still bad in the last one is left to the next run."""
 
 
 class _Work:
@@ -167,16 +193,27 @@ class _Work:
         self, catalog: ObjectCatalog, plan: CompactionPlan, progress: Callable[[int, int], object] | None
     ) -> None:
         self._catalog = catalog
-        self._groups = plan.groups
+        self._plan = plan
+        self._groups = list(plan.groups)
         self._source_bytes = plan.source_bytes
         self._progress = progress
         self._results: dict[str, GroupResult] = {}
+        self._next: list[Group] = []
+        self._tried_again: set[str] = set()
+        self._bad = {bad.object_id: bad for node in plan.nodes for bad in node.bad}
+        self._sound: dict[int, list[int]] = {}
         self._failed_tasks = 0
         self._requests = 0
 
     def still_to_do(self) -> list[Group]:
         """The groups whose sources are all listed; the others are done or lost."""
         lists = self._catalog.refresh_state().node_lists()
+        for node in self._plan.nodes:
+            if node.node_id in lists:
+                rows = lists[node.node_id].set_aside
+                if self._plan.settings.retry_set_aside:  # an index that can be read says nothing about the blocks
+                    rows = rows[rows["cause"] != Cause.BLOCK]
+                self._sound[node.node_id] = sorted({*rows["object_id"].tolist()}.intersection(node.read_ids))
         todo = []
         for group in self._groups:
             node_list = lists.get(group.node_id)
@@ -193,11 +230,12 @@ class _Work:
         known = self._results.get(attempt.group.name)
         if isinstance(attempt, GroupFailure):
             self._failed_tasks += 1
-            if known is None:
-                self._settle(GroupResult(attempt.group, Status.FAILED, attempt.reason))
+            self._requests += attempt.requests
+            if known is None or (known.is_failure and attempt.bad is not None):
+                self._fail(attempt)
             return
         self._requests += attempt.requests
-        if known is not None and known.status is Status.COMMITTED:
+        if known is not None and known.status in (Status.COMMITTED, Status.SET_ASIDE):
             give_up(self._catalog, attempt.group.node_id, attempt.object_ids)
             return
         ended = commit_outcome(self._catalog, attempt)
@@ -206,6 +244,32 @@ class _Work:
         else:
             status = Status.LOST if self._is_taken(attempt.group) else Status.FAILED
             self._settle(GroupResult(attempt.group, status, ended.reason))
+
+    def _fail(self, attempt: GroupFailure) -> None:
+        group, bad = attempt.group, attempt.bad
+        if bad is not None and bad.cause is Cause.UNAVAILABLE and group.name not in self._tried_again:
+            self._tried_again.add(group.name)
+            self._next.append(group)
+        elif bad is None or (bad.cause is Cause.MISSING and self._is_taken(group)):
+            status = Status.FAILED if bad is None else Status.LOST
+            self._settle(GroupResult(group, status, attempt.reason))
+        else:
+            self._bad[bad.object_id] = bad
+            beside = group.beside(bad.object_id)
+            self._next += beside
+            self._groups += beside
+            self._settle(GroupResult(group, Status.SET_ASIDE, attempt.reason))
+
+    def take_next(self) -> list[Group]:
+        """The groups of the next round."""
+        following, self._next = self._next, []
+        return following
+
+    def remember(self) -> None:
+        """Write the objects that could not be read to the lists of their nodes."""
+        for node_id in sorted({bad.node_id for bad in self._bad.values()} | self._sound.keys()):
+            bad = [each for each in self._bad.values() if each.node_id == node_id]
+            remember(self._catalog.parts, node_id, bad, self._sound.get(node_id, ()))
 
     def _is_taken(self, group: Group) -> bool:
         """Whether another compaction removed sources of the group from the list, so that no work is left here."""
@@ -228,16 +292,21 @@ class _Work:
             added_bytes=sum(outcome.output_bytes for outcome in outcomes),
             requests=self._requests,
             failed_groups=sum(group.is_failure for group in groups),
+            failed_nodes=len(self._plan.failed),
+            set_aside_objects=len(self._bad),
             lost_groups=sum(group.status is Status.LOST for group in groups),
             failed_tasks=self._failed_tasks,
             seconds=seconds,
             groups=groups,
+            set_aside=tuple(self._bad.values()),
         )
 
     def _settle(self, result: GroupResult) -> None:
         self._results[result.group.name] = result
         if self._progress is not None:
-            done = sum(each.group.source_bytes for each in self._results.values())
+            done = sum(
+                each.group.source_bytes for each in self._results.values() if each.status is not Status.SET_ASIDE
+            )
             self._progress(done, self._source_bytes)
 
 
@@ -292,18 +361,40 @@ class GroupFailure:
     Args:
         group: the group.
         reason: why it failed.
+        requests: that the attempt made.
+        bad: the source that could not be read; None if the reason is another one.
     """
 
     group: Group
     reason: str
+    requests: int = 0
+    bad: BadObject | None = None
+
+    @classmethod
+    def of(cls, access: ObjectAccess, group: Group, error: Exception, requests: int) -> GroupFailure:
+        """From the error of a merge."""
+        key, cause = getattr(error, "key", None), cause_of(error, is_merged=True)
+        sources = (
+            [] if cause is None else [ref for ref in group.sources if access.layout.object_key(ref.object_id) == key]
+        )
+        bad = BadObject.of(group.node_id, sources[0], cause, error) if sources and cause is not None else None
+        return cls(group, f"{type(error).__name__}: {error}", requests, bad)
 
 
 RunGroups = Callable[[Sequence[Group]], Iterable[GroupOutcome | GroupFailure]]
 """Merges groups, and yields the outcome of each attempt when it is ready, in any order."""
 
 
-def run_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings) -> GroupOutcome:
+def run_group(
+    catalog: ObjectCatalog, group: Group, settings: CompactionSettings, access: ObjectAccess | None = None
+) -> GroupOutcome:
     """Merge a group; in the list of its node, only the ids of the outputs are prepared.
+
+    Args:
+        catalog: the catalog of the plan.
+        group: of the plan.
+        settings: the plan's.
+        access: to the objects, if it is not that of the catalog.
 
     Requests: two or three for the ids, and those of `merge_objects`.
 
@@ -319,7 +410,7 @@ def run_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings
         return ids
 
     with _given_up_on_failure(catalog, group.node_id, ids):
-        return merge_group(catalog.parts, group, settings, prepare)
+        return merge_group(access or catalog.parts, group, settings, prepare)
 
 
 def merge_group(
@@ -355,13 +446,27 @@ def merge_group(
     return _outcome(group, result, _held(indexes, plan))
 
 
-def try_group(catalog: ObjectCatalog, group: Group, settings: CompactionSettings) -> GroupOutcome | GroupFailure:
-    """As `run_group`, but returns a failure as a value, so that it does not affect other groups."""
+def try_group(
+    catalog: ObjectCatalog, group: Group, settings: CompactionSettings, *, is_repeated: bool = False
+) -> GroupOutcome | GroupFailure:
+    """As `run_group`, but returns a failure as a value, so that it does not affect other groups.
+
+    Args:
+        catalog, group, settings: as for `run_group`.
+        is_repeated: whether the caller repeats the call after a temporary failure that is not that of a source; then
+            such a failure is raised.
+    """
+    parts = catalog.parts
+    counted = CountingStore(parts.store)
+    access = ForeignAccess(counted, parts.layout, parts.executor, parts.settings, parts.system)
     try:
-        return run_group(catalog, group, settings)
+        return run_group(catalog, group, settings, access)
     except Exception as error:
+        failure = GroupFailure.of(access, group, error, counted.snapshot().total.requests)
+        if is_repeated and failure.bad is None and isinstance(error, AccelError) and error.retryable:
+            raise
         logger.warning("%s: not compacted", group.name, exc_info=True)
-        return GroupFailure(group, f"{type(error).__name__}: {error}")
+        return failure
 
 
 def run_in_process(

@@ -33,6 +33,7 @@ class CompactionSettings:
             default the group ends there.
         nodes: compact only these; None = all.
         rewrite_all: also compact nodes with fewer objects: to `target_objects`, or as far as possible.
+        retry_set_aside: also read objects that earlier runs could not read, although they have not changed.
         merging: how a group is read and written.
     """
 
@@ -49,6 +50,7 @@ class CompactionSettings:
     split_holes: bool = False
     nodes: frozenset[int] | None = None
     rewrite_all: bool = False
+    retry_set_aside: bool = False
     merging: MergeSettings = DEFAULT_SETTINGS
 
     def __post_init__(self) -> None:

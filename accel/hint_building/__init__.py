@@ -21,9 +21,10 @@ from accel.hint_building.building import (
     build_node_hints,
     plan_hints,
     plan_node_hints,
+    remember_failures,
 )
 from accel.hint_building.filters import Depth, FilterNeeds, NodeFilters
-from accel.hint_building.objects import FailedObject, listed_nodes, opened_catalog
+from accel.hint_building.objects import FailedObject, ListedNode, listed_nodes, nodes_to_plan, opened_catalog
 from accel.hint_building.snapshots import NodeSnapshot, SnapshotNeeds
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "HintChoice",
     "HintPlan",
     "HintReport",
+    "ListedNode",
     "NodeFilters",
     "NodePlan",
     "NodeReport",
@@ -41,7 +43,9 @@ __all__ = [
     "build_hints",
     "build_node_hints",
     "listed_nodes",
+    "nodes_to_plan",
     "opened_catalog",
     "plan_hints",
     "plan_node_hints",
+    "remember_failures",
 ]

@@ -9,13 +9,14 @@ Nodes and kinds of hints fail independently: the report contains the failure of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.bad_objects import BAD_OBJECTS_MAX, remember
 from accel.catalog.foreign import ForeignAccess, ForeignCatalog
 from accel.catalog.parts import MILLISECONDS, ObjectAccess
 from accel.catalog.records import Rows, refs_of
@@ -28,7 +29,7 @@ from accel.hint_building.filters import (
     find_filter_needs,
     write_filters,
 )
-from accel.hint_building.objects import FailedObject, listed_nodes, open_patiently
+from accel.hint_building.objects import FailedObject, ListedNode, nodes_to_plan, open_patiently
 from accel.hint_building.snapshots import (
     NodeSnapshot,
     SnapshotBuild,
@@ -72,6 +73,9 @@ class NodePlan:
         filters: the work for its pack; None if no filters are to be built.
         snapshot: the work for its snapshot; None if none is to be built.
         requests: of planning.
+        set_aside: ids of objects that earlier runs could not read; those that have not changed since, and are in no
+            hint, are not in `live`.
+        error: why the node could not be planned; empty if it was.
     """
 
     node_id: int
@@ -79,6 +83,8 @@ class NodePlan:
     filters: FilterNeeds | None
     snapshot: SnapshotNeeds | None
     requests: int
+    set_aside: tuple[int, ...] = ()
+    error: str = ""
 
     @property
     def to_open(self) -> Rows:
@@ -92,7 +98,7 @@ class NodePlan:
     @property
     def is_current(self) -> bool:
         """Whether there is no work."""
-        return all(needs is None or needs.is_current for needs in (self.filters, self.snapshot))
+        return not self.error and all(needs is None or needs.is_current for needs in (self.filters, self.snapshot))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
@@ -101,6 +107,8 @@ class NodePlan:
             "node_id": self.node_id,
             "objects": len(self.live),
             "to_open": len(self.to_open),
+            "set_aside": list(self.set_aside),
+            "error": self.error,
             "filters": filters
             and {
                 "kept": filters.kept,
@@ -144,6 +152,7 @@ class NodeReport:
         failures: objects that could not be opened.
         requests: of planning and building.
         written_bytes: of both kinds.
+        error: why the node could not be planned; empty if it was.
     """
 
     node_id: int
@@ -154,11 +163,16 @@ class NodeReport:
     failures: tuple[FailedObject, ...] = ()
     requests: int = 0
     written_bytes: int = 0
+    error: str = ""
 
     @property
     def errors(self) -> tuple[str, ...]:
         """The reasons why a hint was not written."""
-        return tuple(each.error for each in (self.filters, self.snapshot) if each is not None and each.error)
+        return (
+            (self.error,)
+            if self.error
+            else tuple(each.error for each in (self.filters, self.snapshot) if each is not None and each.error)
+        )
 
     @property
     def overtaken(self) -> tuple[str, ...]:
@@ -233,28 +247,41 @@ def plan_hints(
 
     Raises:
         ValueError: a node that the catalog does not have.
-        StoreError: the catalog or the hints could not be read now.
+        StoreError: the catalog could not be read now. The plan names nodes whose hints could not be read.
         MaintenanceRefused: an image from elsewhere does not have the size of each object.
     """
-    lists = listed_nodes(catalog, nodes)
+    listed = nodes_to_plan(catalog, nodes)
     planned = []
-    for node_id, live in lists.items():
-        planned.append(plan_node_hints(catalog.parts, node_id, live, choice))
+    for node in listed:
+        planned.append(plan_node_hints(catalog.parts, node, choice))
         if progress is not None:
-            progress(len(planned), len(lists))
+            progress(len(planned), len(listed))
     return HintPlan(tuple(planned))
 
 
-def plan_node_hints(parts: ObjectAccess, node_id: int, live: Rows, choice: HintChoice) -> NodePlan:
-    """Find which of one node's hints are missing.
+def plan_node_hints(parts: ObjectAccess, node: ListedNode, choice: HintChoice) -> NodePlan:
+    """Find which of one node's hints are missing; the result contains the error if they could not be read."""
+    store, namespace, node_id = CountingStore(parts.store), parts.layout.namespace, node.node_id
+    set_aside = tuple(node.set_aside.tolist())
 
-    Raises:
-        StoreError: the hints could not be read now.
-    """
-    store, namespace = CountingStore(parts.store), parts.layout.namespace
-    filters = find_filter_needs(store, namespace, node_id, live, choice.depth) if choice.filters else None
-    snapshot = find_snapshot_needs(store, namespace, node_id, live, choice.depth) if choice.snapshots else None
-    return NodePlan(node_id, live, filters, snapshot, store.snapshot().total.requests)
+    def needs(live: Rows) -> tuple[FilterNeeds | None, SnapshotNeeds | None]:
+        return (
+            find_filter_needs(store, namespace, node_id, live, choice.depth) if choice.filters else None,
+            find_snapshot_needs(store, namespace, node_id, live, choice.depth) if choice.snapshots else None,
+        )
+
+    live = node.live
+    try:
+        found = needs(live)
+        wanted = [each.wanted for each in found if each is not None]
+        is_left_out = np.isin(live["object_id"], node.left_alone) & np.any([*wanted, np.zeros(len(live))], axis=0)
+        if is_left_out.any():
+            live = live[~is_left_out]
+            found = needs(live)
+    except AccelError as error:
+        requests = store.snapshot().total.requests
+        return NodePlan(node_id, live, None, None, requests, set_aside, _told(error))
+    return NodePlan(node_id, live, *found, store.snapshot().total.requests, set_aside)
 
 
 def build_hints(
@@ -277,7 +304,26 @@ def build_hints(
             progress(done, in_all)
 
     nodes = tuple(build_node_hints(catalog.parts, node, tell) for node in plan.nodes)
+    remember_failures(catalog, plan, nodes)
     return HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)
+
+
+def remember_failures(catalog: ObjectCatalog | ForeignCatalog, plan: HintPlan, reports: Sequence[NodeReport]) -> None:
+    """Set the objects that could not be opened aside, and forget those that could; not for an image from elsewhere.
+
+    Requests: those of `accel.catalog.bad_objects.remember` for each node with such objects. A node of which no object
+    could be opened, or more than `BAD_OBJECTS_MAX` could not, is passed over: the fault is that of the store.
+    """
+    if isinstance(catalog, ForeignCatalog):
+        return
+    plans = {node.node_id: node for node in plan.nodes}
+    for report in reports:
+        bad = [each.bad for each in report.failures if each.bad is not None]
+        if len(bad) > BAD_OBJECTS_MAX or (len(bad) > 1 and not report.opened):
+            continue
+        node, failed = plans[report.node_id], {each.object_id for each in report.failures}
+        sound = {*node.set_aside}.intersection(node.to_open["object_id"].tolist()) - failed
+        remember(catalog.parts, report.node_id, bad, sorted(sound))
 
 
 def build_node_hints(parts: ObjectAccess, plan: NodePlan, tell: Callable[[], object] = lambda: None) -> NodeReport:
@@ -291,6 +337,8 @@ def build_node_hints(parts: ObjectAccess, plan: NodePlan, tell: Callable[[], obj
         plan: the hints to build.
         tell: called for each opened object.
     """
+    if plan.error:
+        return NodeReport(plan.node_id, len(plan.live), requests=plan.requests, error=plan.error)
     if plan.is_current:
         return _current(plan)
     counted = CountingStore(parts.store)

@@ -6,12 +6,17 @@ An object is opened by one request. An object that cannot be opened is reported 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.bad_objects import BadObject, Cause, cause_of, objects_left_alone
 from accel.catalog.foreign import ForeignCatalog
 from accel.catalog.parts import ObjectAccess, Opened, open_each
-from accel.catalog.records import Rows
+from accel.catalog.records import NodeList, Rows
 from accel.errors import AccelError
 from accel.image import MetadataImage
 from loaders.object_ref import ObjectRef
@@ -33,12 +38,56 @@ def listed_nodes(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] 
         StoreError: the catalog cannot be read now.
         MaintenanceRefused: an image from elsewhere does not have the size of each object.
     """
-    lists = _live_rows(catalog)
+    return {node_id: listed.live for node_id, listed in _chosen(catalog, nodes).items()}
+
+
+class _Listed(NamedTuple):
+    live: Rows
+    node_list: NodeList | None
+
+
+def _chosen(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] | None) -> dict[int, _Listed]:
+    lists = _lists(catalog)
     unknown = sorted((nodes or frozenset()) - lists.keys())
     if unknown:
         known = ", ".join(map(str, sorted(lists))) or "none"
         raise ValueError(f"expected nodes of this catalog ({known}), found {', '.join(map(str, unknown))}")
     return {node_id: lists[node_id] for node_id in sorted(lists if nodes is None else nodes)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ListedNode:
+    """A node whose hints are planned. Picklable.
+
+    Args:
+        node_id: the node.
+        live: LIVE rows of its list.
+        set_aside: ids of the objects that earlier runs could not open.
+        left_alone: those of them that have not changed since; they are opened for no hint.
+    """
+
+    node_id: int
+    live: Rows
+    set_aside: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    left_alone: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+def nodes_to_plan(catalog: ObjectCatalog | ForeignCatalog, nodes: frozenset[int] | None = None) -> list[ListedNode]:
+    """The nodes of `listed_nodes`, with the objects that were set aside; a request of one byte for each of these.
+
+    Raises:
+        Errors of `listed_nodes`.
+    """
+    found = []
+    for node_id, (live, node_list) in _chosen(catalog, nodes).items():
+        if isinstance(catalog, ForeignCatalog) or node_list is None:
+            found.append(ListedNode(node_id, live))
+        else:
+            rows = node_list.set_aside
+            rows = rows[rows["cause"] != Cause.BLOCK]  # its index can be read
+            left_alone = objects_left_alone(catalog.parts, replace(node_list, set_aside=rows))
+            found.append(ListedNode(node_id, live, rows["object_id"], left_alone))
+    return found
 
 
 def opened_catalog(store: ObjectStore, image: MetadataImage | None) -> ObjectCatalog | ForeignCatalog:
@@ -50,24 +99,29 @@ def opened_catalog(store: ObjectStore, image: MetadataImage | None) -> ObjectCat
     return ObjectCatalog.open(store) if image is None else ForeignCatalog(store, image)
 
 
-def _live_rows(catalog: ObjectCatalog | ForeignCatalog) -> dict[int, Rows]:
+def _lists(catalog: ObjectCatalog | ForeignCatalog) -> dict[int, _Listed]:
     if isinstance(catalog, ForeignCatalog):
-        return catalog.live_rows()
-    return {node_id: node_list.live for node_id, node_list in catalog.refresh_state().node_lists().items()}
+        return {node_id: _Listed(live, None) for node_id, live in catalog.live_rows().items()}
+    lists = catalog.refresh_state().node_lists()
+    return {node_id: _Listed(node_list.live, node_list) for node_id, node_list in lists.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class FailedObject:
-    """An object that could not be opened, and why."""
+    """An object that could not be opened, and why; `bad` is None if the fault is that of the store."""
 
     node_id: int
     object_id: int
     reason: str
+    bad: BadObject | None = None
 
     @classmethod
     def of(cls, node_id: int, ref: ObjectRef, error: AccelError) -> FailedObject:
         """A failure from an exception."""
-        return cls(node_id, ref.object_id, f"{type(error).__name__}: {error}"[:REASON_SIZE_MAX])
+        reason = f"{type(error).__name__}: {error}"[:REASON_SIZE_MAX]
+        cause = cause_of(error)
+        bad = None if cause is None else BadObject.of(node_id, ref, cause, error)
+        return cls(node_id, ref.object_id, reason, bad)
 
 
 def open_patiently(parts: ObjectAccess, node_id: int, refs: Iterable[ObjectRef]) -> Iterator[Opened]:

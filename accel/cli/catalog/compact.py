@@ -133,6 +133,9 @@ def compaction_options(command: Command) -> Command:
     )
     @node_option
     @click.option("--rewrite-all", is_flag=True, help="Also compact nodes that list fewer objects.")
+    @click.option(
+        "--retry-set-aside", is_flag=True, help="Also read objects that earlier runs could not read, changed or not."
+    )
     @click.option("--server-side", is_flag=True, help="Let the store copy data, if it can.")
     @click.option("--dry-run", is_flag=True, help="Show the plan; change nothing.")
     @functools.wraps(command)
@@ -154,6 +157,7 @@ _CHOICES = (
     "max_stream_objects",
     "nodes",
     "rewrite_all",
+    "retry_set_aside",
     "server_side",
 )
 """Names of the options in Python, without `--dry-run`."""
@@ -195,8 +199,10 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, store:
 
     A group consists of neighbours in a node's list; groups with the fewest bytes per object saved are merged first. All
     records are kept, except truncated ones. Readers with an older image find the old objects until gc deletes them.
-    Groups that another run is compacting are left to that run. Exits with 4 if some groups could not be compacted; run
-    it again to retry them. With --image, only --dry-run is possible: use `accel controller compact`.
+    Groups that another run is compacting are left to that run. An object that cannot be read is set aside: its
+    neighbours are merged, and later runs read it again only after it has changed. Exits with 4 if some groups or nodes
+    could not be compacted, or an object was set aside; run it again to retry them. With --image, only --dry-run is
+    possible: use `accel controller compact`.
     """
     if image is not None:
         show_foreign_plan(work, image, store.open(), output)
@@ -251,19 +257,32 @@ def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Re
     if len(plan.groups) > GROUPS_SHOWN_MAX:
         yield f"... and {len(plan.groups) - GROUPS_SHOWN_MAX} more groups"
     yield from _left_alone(plan)
+    yield from (
+        f"failed: node {node.node_id}, {count_text(node.objects, 'object')}: {node.reason}" for node in plan.failed
+    )
     if report is None:
         yield f"dry run: {_planned(plan)}"
         return
-    for ended in report.groups:
-        if ended.is_failure or ended.status is Status.LOST:
-            yield f"{ended.status}: {ended.group.name}: {ended.reason}"
+    yield from _not_done(report)
     what = f"{count_text(report.rewritten_objects, 'object')} of {size_text(report.rewritten_bytes)}"
     own = count_text(report.added_stream_objects, "stream object")
     cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
     failed = f"{count_text(report.failed_groups, 'group')} and {count_text(report.failed_tasks, 'task')} failed"
+    if report.failed_nodes:
+        failed += f", {count_text(report.failed_nodes, 'node')} could not be planned"
+    if report.set_aside_objects:
+        failed += f", {count_text(report.set_aside_objects, 'object')} set aside"
     if report.lost_groups:
         failed += f", {report.lost_groups} left to another run"
     yield f"{what} became {report.added_objects} and {own} of {size_text(report.added_bytes)}; {failed}; {cost}"
+
+
+def _not_done(report: CompactionReport) -> Iterator[str]:
+    for bad in report.set_aside[:GROUPS_SHOWN_MAX]:
+        yield f"set aside: object {bad.object_id} of node {bad.node_id}, {bad.cause.text}: {bad.reason}"
+    for ended in report.groups:
+        if ended.is_failure or ended.status is Status.LOST:
+            yield f"{ended.status}: {ended.group.name}: {ended.reason}"
 
 
 def _left_alone(plan: CompactionPlan) -> Iterator[str]:

@@ -206,6 +206,8 @@ def _lines(plan: HintPlan, report: HintReport | None) -> Iterator[Rendered]:
         yield ""
     for node in plan.nodes:
         problems = [needs.problem for needs in (node.filters, node.snapshot) if needs is not None and needs.problem]
+        if node.error:
+            yield f"unusable: node {node.node_id}: {node.error}"
         yield from (f"unusable: node {node.node_id}: {problem}; built again" for problem in problems)
     if report is None:
         yield f"dry run: {_planned(plan)}"

@@ -15,13 +15,14 @@ import click
 import msgspec
 
 from accel.catalog import ObjectCatalog
+from accel.catalog.bad_objects import set_aside_of, set_aside_text
 from accel.catalog.records import NodeList
 from accel.catalog.refresh import CatalogState
 from accel.cli.options import TIME, StoreChoice, command, option, store_options
 from accel.image import MetadataImage, NodeImage, StreamImage, version_number
 from accel.rendering import Column, Output, Rendered, Shown, table_of
 from accel.system import SYSTEM
-from accel.units import count_text, size_text, time_text
+from accel.units import count_text, moment_text, size_text, time_text
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.store import CountingStore
 from loaders.tables import FormatRecord
@@ -111,7 +112,7 @@ def _format_lines(record: FormatRecord) -> Iterator[str]:
         yield f"{name:<24}{'unknown' if value is None else value}"
 
 
-def _node_row(node_list: NodeList) -> dict[str, int]:
+def _node_row(node_list: NodeList) -> dict[str, Any]:
     return {
         "node_id": node_list.node_id,
         "epoch": node_list.epoch,
@@ -119,6 +120,7 @@ def _node_row(node_list: NodeList) -> dict[str, int]:
         "prepared": len(node_list.prepared),
         "retired": len(node_list.retired),
         "bytes": int(node_list.live["size_bytes"].sum()),
+        "set_aside": [row | {"why": set_aside_text(row)} for row in set_aside_of(node_list)],
     }
 
 
@@ -142,9 +144,13 @@ def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Ren
     yield ""
     if data["nodes"]:
         counts = [Column(name, itemgetter(name)) for name in ("epoch", "live", "prepared", "retired")]
-        size: Column[dict[str, int]] = Column("size", lambda node: size_text(node["bytes"]))
+        size: Column[dict[str, Any]] = Column("size", lambda node: size_text(node["bytes"]))
         yield table_of(data["nodes"], Column("node", itemgetter("node_id")), *counts, size)
         yield ""
+    for node in data["nodes"]:
+        for bad in node["set_aside"]:
+            since = moment_text(bad["since_ms"])
+            yield f"set aside  object {bad['object_id']} of node {node['node_id']}: {bad['why']}, first at {since}"
     total, image = data["total"], data["image"]
     objects = f"{count_text(total['live'], 'live object')}, {size_text(total['bytes'])}"
     yield f"{count_text(len(data['nodes']), 'node')}, {objects}, {count_text(data['streams'], 'stream')}"

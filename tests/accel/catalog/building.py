@@ -130,7 +130,7 @@ def same_rows(first: Rows, second: Rows) -> bool:
 
 def same_list(first: NodeList, second: NodeList) -> bool:
     """Whether two lists say the same."""
-    names = ("live", "prepared", "retired", "stream_objects", "sketches", "released", "times", "numbers")
+    names = ("live", "prepared", "retired", "stream_objects", "sketches", "released", "times", "numbers", "set_aside")
     plain = ("node_id", "epoch", "next_order_id", "withdrawn_commits", "emptied")
     return all(same_rows(getattr(first, name), getattr(second, name)) for name in names) and all(
         getattr(first, name) == getattr(second, name) for name in plain

@@ -16,7 +16,7 @@ from accel.compaction import (
     plan_node,
     survey_catalog,
 )
-from accel.errors import MaintenanceRefused, StoreUnavailable
+from accel.errors import MaintenanceRefused
 from accel.testing import Fault, FaultStore
 from tests.accel.catalog.world import LAYOUT, World
 from tests.accel.compaction.world import HOUR_SECONDS, Cluster, all_of_it, index_of
@@ -143,13 +143,15 @@ def test_an_object_that_cannot_be_opened_stays_and_is_named() -> None:
     assert [each.object_ids for each in plan.skipped] == [(missing,), (corrupt,)]
 
 
-def test_a_store_that_cannot_be_asked_now_ends_the_planning() -> None:
+def test_an_object_that_the_store_does_not_answer_for_once_is_opened_again() -> None:
     world = World()
     faults = FaultStore(world.store, operations={"get_range"})
     cluster = cluster_of(world, 3, store=faults)
     faults.schedule(None, Fault.TIMEOUT)
-    with pytest.raises(StoreUnavailable):
-        cluster.plan()
+    plan = cluster.plan()
+    assert faults.injected.total() == 1
+    assert [len(group.sources) for group in plan.groups] == [3]
+    assert not plan.skipped
 
 
 def test_no_more_bytes_are_rewritten_than_allowed_and_the_cheapest_go_first() -> None:

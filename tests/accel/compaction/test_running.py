@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
@@ -174,15 +175,16 @@ def test_a_group_that_cannot_be_written_fails_alone_and_leaves_nothing() -> None
     cluster.check()
 
 
-def test_a_source_that_is_deleted_before_it_is_read_fails_its_group_alone() -> None:
+def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_its_neighbours_are_merged() -> None:
     world = World()
     cluster = nine_uploads(world)
     plan = cluster.plan(SETTINGS)
     victim = cluster.live_ids(NODE)[4]
     world.memory.delete(cluster.catalog.parts.layout.object_key(victim))
     report = compact(cluster.catalog, plan)
-    assert sorted(statuses(report)) == [Status.COMMITTED, Status.COMMITTED, Status.FAILED]
-    assert "KeyMissing" in next(each.reason for each in report.groups if each.is_failure)
+    assert Counter(statuses(report)) == {Status.COMMITTED: 3, Status.SET_ASIDE: 1}
+    assert "KeyMissing" in next(each.reason for each in report.groups if each.status is Status.SET_ASIDE)
+    assert [each.object_id for each in report.set_aside] == [victim]
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST_REPLY, Fault.TIMEOUT, Fault.CONFLICT, Fault.SERVER_ERROR])
