@@ -139,6 +139,7 @@ KINDS: Final[dict[str, Dtype]] = {
     "stream end": catalog.STREAM_END,
     "sketch": catalog.SKETCH,
     "released range": catalog.RELEASED,
+    "object set aside": catalog.SET_ASIDE,
     "time record": catalog.TIME_RECORD,
     "writer number": catalog.WRITER_NUMBER,
     "read object": catalog.READ_OBJECT,
@@ -219,6 +220,7 @@ ROWS: Final[dict[tuple[str, str], str]] = {
     ("node-list", "stream_objects"): "stream object",
     ("node-list", "sketches"): "sketch",
     ("node-list", "released"): "released range",
+    ("node-list", "set_aside"): "object set aside",
     ("node-list", "times"): "time record",
     ("node-list", "numbers"): "writer number",
     ("stream-bucket", "streams"): "stream",
@@ -257,6 +259,10 @@ ROWS: Final[dict[tuple[str, str], str]] = {
 """Fields that hold packed columns, and the kind of their rows."""
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
+    "cause": ("", "why it cannot be read: 1 missing, 2 index, 3 block, 4 denied, 5 unavailable"),
+    "runs": ("", "that could not read it"),
+    "since_ms": ("ms since 1970", "when the first of these runs was"),
+    "tag": ("", "XXH3 of its ETag then, without the lowest bit; -1: not known"),
     "object_id": ("", "0 or above; given to one object only, for ever"),
     "order_id": (
         "commits",

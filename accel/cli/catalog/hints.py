@@ -209,6 +209,8 @@ def _lines(plan: HintPlan, report: HintReport | None) -> Iterator[Rendered]:
         if node.error:
             yield f"unusable: node {node.node_id}: {node.error}"
         yield from (f"unusable: node {node.node_id}: {problem}; built again" for problem in problems)
+        for object_id in sorted({*node.set_aside}.difference(node.to_open["object_id"].tolist())):
+            yield f"left alone: object {object_id} of node {node.node_id}: set aside by an earlier run (catalog status)"
     if report is None:
         yield f"dry run: {_planned(plan)}"
         return

@@ -143,7 +143,8 @@ def test_an_object_that_is_lost_is_told_and_ends_with_4(shop: Shop) -> None:
     [failure] = report["per_node"][0]["failures"]
     assert (failure["object_id"], report["failed_objects"]) == (gone, 1)
     assert "KeyMissing" in failure["reason"]
-    assert f"failed: object {gone} of node 4" in shop.run("build-hints").stdout
+    assert f"left alone: object {gone} of node 4" in shop.run("build-hints").stdout
+    assert f"object {gone} of node 4: no object is at its key; set aside by 1 run" in shop.run("status").stdout
 
 
 def test_a_run_that_was_overtaken_ends_with_0_and_a_word(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
