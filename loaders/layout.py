@@ -324,6 +324,16 @@ def number_table_key(stream_id: int, end: int) -> str:
     return f"{number_tables_prefix(stream_id)}{end:0{_DIGITS}d}"
 
 
+def parse_number_table_key(stream_id: int, key: str) -> int | None:
+    """The offset of the table at this key, or None for a key that ``number_table_key`` never returns.
+
+    >>> parse_number_table_key(7, "accel/time/7/writers-00000000000000000100")
+    100
+    """
+    end = _number(key.removeprefix(number_tables_prefix(stream_id)))
+    return end if end is not None and number_table_key(stream_id, end) == key else None
+
+
 def number_tables_prefix(stream_id: int) -> str:
     """The beginning of the keys of a segment's tables of numbers; keys are in the order of the offsets.
 

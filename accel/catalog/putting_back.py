@@ -177,7 +177,7 @@ class _PuttingBack:
         if isinstance(self.error, KeyMissing):
             create_object(store, self._key, body)
             return
-        stands = [info for info in store.list_page(self._key, limit=1).objects if info.key == self._key]
+        stands = [info for info in store.list(self._key, limit=1) if info.key == self._key]
         if not stands:
             create_object(store, self._key, body)
             return

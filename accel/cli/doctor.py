@@ -247,7 +247,7 @@ def _date(store: ObjectStore, system: Components) -> Finding | None:
 
 def _clock_of_object(store: ObjectStore, key: str, before: float, after: float) -> Finding:
     try:
-        written = next(iter(store.list_page(key).objects)).modified_seconds
+        written = next(store.list(key)).modified_seconds
     except (AccelError, StopIteration) as error:
         return Finding(_CLOCK, State.SKIPPED, f"the probe is not listed: {error}")
     if written < _TIMES_BEGIN_SECONDS:

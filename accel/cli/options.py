@@ -563,7 +563,7 @@ def look_around(store: ObjectStore) -> tuple[Found, int]:
     """The objects among the first 1,000 keys, and the number of other keys. One request."""
     found: Found = Counter()
     others = 0
-    for info in store.list_page("", limit=LIST_PAGE_KEYS_MAX).objects:
+    for info in store.list("", limit=LIST_PAGE_KEYS_MAX):
         match = _OBJECT_KEY.fullmatch(info.key)
         place = None if match is None else (match["prefix"] or "", match["namespace"])
         if place is not None and f"/{info.key}".find(f"/{ACCEL_PREFIX}") < 0:

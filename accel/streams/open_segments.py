@@ -56,7 +56,7 @@ from accel.streams.writer_numbers import REPEATED, NumberedEvents, NumberTables,
 from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.format import RecordBatch
-from loaders.layout import number_tables_prefix, time_part_prefix
+from loaders.layout import parse_number_table_key, parse_time_part_key, time_part_prefix
 from loaders.lifetime import Threads
 from loaders.parallel import map_bounded
 from loaders.store import ObjectStore
@@ -581,8 +581,10 @@ class OpenSegments:
             stream_ids: {segment id: its stream}.
         """
         for segment_id, stream_id in sorted(stream_ids.items()):  # predecessors before their successors
-            keys = [info.key for info in self.store.list(time_part_prefix(stream_id))]
-            if any(key.startswith(number_tables_prefix(stream_id)) for key in keys):
+            listed = [info.key for info in self.store.list(time_part_prefix(stream_id))]
+            tables = {key for key in listed if parse_number_table_key(stream_id, key) is not None}
+            keys = [key for key in listed if key in tables or parse_time_part_key(stream_id, key) is not None]
+            if tables:
                 with suppress(StreamDeleted):  # the whole stream is being deleted: no segment follows
                     self.tables.hand_on(name, segment_id)
             erase_keys(self.store, keys[::-1])  # from the end: if this stops half-way, the rest is a valid chain

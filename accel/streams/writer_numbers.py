@@ -59,7 +59,7 @@ from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.errors import KeyMissing
 from loaders.format import RecordBatch
-from loaders.layout import number_table_key, number_tables_prefix
+from loaders.layout import number_table_key, number_tables_prefix, parse_number_table_key
 from loaders.store import ObjectStore
 from loaders.tables.records import Columns, RecordForm
 
@@ -686,4 +686,4 @@ class NumberTables:
 
     def _newest_key(self, stream_id: int) -> str | None:
         keys = self._backoff.ask(lambda: [info.key for info in self._store.list(number_tables_prefix(stream_id))])
-        return keys[-1] if keys else None
+        return next((key for key in reversed(keys) if parse_number_table_key(stream_id, key) is not None), None)

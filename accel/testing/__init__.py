@@ -1,7 +1,7 @@
-"""Test doubles for programs that use Accel: stores that fail, crash, are slow or have a clock; segments in memory.
+"""Test doubles for programs that use Accel: stores that fail, lie, crash or are slow; segments in memory.
 
     from accel.testing import (
-        ClockStore, Crash, CrashStore, Fault, FaultStore, LatencyStore, MemorySegments, VirtualClock
+        ClockStore, Crash, CrashStore, Fault, FaultStore, LatencyStore, Lie, LyingStore, MemorySegments, VirtualClock
     )
 
 They usually wrap a `loaders.store.MemoryStore`. docs/how-to/testing.md has examples.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from accel.testing.lying import Lie, LyingStore
 from accel.testing.stores import (
     ClockStore,
     Crash,
@@ -33,6 +34,8 @@ __all__ = [
     "FaultStore",
     "LatencyModel",
     "LatencyStore",
+    "Lie",
+    "LyingStore",
     "MemorySegments",
     "VirtualClock",
 ]

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from statistics import NormalDist
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from loaders.errors import StoreError, StoreUnavailable
 from loaders.lifetime import ProcessLock
@@ -70,6 +70,41 @@ _ANSWERS = {
 _CAUSES = {Fault.TIMEOUT: TimeoutError, Fault.LOST_REPLY: TimeoutError, Fault.RESET: ConnectionResetError}
 
 
+Kind = TypeVar("Kind")
+
+
+class Chances(Generic[Kind]):
+    """Draws what happens in a request. Threads: one at a time.
+
+    Args:
+        rng: decides; one draw for each request in which anything can happen.
+        probabilities: of each kind in a request in which it can occur; together at most 1.
+
+    Raises:
+        ValueError: other probabilities, or no rng.
+    """
+
+    def __init__(self, rng: random.Random | None, probabilities: Mapping[Kind, float]) -> None:
+        self._rng = rng
+        self._probabilities = dict(probabilities)
+        if min(self._probabilities.values(), default=0) < 0 or sum(self._probabilities.values()) > 1:
+            raise ValueError(f"probabilities are 0 or more and at most 1 together: {self._probabilities}")
+        if self._probabilities and rng is None:
+            raise ValueError("probabilities need a random.Random to decide by")
+
+    def drawn(self, hits: Callable[[Kind], bool]) -> Kind | None:
+        """One of the kinds that can occur, or None."""
+        possible = {kind: chance for kind, chance in self._probabilities.items() if hits(kind)}
+        if not possible or self._rng is None:
+            return None
+        point = self._rng.random()
+        for kind, chance in possible.items():
+            if point < chance:
+                return kind
+            point -= chance
+        return None
+
+
 class FaultStore(DecoratedStore):
     """Makes requests to the inner store fail. Safe for many threads; repeatable if one thread sends requests.
 
@@ -107,8 +142,7 @@ class FaultStore(DecoratedStore):
         operations: Collection[str] = OPERATIONS,
     ) -> None:
         super().__init__(store)
-        self._rng = rng
-        self._probabilities = dict(probabilities or {})
+        self._chances = Chances(rng, probabilities or {})
         self._operations = frozenset(operations)
         self._lock = ProcessLock()
         self._schedule: deque[Fault | None] = deque()
@@ -132,11 +166,6 @@ class FaultStore(DecoratedStore):
             return Counter(self._injected)
 
     def _check_arguments(self) -> None:
-        total = sum(self._probabilities.values())
-        if min(self._probabilities.values(), default=0) < 0 or total > 1:
-            raise ValueError(f"probabilities are 0 or more and at most 1 together: {self._probabilities}")
-        if self._probabilities and self._rng is None:
-            raise ValueError("probabilities need a random.Random to decide by")
         if unknown := self._operations - OPERATIONS:
             raise ValueError(f"no such operations: {sorted(unknown)}; there are {sorted(OPERATIONS)}")
 
@@ -153,7 +182,7 @@ class FaultStore(DecoratedStore):
         if call.operation not in self._operations:
             return None
         with self._lock:
-            fault = self._scheduled(call) if self._schedule else self._drawn(call)
+            fault = self._scheduled(call) if self._schedule else self._chances.drawn(lambda each: each.hits(call))
             if fault is not None:
                 self._injected[fault] += 1
         return fault
@@ -163,17 +192,6 @@ class FaultStore(DecoratedStore):
         if fault is not None and not fault.hits(call):
             raise ValueError(f"{fault.name} is scheduled for {call}, which it cannot hit")
         return fault
-
-    def _drawn(self, call: StoreCall) -> Fault | None:
-        possible = {fault: chance for fault, chance in self._probabilities.items() if fault.hits(call)}
-        if not possible or self._rng is None:
-            return None
-        point = self._rng.random()
-        for fault, chance in possible.items():
-            if point < chance:
-                return fault
-            point -= chance
-        return None
 
 
 def _error(fault: Fault, call: StoreCall) -> StoreError:

@@ -89,10 +89,17 @@ class ObjectInfo:
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """One page of a listing; `more` is true if keys follow its last one."""
+    """One page of a listing; only `list` checks what a server answers.
+
+    Attributes:
+        objects: may be fewer than asked for, and none although keys follow.
+        more: whether keys may follow.
+        token: asks for the next page; empty = the next page is asked for by the last key of this one.
+    """
 
     objects: Sequence[ObjectInfo]
     more: bool
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +259,8 @@ class ObjectStore(Protocol):
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
         """Delete objects, 1,000 a request, and return the keys that failed; continues after a failure.
 
-        A request that fails as a whole counts as a failure of each of its keys, so that the result is always complete.
+        The keys of a request that the store refuses are deleted one by one: some servers refuse all such requests, and
+        some because of one key. If the store is unavailable, each key of the request is a failure.
         """
         ...
 
@@ -260,11 +268,24 @@ class ObjectStore(Protocol):
         """Iterate over the keys that begin with `prefix` and are after `start_after`, in UTF-8 byte order.
 
         Lazy: each page of 1,000 is requested after the page before was consumed. At most `limit` keys.
+
+        Raises:
+            RequestRefused: the answers contradict themselves: a key without the prefix or out of order, a page that
+                repeats, no way to go on. What was returned before is true, but it is not all.
         """
         ...
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
-        """Read one page of a listing: at most `limit` (up to 1,000) keys. One request."""
+    def list_page(
+        self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
+    ) -> ListPage:
+        """Read one page of a listing, as the server answers it: callers use `list`. One request.
+
+        Args:
+            prefix: as for `list`.
+            start_after: as for `list`; some servers ignore it.
+            limit: at most this many keys, up to 1,000.
+            token: of the page before; it takes precedence over `start_after`.
+        """
         ...
 
     def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:

@@ -63,9 +63,11 @@ from loaders.store.base import (
 from loaders.store.common import (
     PagedListing,
     bare_etag,
+    check_listed,
     check_page_limit,
     check_range,
     check_tail,
+    delete_each,
     delete_in_batches,
     metadata_of,
 )
@@ -239,7 +241,7 @@ class CloudStore(PagedListing):
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
         """See `ObjectStore.delete_many`. If a request for several keys fails, its keys are deleted one by one."""
-        return delete_in_batches(keys, self._delete_batch)
+        return delete_in_batches(keys, self._delete_batch, self.delete)
 
     def list(self, prefix: str, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """See `ObjectStore.list`. One request for each page of the service, for any limit."""
@@ -247,7 +249,13 @@ class CloudStore(PagedListing):
             raise ValueError(f"expected a limit of 0 or more, or None, found {limit}")
         return self._listed(prefix, start_after, limit)
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+    def list_page(
+        self,
+        prefix: str,
+        start_after: str = "",
+        limit: int = LIST_PAGE_KEYS_MAX,
+        token: str = "",  # noqa: ARG002 - obstore follows them itself
+    ) -> ListPage:
         """See `ObjectStore.list_page`. One more request if the page ends with a page of the service."""
         check_page_limit(limit)
         found = [*self._listed(prefix, start_after, limit + 1)]
@@ -354,17 +362,8 @@ class CloudStore(PagedListing):
             with self._errors("delete_many", wanted[0]):
                 obstore.delete(self._stores(wanted[0])[0], [key for key in wanted if self._takes(key)])
         except StoreError:
-            return self._delete_each(wanted)  # obstore does not report the failed keys; a missing key fails all
-        return [failure for key in wanted if not self._takes(key) for failure in self._delete_each([key])]
-
-    def _delete_each(self, keys: Sequence[str]) -> DeleteFailures:
-        failures: DeleteFailures = []
-        for key in keys:
-            try:
-                self.delete(key)
-            except StoreError as error:
-                failures.append(DeleteFailure(key, error))
-        return failures
+            return delete_each(wanted, self.delete)  # obstore does not report the failed keys; a missing key fails all
+        return delete_each([key for key in wanted if not self._takes(key)], self.delete)
 
     def _listed(self, prefix: str, start_after: str, limit: int | None) -> Iterator[ObjectInfo]:
         if limit == 0:
@@ -384,7 +383,7 @@ class CloudStore(PagedListing):
         with self._errors("list", prefix):
             retrying = self._connected()[0]
             pages = iter(obstore.list(retrying, folder or None, offset=offset or None, chunk_size=chunk))
-        count = 0
+        count, last, seen = 0, "", set[str]()
         while limit is None or not is_bounded or count < limit:
             with self._errors("list", prefix):
                 page = next(pages, None)
@@ -392,6 +391,11 @@ class CloudStore(PagedListing):
                 return
             for meta in page:
                 key = meta["path"]
+                if not self.cloud.lists_in_order:  # each key once
+                    last = key if key in seen else ""
+                    seen.add(key)
+                check_listed(f"{folder}/" if folder else "", last, key)
+                last = key
                 if not key.startswith(prefix) or key.encode() <= after:
                     continue
                 count += 1

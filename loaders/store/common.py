@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from loaders.errors import CorruptObject, StoreError, shortened
+from loaders.errors import BucketMissing, CorruptObject, CredentialsMissing, StoreError, shortened
 from loaders.store.base import (
     DELETE_BATCH_KEYS_MAX,
     LIST_PAGE_KEYS_MAX,
@@ -31,28 +31,70 @@ if TYPE_CHECKING:
 KEY_SIZE_BYTES_MAX = 1024
 
 
+EMPTY_PAGES_MAX = 10_000
+"""Pages without keys that may follow one another: a server may answer one for each 1,000 deleted keys that it skips."""
+
+
 class PagedListing(ABC):
     """Implements `list` of a store by its `list_page`. Keeps no state."""
 
     @abstractmethod
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+    def list_page(
+        self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
+    ) -> ListPage:
         """Read one page; see `ObjectStore.list_page`."""
 
     def list(self, prefix: str, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """Iterate over the keys with `prefix` after `start_after`, page by page; see `ObjectStore.list`."""
         if limit is not None and limit < 0:
             raise ValueError(f"expected a limit of 0 or more, or None, found {limit}")
-        return islice(self._all(prefix, start_after, limit), limit)
-
-    def _all(self, prefix: str, start_after: str, limit: int | None) -> Iterator[ObjectInfo]:
         # A page of fewer keys than the limit would cost one more request; a larger page would contain unused keys.
         page_limit = LIST_PAGE_KEYS_MAX if limit is None else min(max(limit, 1), LIST_PAGE_KEYS_MAX)
-        while True:
-            page = self.list_page(prefix, start_after, page_limit)
-            yield from page.objects
-            if not page.more or not page.objects:
-                return
-            start_after = page.objects[-1].key
+        pages = follow_pages(prefix, start_after, lambda after, token: self.list_page(prefix, after, page_limit, token))
+        return islice(pages, limit)
+
+
+def follow_pages(prefix: str, start_after: str, ask: Callable[[str, str], ListPage]) -> Iterator[ObjectInfo]:
+    """Iterate over the keys of a listing, and check that its pages go on and agree; see `ObjectStore.list`.
+
+    Keys up to `start_after` are left out: some servers do not know it. A key that is skipped may be taken for deleted,
+    so a listing is refused if it may not be complete.
+
+    Args:
+        prefix: of the keys.
+        start_after: only later keys are returned.
+        ask: requests the page after a key, or, if it is not empty, that of a token.
+    """
+    after, token, last, empty_pages = start_after, "", "", 0
+    while True:
+        page = ask(after, token)
+        for info in page.objects:
+            check_listed(prefix, last, info.key)
+            last = info.key
+            if last > start_after:
+                yield info
+        if not page.more:
+            return
+        empty_pages = 0 if page.objects else empty_pages + 1
+        if empty_pages and (page.token == token or empty_pages > EMPTY_PAGES_MAX):
+            found = f"{empty_pages} without keys, the last one {'with the same token' if token else 'without a token'}"
+            raise store_error("list", prefix, f"expected pages that go on after {last!r}, found {found}")
+        after, token = max(start_after, last), page.token
+
+
+def check_listed(prefix: str, last: str, key: str) -> None:
+    """Check that a listing with this prefix may have `key` after `last`; characters are in the order of UTF-8 bytes.
+
+    Raises:
+        RequestRefused: it may not.
+    """
+    if not key.startswith(prefix):
+        expected = f"keys that begin with {prefix!r}, not encoded"
+    elif key <= last:
+        expected = f"keys after {last!r}"
+    else:
+        return
+    raise store_error("list", prefix, f"expected {expected}, found {shortened(key)!r}")
 
 
 def check_page_limit(limit: int) -> None:
@@ -62,17 +104,49 @@ def check_page_limit(limit: int) -> None:
 
 
 def delete_in_batches(
-    keys: Iterable[str], delete_batch: Callable[[Sequence[str]], Iterable[DeleteFailure]]
+    keys: Iterable[str],
+    delete_batch: Callable[[Sequence[str]], Iterable[DeleteFailure]],
+    delete: Callable[[str], object],
 ) -> DeleteFailures:
-    """Delete keys, 1,000 at a time, and return the failures; if a whole batch fails, each of its keys is a failure."""
+    """Delete keys, 1,000 at a time, and return the failures; see `ObjectStore.delete_many`.
+
+    Args:
+        keys: of the objects.
+        delete_batch: deletes several.
+        delete: deletes one; for the keys of a batch that was refused.
+    """
     failures: DeleteFailures = []
     rest = iter(keys)
     while batch := list(islice(rest, DELETE_BATCH_KEYS_MAX)):
         try:
             failures.extend(delete_batch(batch))
         except StoreError as error:
-            failures.extend(DeleteFailure(key, error) for key in batch)
+            if is_of_the_store(error):
+                failures.extend(DeleteFailure(key, error) for key in batch)
+            else:
+                failures.extend(delete_each(batch, delete))
     return failures
+
+
+def delete_each(keys: Iterable[str], delete: Callable[[str], object]) -> DeleteFailures:
+    """Delete keys one by one; after an error that concerns all keys, the rest fails with it, without a request."""
+    failures: DeleteFailures = []
+    general: StoreError | None = None
+    for key in keys:
+        try:
+            if general is None:
+                delete(key)
+            else:
+                failures.append(DeleteFailure(key, general))
+        except StoreError as error:
+            failures.append(DeleteFailure(key, error))
+            general = error if is_of_the_store(error) else None
+    return failures
+
+
+def is_of_the_store(error: StoreError) -> bool:
+    """Whether the same request for another key would fail likewise."""
+    return error.retryable or isinstance(error, BucketMissing | CredentialsMissing)
 
 
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})")

@@ -111,14 +111,16 @@ class DecoratedStore(PagedListing):
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
         """See `ObjectStore.delete_many`."""
-        return delete_in_batches(keys, self._delete_batch)
+        return delete_in_batches(keys, self._delete_batch, self.delete)
 
     def _delete_batch(self, keys: Sequence[str]) -> DeleteFailures:
         return self._around(StoreCall("delete_many", keys[0]), lambda: self._store.delete_many(keys))
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+    def list_page(
+        self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
+    ) -> ListPage:
         """See `ObjectStore.list_page`."""
-        return self._around(StoreCall("list", prefix), lambda: self._store.list_page(prefix, start_after, limit))
+        return self._around(StoreCall("list", prefix), lambda: self._store.list_page(prefix, start_after, limit, token))
 
     def date_seconds(self, prefix: str | None = "") -> float | None:
         """See `DatedStore.date_seconds`; None if the inner store does not implement it."""
@@ -210,11 +212,13 @@ class PrefixedStore(PagedListing):
         failures = self._store.delete_many(self.prefix + key for key in keys)
         return [DeleteFailure(self._short(failure.key), failure.error) for failure in failures]
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+    def list_page(
+        self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
+    ) -> ListPage:
         """See `ObjectStore.list_page`."""
         after = self.prefix + start_after if start_after else ""
-        page = self._store.list_page(self.prefix + prefix, after, limit)
-        return ListPage([replace(info, key=self._short(info.key)) for info in page.objects], page.more)
+        page = self._store.list_page(self.prefix + prefix, after, limit, token)
+        return replace(page, objects=[replace(info, key=self._short(info.key)) for info in page.objects])
 
     def date_seconds(self, prefix: str | None = "") -> float | None:
         """See `DatedStore.date_seconds`; None if the inner store does not implement it."""

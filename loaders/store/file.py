@@ -58,7 +58,7 @@ from loaders.store.common import (
     check_range,
     check_size,
     check_tail,
-    delete_in_batches,
+    delete_each,
     metadata_of,
 )
 from loaders.store.error_table import store_error, store_error_of
@@ -67,7 +67,7 @@ from loaders.store.file_names import NEW, Entry, entry_of, place_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from loaders.store.base import Body, Condition, DeleteFailure
+    from loaders.store.base import Body, Condition
 
 HEADER_BYTES = 96
 MARKED_HEADER_BYTES = 256
@@ -158,9 +158,15 @@ class FileStore(PagedListing):
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
         """See `ObjectStore.delete_many`."""
-        return delete_in_batches(keys, self._delete_batch)
+        return delete_each(keys, self.delete)
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+    def list_page(
+        self,
+        prefix: str,
+        start_after: str = "",
+        limit: int = LIST_PAGE_KEYS_MAX,
+        token: str = "",  # noqa: ARG002 - pages have none
+    ) -> ListPage:
         """See `ObjectStore.list_page`. It reads the names of all folders on the path, and the headers of the page."""
         check_page_limit(limit)
         with _errors("list", prefix):
@@ -283,11 +289,6 @@ class FileStore(PagedListing):
             _sweep(new)
             prepared.append(new)
         return new
-
-    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        for key in keys:
-            self.delete(key)
-        return []
 
 
 def _restored(folder: Path, sleep: Callable[[float], object], durable: bool) -> FileStore:

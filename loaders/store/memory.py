@@ -35,7 +35,7 @@ from loaders.store.common import (
     check_range,
     check_size,
     check_tail,
-    delete_in_batches,
+    delete_each,
     metadata_of,
 )
 from loaders.store.error_table import store_error
@@ -43,7 +43,7 @@ from loaders.store.error_table import store_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from loaders.store.base import Body, Condition, DeleteFailure
+    from loaders.store.base import Body, Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,15 @@ class MemoryStore(PagedListing):
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
         """See `ObjectStore.delete_many`."""
-        return delete_in_batches(keys, self._delete_batch)
+        return delete_each(keys, self.delete)
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+    def list_page(
+        self,
+        prefix: str,
+        start_after: str = "",
+        limit: int = LIST_PAGE_KEYS_MAX,
+        token: str = "",  # noqa: ARG002 - pages have none
+    ) -> ListPage:
         """See `ObjectStore.list_page`. O(log n) and the page."""
         check_page_limit(limit)
         with self._whole():
@@ -188,11 +194,6 @@ class MemoryStore(PagedListing):
         if key not in self._objects:
             insort(self._keys, key)
         self._objects[key] = _Stored(content, etag, self._clock(), mark)
-
-    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        for key in keys:
-            self.delete(key)
-        return []
 
     def _info(self, key: str) -> ObjectInfo:
         stored = self._objects[key]

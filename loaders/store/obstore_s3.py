@@ -154,9 +154,11 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.delete_many`."""
         return self._plain.delete_many(keys)
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+    def list_page(
+        self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
+    ) -> ListPage:
         """See `ObjectStore.list_page`."""
-        return self._plain.list_page(prefix, start_after, limit)
+        return self._plain.list_page(prefix, start_after, limit, token)
 
     def date_seconds(self, prefix: str | None = "") -> float | None:
         """See `DatedStore.date_seconds`; through boto3, as obstore does not return headers."""

@@ -11,8 +11,9 @@ Checksums, proxies, certificates, endpoints, credentials: from AWS's configurati
 
 from __future__ import annotations
 
+import logging
 import os
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from threading import Lock
@@ -24,7 +25,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
 
-from loaders.errors import RangeInvalid
+from loaders.errors import KeyMissing, RangeInvalid, StoreError
 from loaders.lifetime import PerProcess
 from loaders.store.base import (
     ALWAYS,
@@ -46,7 +47,9 @@ from loaders.store.common import (
     check_size,
     check_tail,
     cut,
+    delete_each,
     delete_in_batches,
+    is_of_the_store,
     mark_in,
     metadata_of,
     parse_content_range,
@@ -93,12 +96,25 @@ def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None
 
 
 def listed(answer: ListObjectsV2OutputTypeDef) -> ListPage:
-    """A page of ListObjectsV2."""
-    found = [
-        ObjectInfo(each["Key"], each["Size"], bare_etag(each["ETag"]), each["LastModified"].timestamp())
-        for each in answer.get("Contents", ())
-    ]
-    return ListPage(found, more=answer["IsTruncated"])
+    """A page of ListObjectsV2.
+
+    Raises:
+        ValueError: the answer lacks a field, or contradicts itself.
+    """
+    try:
+        found = [
+            ObjectInfo(each["Key"], each["Size"], bare_etag(each.get("ETag", "")), each["LastModified"].timestamp())
+            for each in answer.get("Contents", ())
+        ]
+        more = answer["IsTruncated"]
+    except KeyError as error:
+        raise ValueError(f"expected {error.args[0]} in a page of a listing, found none") from error
+    token = answer.get("NextContinuationToken", "")
+    if token and not more:
+        raise ValueError("expected a page with a token to be truncated, found that it is not")
+    if len(found) < answer.get("KeyCount", 0):
+        raise ValueError(f"expected the {answer['KeyCount']} keys that a page counts, found {len(found)}")
+    return ListPage(found, more, token)
 
 
 def delete_failure(refused: ErrorTypeDef) -> DeleteFailure:
@@ -177,6 +193,8 @@ class S3Multipart:
 
 NOT_MODIFIED = 304
 
+_LOGGER = logging.getLogger(__name__)
+
 _BROKEN_BODY = (HTTPClientError, IncompleteReadError, FlexibleChecksumError, OSError)
 _AWS_DOMAINS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 
@@ -193,6 +211,7 @@ class _WriteHeaders(TypedDict, total=False):
 
 class _ListFrom(TypedDict, total=False):
     StartAfter: str
+    ContinuationToken: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,10 +237,17 @@ class S3Clients:
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """The clients of one process, once they exist: a forked process would share the sockets of its parent."""
+    """The clients of one process, once they exist: a forked process would share the sockets of its parent.
+
+    Attributes:
+        lock: guards `clients`.
+        clients: of the store.
+        refuses_batches: whether the server refused DeleteObjects for keys that it deleted one by one.
+    """
 
     lock: Lock = field(default_factory=Lock)
     clients: S3Clients | None = None
+    refuses_batches: bool = False
 
 
 def connect(settings: S3Settings) -> S3Clients:
@@ -383,18 +409,22 @@ class S3Store(PagedListing):
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
-        with self._errors("delete", key):
+        with suppress(KeyMissing), self._errors("delete", key):
             self.clients().retrying.delete_object(Bucket=self.bucket, Key=key)
 
     def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
-        """See `ObjectStore.delete_many`."""
-        return delete_in_batches(keys, self._delete_batch)
+        """See `ObjectStore.delete_many`. A server that refuses batches is asked for none again by this process."""
+        return delete_in_batches(keys, self._delete_batch, self.delete)
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX) -> ListPage:
+    def list_page(
+        self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
+    ) -> ListPage:
         """See `ObjectStore.list_page`."""
         check_page_limit(limit)
         with self._errors("list", prefix):
             after: _ListFrom = {"StartAfter": start_after} if start_after else {}
+            if token:
+                after = {"ContinuationToken": token}
             client = self.clients().retrying
             return listed(client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=limit, **after))
 
@@ -433,9 +463,25 @@ class S3Store(PagedListing):
             return {"IfMatch": self.settings.condition_etag(condition.etag, condition.quotes)}
         return {}
 
-    def _delete_batch(self, keys: Sequence[str]) -> list[DeleteFailure]:
-        with self._errors("delete_many", keys[0]):
-            answer = self.clients().retrying.delete_objects(
-                Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True}
-            )
-        return [delete_failure(each) for each in answer.get("Errors", ())]
+    def _delete_batch(self, keys: Sequence[str]) -> DeleteFailures:
+        connection = self._connection()
+        if connection.refuses_batches:
+            return delete_each(keys, self.delete)
+        try:
+            with self._errors("delete_many", keys[0]):
+                answer = self.clients().retrying.delete_objects(
+                    Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in dict.fromkeys(keys)]}
+                )
+        except StoreError as error:
+            if is_of_the_store(error):
+                raise
+            failures = delete_each(keys, self.delete)
+            if not failures:  # so it was not because of a key
+                connection.refuses_batches = True
+                _LOGGER.warning("%s is deleted from key by key: %s", self.bucket, error)
+            return failures
+        failures = [delete_failure(each) for each in answer.get("Errors", ())]
+        failures = [each for each in failures if not isinstance(each.error, KeyMissing)]
+        # What an answer does not name may still exist: some servers answer 200 to a request that they do not know.
+        named = {each.get("Key") for each in (*answer.get("Deleted", ()), *answer.get("Errors", ()))}
+        return failures + delete_each([key for key in keys if key not in named], self.delete)

@@ -29,7 +29,7 @@ from loaders.errors import AmbiguousWrite, CorruptObject, StoreUnavailable
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, decode_name, encode_prefix, marker_key, table_folder
 from loaders.lifetime import PerProcess
 from loaders.settings import RetrySettings
-from loaders.store.base import DELETE_BATCH_KEYS_MAX, DeleteFailures, ObjectStore
+from loaders.store.base import DELETE_BATCH_KEYS_MAX, LIST_PAGE_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.cache import ValueCache
 from loaders.tables.envelope import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX
 from loaders.tables.settle import ConditionalWriter, Outcome
@@ -114,7 +114,7 @@ class Tables:
         with suppress(CorruptObject):
             return self.create_table(name)
         key = marker_key(table_folder(self._prefix, name))
-        etag = next((info.etag for info in self._store.list_page(key, limit=1).objects if info.key == key), None)
+        etag = next((info.etag for info in self._store.list(key, limit=1) if info.key == key), None)
         if etag is None:
             return self.create_table(name)
         # No version of any key has a nonce of zeros, so another write is never mistaken for these bytes.
@@ -136,8 +136,10 @@ class Tables:
         state.forget()
         try:
             self._backoff.ask(lambda: self._store.delete(marker_key(folder)))
-            while batch := [info.key for info in self._store.list(folder, limit=DELETE_BATCH_KEYS_MAX)]:
-                self._delete(batch)
+            last = ""
+            while keys := [info.key for info in self._store.list(folder, last, limit=DELETE_BATCH_KEYS_MAX)]:
+                self._delete([key for key in keys if _is_of_table(key[len(folder) :])])
+                last = keys[-1]
         finally:
             state.forget()
 
@@ -163,17 +165,17 @@ class Tables:
         listed_prefix = self._prefix + encode_prefix(prefix)
         start_after, last_segment = "", ""
         while True:
-            page = self._store.list_page(listed_prefix, start_after)
-            for info in page.objects:
+            count = 0
+            for info in self._store.list(listed_prefix, start_after, limit=LIST_PAGE_KEYS_MAX):
+                count += 1
                 segment, _, rest = info.key[len(self._prefix) :].partition("/")
                 is_named = rest == TABLE_MARKER or (with_dropped and segment != last_segment)
                 last_segment = segment
                 if is_named and (name := _name_of(segment)) is not None:
                     yield name
-            if not page.more or not page.objects:
+            if count < LIST_PAGE_KEYS_MAX:
                 return
-            last = page.objects[-1].key[len(self._prefix) :]
-            start_after = self._prefix + last.partition("/")[0] + _AFTER_FOLDER
+            start_after = self._prefix + last_segment + _AFTER_FOLDER
 
     def etags(self, names: Sequence[str]) -> dict[tuple[str, str], str]:
         """The ETag of each key of some tables, tombstones included, from a listing: (table, key) -> ETag.
@@ -215,6 +217,10 @@ class _TableStates:
     def __init__(self) -> None:
         self.lock = Lock()
         self.by_name: LRUCache[str, TableState] = LRUCache(TABLE_STATES_MAX)
+
+
+def _is_of_table(segment: str) -> bool:
+    return segment == TABLE_MARKER or _name_of(segment) is not None
 
 
 def _name_of(segment: str) -> str | None:

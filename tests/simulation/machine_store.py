@@ -76,7 +76,7 @@ class Listings(DecoratedStore):
         self.injected: Counter[str] = Counter()
         self.writes = self.history_writes = 0
         self.outage: Outage | None = None
-        self._pages: dict[tuple[str, str, int], deque[tuple[float, ListPage]]] = {}
+        self._pages: dict[tuple[str, str, int, str], deque[tuple[float, ListPage]]] = {}
 
     def note_write(self, key: str) -> None:
         """That something is about to be written."""
@@ -86,10 +86,9 @@ class Listings(DecoratedStore):
         else:
             self.writes += 1
 
-    def page_of_before(self, asked: tuple[str, str, int], now_seconds: float, random: Random) -> ListPage:
+    def page_of_before(self, asked: tuple[str, str, int, str], now_seconds: float, random: Random) -> ListPage:
         """A page as it was now or, seldom, as somebody saw it a while ago."""
-        prefix, start_after, limit = asked
-        page = self.list_page(prefix, start_after, limit)
+        page = self.list_page(*asked)
         if self.lag_seconds:
             seen = self._pages.setdefault(asked, deque(maxlen=8))
             seen.append((now_seconds, page))
@@ -135,9 +134,9 @@ class MachineStore(DecoratedStore):
         self.after_write: Callable[[StoreCall], None] | None = None
         self.changed_bodies = 0
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000) -> ListPage:
+    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000, token: str = "") -> ListPage:
         """See `ObjectStore.list_page`."""
-        asked = prefix, start_after, limit
+        asked = prefix, start_after, limit, token
         return self._around(
             StoreCall("list", prefix),
             lambda: self._listings.page_of_before(asked, self._scheduler.seconds, self._random),

@@ -55,11 +55,13 @@ class Leftovers:
     _parts: StoreParts
 
     def drop_batches(self) -> list[int]:
-        """Drop what is left of dropped batches of ends of transactions; return the batches. 2 calls, 2 for each."""
+        """Drop what is left of dropped batches of ends of transactions; return the batches. 2 calls, 3 for each."""
         names = list(self._parts.tables.table_names(BATCH_PREFIX, with_dropped=True))
         marked = sorted(map(int, self._parts.keys.batches.keys()))
         numbers = [int(name.removeprefix(BATCH_PREFIX)) for name in names if name[len(BATCH_PREFIX) :].isdecimal()]
-        dropped = [number for number in numbers if marked and number < marked[0]]
+        older = [number for number in numbers if marked and number < marked[0]]
+        # Only a read proves that a mark is missing: a listing may have left it out.
+        dropped = [number for number in older if not self._parts.keys.batches.exists(str(number))]
         for number in dropped:
             self._parts.drop_table(keys.completed_table(number))
         return dropped

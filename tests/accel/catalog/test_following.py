@@ -78,8 +78,8 @@ class Lagging(DecoratedStore):
         super().__init__(store)
         self.shown: dict[tuple[str, str], ListPage] | None = None
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000) -> ListPage:
-        now = super().list_page(prefix, start_after, limit)
+    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000, token: str = "") -> ListPage:
+        now = super().list_page(prefix, start_after, limit, token)
         return now if self.shown is None else self.shown.setdefault((prefix, start_after), now)
 
 
@@ -95,8 +95,8 @@ class Denied(DecoratedStore):
 class OtherETags(DecoratedStore):
     """Its listings have other ETags than its objects."""
 
-    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000) -> ListPage:
-        page = super().list_page(prefix, start_after, limit)
+    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000, token: str = "") -> ListPage:
+        page = super().list_page(prefix, start_after, limit, token)
         return replace(page, objects=[replace(each, etag=each.etag[::-1] + "-1") for each in page.objects])
 
 

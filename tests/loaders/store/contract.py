@@ -67,6 +67,7 @@ class StoreContract:
         refused_characters: that no key may have.
         order: the encoding whose bytes order a listing.
         can_copy_parts: whether parts are copied inside the store.
+        pages_are_whole: whether a page of a listing has as many keys as were asked for.
         clock_key: what is written to find out the store's time; empty = nothing.
     """
 
@@ -75,6 +76,7 @@ class StoreContract:
     refused_characters = ""
     order = "utf-8"
     can_copy_parts = True
+    pages_are_whole = True
     clock_key = ""
 
     def _taken(self, *keys: str) -> list[str]:
@@ -399,10 +401,11 @@ class StoreContract:
         assert [each.key for each in store.list("n/", start_after=keys[9], limit=3)] == keys[10:13]
         assert list(store.list("n/", limit=0)) == []
 
-        page = store.list_page("n/", limit=7)
-        assert ([each.key for each in page.objects], page.more) == (keys[:7], True)
-        last = store.list_page("n/", start_after=keys[-2])
-        assert ([each.key for each in last.objects], last.more) == (keys[-1:], False)
+        if self.pages_are_whole:
+            page = store.list_page("n/", limit=7)
+            assert ([each.key for each in page.objects], page.more) == (keys[:7], True)
+            last = store.list_page("n/", start_after=keys[-2])
+            assert ([each.key for each in last.objects], last.more) == (keys[-1:], False)
 
         assert store.delete_many(keys) == []
         assert list(store.list("")) == []

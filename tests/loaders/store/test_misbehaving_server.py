@@ -224,8 +224,14 @@ def test_a_key_that_a_batch_could_not_delete_is_named(
     scripted: ScriptedServer, aws_environment: pytest.MonkeyPatch
 ) -> None:
     del aws_environment
-    errors = "<Error><Key>b</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
-    scripted.expect(Reply(200, f"<DeleteResult>{errors}</DeleteResult>".encode(), {"Content-Type": "application/xml"}))
+    errors = "<Deleted><Key>a</Key></Deleted><Error><Key>b</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+    scripted.expect(
+        Reply(
+            200,
+            f"<DeleteResult>{errors}</DeleteResult>".encode(),
+            {"Content-Type": "application/xml"},
+        )
+    )
     (failure,) = S3Store("bucket", S3Settings(endpoint_url=scripted.url)).delete_many(["a", "b"])
     assert failure.key == "b"
     assert isinstance(failure.error, AccessDenied)
