@@ -11,6 +11,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   ├── CredentialsMissing     no credentials were found
     │   ├── PreconditionFailed     a conditional request lost
     │   │   └── ObjectExists       another object is at the key to be written
+    │   ├── NamespaceShared        an object of another system is at the key to be written
     │   ├── WriteConflict          a conditional write was not decided: read again            (retryable)
     │   ├── RangeInvalid           the requested bytes are outside the object
     │   ├── StoreUnavailable       throttled, timed out or connection lost                    (retryable)
@@ -90,6 +91,7 @@ from loaders.errors import (
     FormatTooNew,
     KeyMissing,
     NameRefused,
+    NamespaceShared,
     ObjectExists,
     PreconditionFailed,
     RangeInvalid,
@@ -136,6 +138,7 @@ __all__ = [
     "MaintenanceStopped",
     "MissingExtra",
     "NameRefused",
+    "NamespaceShared",
     "NotInHistory",
     "ObjectExists",
     "ObjectLost",

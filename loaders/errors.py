@@ -12,6 +12,7 @@ should not parse it.
     │   ├── CredentialsMissing     no credentials were found
     │   ├── PreconditionFailed     a conditional request lost: the object is not the version that the caller named
     │   │   └── ObjectExists       another object is at the key of an object to be written
+    │   ├── NamespaceShared        an object that another system wrote is at the key of an object to be written
     │   ├── WriteConflict          a conditional write raced another one and was not decided: read again
     │   ├── RangeInvalid           the requested bytes are outside the object
     │   ├── StoreUnavailable       throttled, timed out or connection lost; the retries are used up
@@ -150,6 +151,18 @@ class ObjectExists(PreconditionFailed):
     """Another object, with other bytes, is at the key of an object that is written only once; it was not changed."""
 
     advice = "write it under a new id; if that happens again, the counter of ids went back: accel catalog verify"
+
+
+class NamespaceShared(StoreError):
+    """An object of another system is at the key of an object to be written: its metadata do not name this catalog.
+
+    It was not changed, and nothing was committed.
+    """
+
+    advice = (
+        "another system, or another catalog, writes objects under this prefix and namespace: give one of them another "
+        "prefix or namespace; accel doctor shows whether the store keeps the metadata that prove who wrote an object"
+    )
 
 
 class WriteConflict(StoreError):

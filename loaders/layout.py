@@ -394,6 +394,10 @@ def merging_key(node_id: int, epoch: int, number: int) -> str:
     return f"{merging_prefix(node_id)}{epoch:0{_DIGITS}d}-{number}"
 
 
+NO_CATALOG = "0" * 32
+"""In the marks of objects that no catalog of ours lists: such a mark proves only which write it was."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Who wrote the object at a key: the metadata `accelmark` of an object, as text. Threads: immutable.
@@ -441,8 +445,8 @@ class ObjectLayout:
     Args:
         prefix: the beginning of all keys, without a slash at either end; empty for none.
         namespace: the cluster's name in the bucket, one path element; brokers use ``_kafka_`` and the cluster id.
-        catalog_id: of the catalog whose objects these are; empty = unknown: objects are written without marks, and none
-            is proven to be of the catalog. It changes no key, and layouts that differ in it are equal.
+        catalog_id: of the catalog whose objects these are; empty = none, or unknown: then no object is proven to be of
+            it. It changes no key, and layouts that differ in it are equal.
 
     Raises:
         ValueError: a prefix that would make ambiguous keys.
@@ -472,9 +476,9 @@ class ObjectLayout:
         _check_number("an object id", object_id)
         return f"{self._start}{_scattered(object_id)}/{self.namespace}/{object_id}"
 
-    def mark(self, object_id: int, nonce: Callable[[], bytes]) -> str | None:
-        """The text of a new mark of an object; None if the catalog is unknown. `nonce` returns 16 random bytes."""
-        return str(Mark(self.catalog_id, object_id, nonce().hex())) if self.catalog_id else None
+    def mark(self, object_id: int, nonce: Callable[[], bytes]) -> str:
+        """The text of a new mark of an object. `nonce` returns 16 random bytes."""
+        return str(Mark(self.catalog_id or NO_CATALOG, object_id, nonce().hex()))
 
     def is_ours(self, object_id: int, mark: str | None) -> bool:
         """Whether an object with this mark, at the key of this id, was written by the catalog of this layout."""

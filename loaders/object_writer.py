@@ -23,17 +23,21 @@ with If-None-Match:*, and the store's answer decides:
     |-------------------------------------|-----------------------------------------------------------------------|
     | 200                                 | written                                                               |
     | 412                                 | the key is read: the same bytes mean written (by an earlier copy of   |
-    |                                     | this request), other bytes are `ObjectExists`                         |
+    |                                     | this request), others `ObjectExists`, or `NamespaceShared` (see below)|
     | 409, 500, 503, none (a lost reply)  | as for 412; if the key is missing, the same bytes are sent again      |
 
 A multipart upload cannot have this condition: servers in real use ignore conditions on its completion. Instead the key
 is read just before the completion. That shortens the time in which another object may appear, but proves nothing: such
 objects depend on the counter of ids, and on the preparation of the id.
+
+**Marks.** Objects of a catalog are written with a mark (`loaders.layout.Mark`). If the object at the key has no mark of
+this catalog, another system writes there: `NamespaceShared`. The nonce of the mark decides whether a completion without
+a reply was carried out. A server may lose metadata: bytes decide for an object without a mark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -43,6 +47,7 @@ from loaders.errors import (
     AccessDenied,
     FormatLimit,
     KeyMissing,
+    NamespaceShared,
     ObjectExists,
     PreconditionFailed,
     RangeInvalid,
@@ -52,11 +57,11 @@ from loaders.errors import (
 )
 from loaders.format import ObjectEncoder, RecordBatch, tail_checksum
 from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
-from loaders.layout import ObjectLayout
+from loaders.layout import NO_CATALOG, Mark, ObjectLayout
 from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef, Proof
 from loaders.settings import PART_SIZE_BYTES
-from loaders.store.base import PART_NUMBER_MAX, Body, CreateOnly, MultipartUpload, ObjectStore, PartReceipt
+from loaders.store.base import PART_NUMBER_MAX, Body, CreateOnly, Fetched, MultipartUpload, ObjectStore, PartReceipt
 from range_index import ObjectRanges
 
 
@@ -70,8 +75,10 @@ class ObjectWriter:
         part_size_bytes: size of the parts of a large object, at least 1; S3 refuses parts below 5 MiB.
         block_threshold_bytes: payload bytes that close a block, see `ObjectEncoder`.
         backoff: pauses before a put without a clear answer is sent again; None = none.
+        nonce: returns 16 random bytes, for the object's mark; None = it is written without a mark.
 
-    The end of the block raises ObjectExists if another object is at the key, and StoreError if it cannot be written.
+    The end of the block raises ObjectExists if another object is at the key, NamespaceShared if another system wrote
+    it, and StoreError if it cannot be written.
 
     Threads: one at a time.
     """
@@ -85,12 +92,14 @@ class ObjectWriter:
         part_size_bytes: int = PART_SIZE_BYTES,
         block_threshold_bytes: int = BLOCK_THRESHOLD_BYTES,
         backoff: Backoff | None = None,
+        nonce: Callable[[], bytes] | None = None,
     ) -> None:
         self.key = layout.object_key(object_id)
         self._object_id = object_id
         self._store = store
+        mark = None if nonce is None else layout.mark(object_id, nonce)
         self._object = StreamedObject(
-            store, self.key, part_size_bytes=part_size_bytes, is_written_once=True, backoff=backoff
+            store, self.key, part_size_bytes=part_size_bytes, is_written_once=True, backoff=backoff, mark=mark
         )
         self._encoder = ObjectEncoder(block_threshold_bytes)
         self._failure: BaseException | None = None
@@ -194,6 +203,7 @@ class StreamedObject:
         part_size_bytes: of a multipart upload; S3 refuses less than 5 MiB.
         is_written_once: the key is created and never overwritten.
         backoff: pauses before a put of such a key is sent again; None = none.
+        mark: of the object; None = none.
 
     Threads: one at a time, in the process that began it; elsewhere it raises WrongProcess.
     """
@@ -206,6 +216,7 @@ class StreamedObject:
         part_size_bytes: int = PART_SIZE_BYTES,
         is_written_once: bool = False,
         backoff: Backoff | None = None,
+        mark: str | None = None,
     ) -> None:
         if part_size_bytes < 1:
             raise ValueError(f"expected a part size of at least 1 byte, found {part_size_bytes}")
@@ -216,6 +227,7 @@ class StreamedObject:
         self._part_size_bytes = part_size_bytes
         self._is_written_once = is_written_once
         self._backoff = backoff
+        self._mark = mark
         self._pending = bytearray()
         self._upload: MultipartUpload | None = None
         self._receipts: list[PartReceipt] = []
@@ -240,7 +252,7 @@ class StreamedObject:
         """Send the rest; then the object exists.
 
         Raises:
-            ObjectExists: it is to be written once, and another object is at its key.
+            ObjectExists, NamespaceShared: it is to be written once, and another object is at its key.
             StoreError: it could not be sent; abort it.
         """
         self._lifetime.check_process()
@@ -248,9 +260,9 @@ class StreamedObject:
             self._send_part(self._pending)
             self._complete(self._upload)
         elif self._is_written_once:
-            create_object(self._store, self.key, self._pending, self._backoff)
+            create_object(self._store, self.key, self._pending, self._backoff, self._mark)
         else:
-            self._store.put(self.key, self._pending)
+            self._store.put(self.key, self._pending, mark=self._mark)
         self._pending.clear()
 
     def abort(self, failure: BaseException) -> None:
@@ -267,7 +279,7 @@ class StreamedObject:
         if not self._is_written_once:
             upload.complete(self._receipts)
             return
-        refuse_existing(self._store, self.key)
+        refuse_existing(self._store, self.key, self._mark)
         try:
             upload.complete(self._receipts)
         except StoreError:
@@ -277,7 +289,7 @@ class StreamedObject:
     def _is_complete(self) -> bool:
         # The key was missing just before: an object of this size that ends with the last part is this one.
         try:
-            return ends_with(self._store, self.key, self.size_bytes, self._pending)
+            return ends_with(self._store, self.key, self.size_bytes, self._pending, self._mark)
         except StoreError:
             return False
 
@@ -287,7 +299,7 @@ class StreamedObject:
             most = f"{PART_NUMBER_MAX} parts of {self._part_size_bytes} bytes"
             raise FormatLimit(f"object {self.key!r}: expected at most {most}, found more")
         if self._upload is None:
-            self._upload = self._store.start_multipart(self.key)
+            self._upload = self._store.start_multipart(self.key, mark=self._mark)
         self._receipts.append(self._upload.upload_part(number, body))
 
 
@@ -295,7 +307,9 @@ ATTEMPTS_MAX = 4
 """Number of times that the same bytes are sent while the store neither has nor refuses them."""
 
 
-def create_object(store: ObjectStore, key: str, body: Body, backoff: Backoff | None = None) -> None:
+def create_object(
+    store: ObjectStore, key: str, body: Body, backoff: Backoff | None = None, mark: str | None = None
+) -> None:
     """Write an object at a missing key; an object with the same bytes counts as written. Usually one request.
 
     Args:
@@ -303,17 +317,19 @@ def create_object(store: ObjectStore, key: str, body: Body, backoff: Backoff | N
         key: of an object that is written once.
         body: at least one byte.
         backoff: pauses before it is sent again; None = none.
+        mark: of the object; None = none.
 
     Raises:
         ObjectExists: the key has an object with other bytes, which was not changed.
+        NamespaceShared: likewise, and it has no mark of the same catalog.
         StoreUnavailable, WriteConflict: the outcome is not known; writing the same bytes again is safe.
         StoreError: not written.
     """
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            store.put(key, body, condition=CreateOnly())
+            store.put(key, body, condition=CreateOnly(), mark=mark)
         except (PreconditionFailed, WriteConflict, StoreUnavailable) as error:
-            if _is_written(store, key, body, error):
+            if _is_written(store, key, body, mark, error):
                 return
             if attempt == ATTEMPTS_MAX:
                 raise
@@ -323,16 +339,45 @@ def create_object(store: ObjectStore, key: str, body: Body, backoff: Backoff | N
             backoff.pause(attempt)
 
 
-def refuse_existing(store: ObjectStore, key: str) -> None:
-    """Check that a key is free; the module docstring describes the limits of this check. One request.
+def refuse_existing(store: ObjectStore, key: str, mark: str | None = None) -> None:
+    """Check that a key is free; the module docstring describes the limits of this check. One request, or two.
+
+    Args:
+        store: the store.
+        key: of an object that is written once.
+        mark: of the object that is about to be completed; None = none.
 
     Raises:
         ObjectExists: it is not free.
+        NamespaceShared: likewise, and the object there has no mark of the same catalog.
         StoreError: the request failed.
     """
-    size_bytes = stored_size_bytes(store, key)
-    if size_bytes is not None:
-        raise ObjectExists("complete", key, f"expected no object, found one of {size_bytes} bytes")
+    found = _start_of(store, key, 1)
+    if found is not None:
+        raise _taken("complete", key, "expected no object", found, mark)
+
+
+def _start_of(store: ObjectStore, key: str, size_bytes: int) -> Fetched | None:
+    """The first bytes of an object; None if it is missing, or if the store does not report it."""
+    try:
+        try:
+            return store.get_range(key, 0, size_bytes)
+        except RangeInvalid:
+            return store.get_tail(key, 1)  # it was empty
+    except (KeyMissing, AccessDenied):
+        return None
+
+
+def _taken(operation: str, key: str, expected: str, found: Fetched, mark: str | None) -> StoreError:
+    """The error about an object at the key of an object with this mark, which is about to be written."""
+    ours, theirs, size_bytes = Mark.of(mark), Mark.of(found.mark), found.object_size_bytes
+    if ours is None or ours.catalog_id == NO_CATALOG:
+        return ObjectExists(operation, key, f"{expected}, found another of {size_bytes} bytes")
+    if theirs is not None and (theirs.catalog_id, theirs.object_id) == (ours.catalog_id, ours.object_id):
+        return ObjectExists(operation, key, f"{expected}, found another of this catalog, of {size_bytes} bytes")
+    whose = "it has no mark" if theirs is None else f"its mark is of {theirs.catalog_id}, object {theirs.object_id}"
+    found_text = f"found another of {size_bytes} bytes, which catalog {ours.catalog_id} did not write: {whose}"
+    return NamespaceShared(operation, key, f"{expected}, {found_text}")
 
 
 def stored_size_bytes(store: ObjectStore, key: str) -> int | None:
@@ -348,26 +393,22 @@ def stored_size_bytes(store: ObjectStore, key: str) -> int | None:
         return None
 
 
-def ends_with(store: ObjectStore, key: str, size_bytes: int, ending: Body) -> bool:
-    """Whether a key has an object of this size with these last bytes. One request."""
+def ends_with(store: ObjectStore, key: str, size_bytes: int, ending: Body, mark: str | None = None) -> bool:
+    """Whether a key has an object of this size with these last bytes, and with no other mark. One request."""
     try:
         tail = store.get_tail(key, len(ending))
     except (KeyMissing, AccessDenied):
         return False
-    return tail.object_size_bytes == size_bytes and tail.body == ending
+    return tail.object_size_bytes == size_bytes and tail.body == ending and tail.mark in {mark, None}
 
 
-def _is_written(store: ObjectStore, key: str, body: Body, error: StoreError) -> bool:
-    """Whether the object at the key has these bytes; False if there is no object."""
-    try:
-        start = store.get_range(key, 0, len(body))
-    except (KeyMissing, AccessDenied):
+def _is_written(store: ObjectStore, key: str, body: Body, mark: str | None, error: StoreError) -> bool:
+    """Whether the object at the key is this one; False if there is no object."""
+    start = _start_of(store, key, len(body))
+    if start is None:
         return False
-    except RangeInvalid:
-        size_bytes = 0
-    else:
-        size_bytes = start.object_size_bytes
-        if size_bytes == len(body) and start.body == body:
-            return True
-    expected = f"no object, or this one of {len(body)} bytes"
-    raise ObjectExists("put", key, f"expected {expected}, found another of {size_bytes} bytes") from error
+    taken = _taken("put", key, f"expected no object, or this one of {len(body)} bytes", start, mark)
+    is_same = start.object_size_bytes == len(body) and start.body == body
+    if is_same and (start.mark is None or not isinstance(taken, NamespaceShared)):
+        return True
+    raise taken from error

@@ -41,6 +41,7 @@ from accel.catalog.parts import (
     catalog_parts,
     existing_format,
     first_unproven,
+    identified,
     make_catalog,
     refuse_misplaced,
 )
@@ -160,6 +161,13 @@ class ObjectCatalog:
     def _parts(self) -> CatalogParts:
         return self._open().parts
 
+    def _writing_parts(self) -> CatalogParts:
+        """The parts, of a catalog with an id: the first writer gives one to a catalog of an older release."""
+        opened = self._open()
+        if not opened.parts.layout.catalog_id:
+            opened.parts = identified(opened.parts)
+        return opened.parts
+
     @property
     def _watch(self) -> Watch:
         return self._open().watch
@@ -254,7 +262,8 @@ class ObjectCatalog:
 
         Requests and errors: see `session`.
         """
-        return NodeWriter(self._parts, *open_session(self._parts, checked_node(node_id)))
+        node_id, parts = checked_node(node_id), self._writing_parts()
+        return NodeWriter(parts, *open_session(parts, node_id))
 
     def prepare(self, node_id: int, count: int, deadline_seconds: float | None = None) -> list[int]:
         """Prepare ids for a compactor of a node's objects; the node's session continues.
@@ -270,6 +279,7 @@ class ObjectCatalog:
             CatalogDamaged: the counter of ids was deleted, or is not above the ids in the node's list.
         """
         node_id, count = checked_node(node_id), checked_count(count)
+        self._writing_parts()
         now_ms = self._parts.now_ms()
         if deadline_seconds is None:
             deadline_ms = now_ms + int(self.format.prepared_seconds * MILLISECONDS)
@@ -422,9 +432,9 @@ class ObjectCatalog:
         return ends
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Opened:
-    """One process's parts and watch of a catalog."""
+    """One process's parts and watch of a catalog. Threads: any; the parts change once, and only their catalog id."""
 
     parts: CatalogParts
     watch: Watch

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
@@ -43,7 +43,16 @@ from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import stored_size_bytes
 from loaders.parallel import map_bounded, run_bounded
 from loaders.store import ObjectStore
-from loaders.tables import FormatRecord, IdBlocks, Tables, check_counter, create_format, probe_conditions, read_format
+from loaders.tables import (
+    FormatRecord,
+    IdBlocks,
+    Tables,
+    check_counter,
+    create_format,
+    identify_catalog,
+    probe_conditions,
+    read_format,
+)
 from loaders.tables.typed_key import TypedKey
 
 if TYPE_CHECKING:
@@ -263,6 +272,17 @@ def catalog_parts(
         lifetime=lifetime,
         threads=(executor, loading),
     )
+
+
+def identified(parts: CatalogParts) -> CatalogParts:
+    """The same parts, of a catalog that has an id now. One request, or two.
+
+    Raises:
+        StoreError, TableError: the format record could not be read or written.
+    """
+    system = parts.system
+    record = identify_catalog(parts.store, system.nonce, sleep=system.sleep, jitter=system.jitter)
+    return replace(parts, format=record, layout=replace(parts.layout, catalog_id=record.catalog_id))
 
 
 def _make_tables(

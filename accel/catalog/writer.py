@@ -24,6 +24,7 @@ Failures of an upload:
 | failure                             | consequence                                                                 |
 |-------------------------------------|-----------------------------------------------------------------------------|
 | another object is at the id's key   | the counter is compared with all lists; if it is right, another id is taken |
+| and its mark is not of this catalog | another system writes here: the session ends, and nothing is committed      |
 | the reply to the put is lost        | the key is read: the object is written, or is sent again                    |
 | the reply to the commit is lost     | the list is read: the commit is made, or is sent again                      |
 | that fails, too                     | the session keeps the object: an upload of the same batches commits it      |
@@ -38,6 +39,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -83,7 +85,15 @@ from accel.catalog.session import Claims, KnownNumbers, Recovered, SessionTimes,
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
 from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
-from accel.errors import AccelError, CatalogDamaged, CommitRefused, ObjectExists, SessionFenced, StreamsReleased
+from accel.errors import (
+    AccelError,
+    CatalogDamaged,
+    CommitRefused,
+    NamespaceShared,
+    ObjectExists,
+    SessionFenced,
+    StreamsReleased,
+)
 from accel.image import StreamObject
 from accel.settings import PREPARED_SECONDS
 from loaders.backoff import DEFAULT_RETRY, Backoff
@@ -126,6 +136,7 @@ class NodeWriter:
         self._ready: deque[tuple[int, int]] = deque()  # ids and their deadlines; each operation on it is one step
         self._doubtful: list[Claims] = []
         self._unsettled: Unsettled | None = None
+        self._stopped: AccelError | None = None
         self._backoff = Backoff(DEFAULT_RETRY, parts.system.sleep, parts.system.jitter)
         self._commits_since_checkpoint = recovered.opened
         self._known_commits = seen.value.next_order_id
@@ -193,6 +204,7 @@ class NodeWriter:
             deadline_seconds: the minimum time that the id is valid.
         """
         self._lifetime.check()
+        self._check_stopped()
         needed_ms = deadline_ms_after(self._parts.now_ms(), deadline_seconds)
         with suppress(IndexError):
             while True:
@@ -228,6 +240,8 @@ class NodeWriter:
             StreamsReleased: another node takes some of the streams over; nothing was committed, and the object stays
                 unlisted. Upload the other streams without these.
             SessionFenced: a newer session writes for this node; nothing was committed.
+            NamespaceShared: another system writes objects under this namespace; nothing was committed, and the session
+                has ended: all later calls raise this error.
             CatalogDamaged: the counter of ids was deleted or went back.
             FormatError, FormatLimit: batches that the format cannot hold.
             StoreError, AmbiguousWrite, DataConflict: the object may have been committed. Upload the same batches again:
@@ -437,8 +451,17 @@ class NodeWriter:
 
         A failure to write the checkpoint is logged: it costs the next session time, but no data is lost.
         """
-        with self._turn():
-            self._try_checkpoint()
+        if self._stopped is None:
+            with self._turn():
+                self._try_checkpoint()
+
+    def stop(self, error: AccelError) -> None:
+        """End the session because of an error: all later calls raise it, and nothing is committed. No request."""
+        self._stopped = self._stopped or error
+
+    def _check_stopped(self) -> None:
+        if self._stopped is not None:
+            raise copy(self._stopped) from self._stopped  # each caller adds its own notes
 
     def _end_now(self, stream_id: int) -> int | None:
         # For lookups of this process, in any thread, also after this session has ended: ends only rise.
@@ -451,6 +474,7 @@ class NodeWriter:
         # Before the lock: a lock that was held when the process was forked is never released in the child.
         self._lifetime.check()
         self._parts.lifetime.check()
+        self._check_stopped()
         if not self._busy.acquire(blocking=False):
             raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second call")
         try:
@@ -469,7 +493,11 @@ class NodeWriter:
         tried = []
         for _ in range(NEW_IDS_MAX):
             tried += self._prepare(1, deadline_seconds)
-            uploaded = write_object(self._parts, self.node_id, tried[-1], wanted, self._backoff)
+            try:
+                uploaded = write_object(self._parts, self.node_id, tried[-1], wanted, self._backoff)
+            except NamespaceShared as error:
+                self.stop(error)
+                raise
             if uploaded is not None:
                 return uploaded
         raise CommitRefused(f"node {self.node_id}: expected ids without objects, found objects under all of {tried}")
@@ -740,11 +768,12 @@ def write_object(
 
     Raises:
         CatalogDamaged: another object is there because the counter of ids went back.
+        NamespaceShared: an object of another system is there.
         FormatError, FormatLimit: batches that the format cannot hold.
         StoreError: the object could not be written.
     """
     try:
-        with ObjectWriter(parts.store, parts.layout, object_id, backoff=backoff) as writer:
+        with ObjectWriter(parts.store, parts.layout, object_id, backoff=backoff, nonce=parts.system.nonce) as writer:
             for stream_id, batches in wanted:
                 writer.write(stream_id, batches)
     except ObjectExists:

@@ -40,7 +40,7 @@ from accel.catalog.parts import ObjectAccess
 from accel.catalog.records import NodeList
 from accel.compaction.plan import CompactionPlan, Group
 from accel.compaction.settings import CompactionSettings
-from accel.errors import AccelError, AmbiguousWrite, ObjectExists
+from accel.errors import AccelError, AmbiguousWrite, NamespaceShared, ObjectExists
 from accel.image import StreamObject
 from loaders.format import BlockIndex
 from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
@@ -440,6 +440,7 @@ def merge_group(
         list(prepare(len(plan.outputs))) if plan.outputs else [],
         settings.merging,
         executor=access.executor,
+        nonce=access.system.nonce,
         limits=settings.merge_limits,
         timer=access.system.timer,
     )
@@ -491,7 +492,7 @@ def give_up(catalog: ObjectCatalog, node_id: int, object_ids: Iterable[int]) -> 
 def _given_up_on_failure(catalog: ObjectCatalog, node_id: int, object_ids: list[int]) -> Iterator[None]:
     try:
         yield
-    except ObjectExists:
+    except (NamespaceShared, ObjectExists):
         # One of these ids is in use by another object, which `discard` would delete. After their deadline, the
         # collector deletes the unlisted ones.
         raise

@@ -40,6 +40,7 @@ from accel.errors import (
     Closed,
     CommitRefused,
     FormatError,
+    NamespaceShared,
     SessionFenced,
     StreamsReleased,
     WriterStalled,
@@ -93,7 +94,7 @@ class EventSource(Protocol):
         ...
 
 
-_FINAL: Final = (SessionFenced, CommitRefused, FormatError, Closed, WrongProcess)
+_FINAL: Final = (SessionFenced, NamespaceShared, CommitRefused, FormatError, Closed, WrongProcess)
 """Errors of uploads that no retry cures."""
 
 

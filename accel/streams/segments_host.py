@@ -132,7 +132,7 @@ class ObjectSegments:
         )
         self._buffer = AppendBuffer(self._node.session_number)
         layout = catalog.parts.layout
-        parts = UploadParts(store, layout, self._node, self._turn, self._transactions, settings, backoff)
+        parts = UploadParts(store, layout, self._node, self._turn, self._transactions, settings, backoff, system.nonce)
         self.commits = GroupCommit(parts, self._segments, self._buffer, self._lifetime, system)
         self._merging = Merging(parts, self._segments, self._buffer)
         self.leases = TransactionLeases(self._lifetime, system, catalog.parts.executor)

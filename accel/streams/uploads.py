@@ -71,6 +71,7 @@ from loaders.errors import (
     DataConflict,
     FormatLimit,
     KeyMissing,
+    NamespaceShared,
     ObjectExists,
     PreconditionFailed,
     StoreUnavailable,
@@ -368,6 +369,7 @@ class UploadParts:
         transactions: data of transactions.
         settings: bounds of the host.
         backoff: pauses between attempts.
+        nonce: returns 16 random bytes.
     """
 
     store: ObjectStore
@@ -377,6 +379,7 @@ class UploadParts:
     transactions: TransactionObjects
     settings: SegmentsSettings
     backoff: Backoff
+    nonce: Callable[[], bytes]
 
 
 class Upload:
@@ -444,6 +447,7 @@ class Upload:
 
         Raises:
             SessionFenced: a newer session writes for this node; data that is not durable will never be.
+            NamespaceShared: another system writes objects under this namespace; likewise.
             AccelError: with a note about the data that is not durable yet; call again.
         """
         with self.noted():
@@ -481,9 +485,14 @@ class Upload:
 
     def _write(self) -> tuple[ObjectRef, ObjectRanges]:
         parts = self._parts
-        with ObjectWriter(parts.store, parts.layout, self._object_id(), backoff=parts.backoff) as upload:
-            for segment, batches in self._taken.items():
-                upload.write(segment.stream_id, batches)
+        object_id = self._object_id()
+        try:
+            with ObjectWriter(parts.store, parts.layout, object_id, backoff=parts.backoff, nonce=parts.nonce) as upload:
+                for segment, batches in self._taken.items():
+                    upload.write(segment.stream_id, batches)
+        except NamespaceShared as error:
+            parts.node.stop(error)
+            raise
         return upload.ref, upload.ranges
 
     def _object_id(self) -> int:

@@ -2,11 +2,11 @@
 
     sources = open_sources(store, layout, refs, executor=executor)
     plan = plan_merge([source.index for source in sources], trimmed_ids, trimmed_starts)
-    result = merge_objects(store, layout, sources, plan, object_ids, executor=executor)
+    result = merge_objects(store, layout, sources, plan, object_ids, executor=executor, nonce=nonce)
 
-Nothing is committed here. After a failure, all written outputs are deleted. The settings bound the memory, for groups
-of any size: see `loaders.merge.reading`. A group that fits one band takes a request a source and one a part, and for an
-output in parts four more: to begin, to check that no object has the key, to complete, to read back.
+Nothing is committed here. After a failure, all outputs that this merge wrote are deleted. The settings bound the
+memory, for groups of any size: see `loaders.merge.reading`. A group that fits one band takes a request a source and one
+a part, and for an output in parts four more: to begin, to check that no object has the key, to complete, to read back.
 
 **Through this process.** Blocks are moved as bytes and never encoded again, so epochs, link records and payloads are
 those of the sources. Copies that are adjacent in their source and in the part are cut out as one piece; pieces are
@@ -127,6 +127,7 @@ def merge_objects(  # noqa: PLR0913 - the arguments are independent
     settings: MergeSettings = DEFAULT_SETTINGS,
     *,
     executor: Executor,
+    nonce: Callable[[], bytes],
     limits: MergeLimits = DEFAULT_LIMITS,
     progress: Callable[[int], None] | None = None,
     timer: Callable[[], float] = perf_counter,
@@ -141,6 +142,7 @@ def merge_objects(  # noqa: PLR0913 - the arguments are independent
         object_ids: one for each output, never used before; an existing object with such an id is not overwritten.
         settings: memory, parts, and whether the store copies the data if it can.
         executor: of threads, at least one of them free; runs the requests.
+        nonce: returns 16 random bytes, for the marks of the outputs.
         limits: the limits of the plan; only the size of rows is used, and only if the store copies the data.
         progress: called with the bytes of each part when it is being sent; in the calling thread.
         timer: returns seconds.
@@ -150,13 +152,14 @@ def merge_objects(  # noqa: PLR0913 - the arguments are independent
             differs from the written one.
         FormatError, FormatLimit: the outputs differ from the sources, or a row is too large to be moved.
         ObjectExists: another object has the key of an output.
+        NamespaceShared: likewise, and another system wrote it.
         StoreError: a request failed.
         ValueError: the sources are not those of the plan, or the ids do not fit it.
     """
     _check_arguments(sources, plan, object_ids)
     started = timer()
     counting = CountingStore(store)
-    merge = _Merge(counting, layout, sources, object_ids, settings, executor, progress or _ignore)
+    merge = _Merge(counting, layout, sources, object_ids, settings, executor, nonce, progress or _ignore)
     index = _sections_index(counting, sources, plan, settings, limits)
     parts = divide_sections([source.data_size_bytes for source in sources], part_size_bytes=settings.part_size_bytes)
     if index is not None and any(part.is_copied for part in parts):
@@ -210,6 +213,7 @@ class _Merge:
     object_ids: Sequence[int]
     settings: MergeSettings
     executor: Executor
+    nonce: Callable[[], bytes]
     progress: Callable[[int], None]
 
     def by_bytes(self, plan: MergePlan) -> list[WrittenObject]:
@@ -241,8 +245,8 @@ class _Merge:
             raise
 
     def _sender(self) -> OutputSender:
-        keys = [self.layout.object_key(object_id) for object_id in self.object_ids]
-        return OutputSender(self.store, keys, self.settings, self.executor)
+        marks = {self.layout.object_key(each): self.layout.mark(each, self.nonce) for each in self.object_ids}
+        return OutputSender(self.store, marks, self.settings, self.executor)
 
     def _copy_band(
         self,

@@ -1,9 +1,9 @@
 """Sends parts to the store while the next parts are being joined, within a bound on memory.
 
 An output of one part is one PUT; a larger output is a multipart upload and appears whole or not at all. After an error
-all uploads are aborted, and outputs that are written, or may be written (a reply was lost), are deleted. Their ids were
-prepared for this merge alone. An object that exists at such a key belongs to another writer: it is neither overwritten
-nor deleted (see `loaders.object_writer`).
+all uploads are aborted, and outputs that are written, or may be written (a reply was lost), are deleted if the mark of
+the object at the key is that of this merge: one GET more. An object that exists at such a key belongs to another
+writer: it is neither overwritten nor deleted (see `loaders.object_writer`).
 
 **Buffers.** A part is some 16 MiB. The system provides memory of that size page by page at each allocation, and
 clearing and mapping these pages takes longer than copying into them. So the parts in memory share a few buffers: one
@@ -13,11 +13,11 @@ buffer is filled while others are being sent, and is free again when its request
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import NamedTuple, cast
 
-from loaders.errors import FormatLimit, ObjectExists
+from loaders.errors import FormatLimit, KeyMissing, NamespaceShared, ObjectExists, StoreError
 from loaders.merge.reading import Part
 from loaders.object_writer import create_object, refuse_existing
 from loaders.parallel import end_all
@@ -92,14 +92,17 @@ class OutputSender:
 
     Args:
         store: the store of the outputs.
-        keys: of the outputs.
+        marks: of the outputs, by their keys, in the order of the outputs; never used before.
         settings: `sending_size_bytes` and `parallel_requests` are used.
         executor: of threads.
     """
 
-    def __init__(self, store: ObjectStore, keys: Sequence[str], settings: MergeSettings, executor: Executor) -> None:
+    def __init__(
+        self, store: ObjectStore, marks: Mapping[str, str], settings: MergeSettings, executor: Executor
+    ) -> None:
         self._store = store
-        self._keys = keys
+        self._marks = marks
+        self._keys = list(marks)
         self._settings = settings
         self._executor = executor
         self._buffers = PartBuffers(settings.sending_size_bytes)
@@ -150,9 +153,14 @@ class OutputSender:
             self._collect()
         for output, upload in list(self._uploads.items()):
             receipts = [future.result() for future in self._receipts[output]]
-            refuse_existing(self._store, self._keys[output])
-            self._may_exist.add(self._keys[output])
-            upload.complete([receipt for receipt in receipts if receipt is not None])
+            key = self._keys[output]
+            refuse_existing(self._store, key, self._marks[key])
+            self._may_exist.add(key)
+            try:
+                upload.complete([receipt for receipt in receipts if receipt is not None])
+            except StoreError:
+                if not self._is_complete(key):
+                    raise
             del self._uploads[output]
 
     def take_back(self, failure: BaseException) -> None:
@@ -172,15 +180,33 @@ class OutputSender:
 
         def put(body: Body) -> None:
             try:
-                create_object(self._store, key, body)
-            except ObjectExists:
+                create_object(self._store, key, body, mark=self._marks[key])
+            except (NamespaceShared, ObjectExists):
                 self._may_exist.discard(key)
                 raise
 
         return put
 
     def _deleter(self, key: str) -> Callable[[], None]:
-        return lambda: self._store.delete(key)
+        def delete() -> None:
+            if self._has_mark(key):
+                self._store.delete(key)
+
+        return delete
+
+    def _is_complete(self, key: str) -> bool:
+        """Whether a completion without a clear reply was carried out, as far as the store says."""
+        try:
+            return self._has_mark(key)
+        except StoreError:
+            return False
+
+    def _has_mark(self, key: str) -> bool:
+        """Whether the object at a key is the one that this merge wrote."""
+        try:
+            return self._store.get_range(key, 0, 1).mark == self._marks[key]
+        except KeyMissing:
+            return False
 
     def _note(self, future: Future[PartReceipt | None] | Future[None], sending: _Sending) -> None:
         self._running[cast("Future[PartReceipt | None]", future)] = sending
@@ -191,7 +217,8 @@ class OutputSender:
             key = self._keys[part.output]
             raise FormatLimit(f"object {key!r}: expected at most {PART_NUMBER_MAX} parts, found more: use larger ones")
         if part.output not in self._uploads:
-            self._uploads[part.output] = self._store.start_multipart(self._keys[part.output])
+            key = self._keys[part.output]
+            self._uploads[part.output] = self._store.start_multipart(key, mark=self._marks[key])
         future: Future[PartReceipt | None] = self._executor.submit(send, self._uploads[part.output])
         self._receipts.setdefault(part.output, []).append(future)
         self._note(future, sending)

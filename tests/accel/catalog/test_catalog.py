@@ -18,7 +18,9 @@ from loaders.layout import FORMAT_KEY
 from loaders.object_ref import ObjectRef
 from loaders.store import MemoryStore, PrefixedStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from loaders.tables import FormatRecord
+from loaders.tables import FORMAT_FORM, FormatRecord
+from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.format_record import FORMAT_PLACE
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 
 Answer = TypeVar("Answer")
@@ -78,6 +80,49 @@ def test_a_reader_needs_no_right_to_write() -> None:
     store = _ReadOnly(world.memory)
     with world.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
         assert accelerator.get_objects(1, 0, 5).resume_offset == 5
+
+
+def test_each_catalog_has_an_id_of_its_own_whatever_its_caller_gave() -> None:
+    found, record = [""], FORMAT
+    for _ in range(3):
+        store = MemoryStore()
+        ObjectCatalog.init(store, record)
+        with ObjectCatalog.open(store) as catalog:
+            record = catalog.format
+            assert catalog.parts.layout.catalog_id == record.catalog_id
+            found.append(record.catalog_id)
+    assert len(set(found)) == 4
+
+
+def test_a_lost_format_record_comes_back_with_the_same_catalog_id() -> None:
+    world = World()
+    with world.open() as catalog:
+        before = catalog.format.catalog_id
+        catalog.open_node(4).open_streams([1])
+    world.memory.delete(FORMAT_KEY)
+    ObjectCatalog.init(world.store, FORMAT, system=world.system)
+    with world.open() as catalog:
+        assert catalog.format.catalog_id == before
+
+
+@pytest.mark.parametrize("first_write", ["open_node", "prepare"])
+def test_a_catalog_of_an_older_release_gets_its_id_before_the_first_object_is_written(first_write: str) -> None:
+    world = World()
+    with world.open() as catalog:
+        catalog.open_node(4).open_streams([1])
+    stored = decode_stored(world.memory.get(FORMAT_KEY).body, FORMAT_PLACE, etag="", where=FORMAT_KEY)
+    older = FORMAT_FORM.encode(
+        msgspec.structs.replace(FORMAT_FORM.decode(stored.value or b"", FORMAT_KEY), catalog_id="")
+    )
+    world.memory.put(FORMAT_KEY, encode_stored(Stored(older, stored.version), FORMAT_PLACE))
+    with world.open() as reader, world.open() as catalog:
+        assert catalog.parts.layout.catalog_id == ""
+        catalog.open_node(4) if first_write == "open_node" else catalog.prepare(4, 1)
+        catalog_id = catalog.parts.layout.catalog_id
+        assert len(catalog_id) == 32
+        assert reader.parts.layout.catalog_id == "", "a reader writes nothing"
+    with world.open() as another:
+        assert another.format.catalog_id == catalog_id
 
 
 def test_a_refresh_with_nothing_new_transfers_no_body() -> None:

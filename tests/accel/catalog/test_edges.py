@@ -106,7 +106,7 @@ EDGES: dict[str, tuple[tuple[object, ...], Call]] = {
 }
 NO_NUMBERS: Final = {
     *("close", "init", "open", "refresh", "refresh_state", "follow", "image", "format", "parts"),
-    *("images", "checkpoint", "upkeep", "node_list", "log_times", "end", "times", "numbers"),
+    *("images", "checkpoint", "upkeep", "node_list", "log_times", "end", "times", "numbers", "stop"),
 }
 """Public names that take no number, or that read memory alone; `images` has settings of a reader."""
 

@@ -17,7 +17,7 @@ from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.verify import verify
-from accel.errors import AmbiguousWrite, CatalogDamaged, CommitRefused, DataConflict, SessionFenced
+from accel.errors import AmbiguousWrite, CatalogDamaged, CommitRefused, DataConflict, NamespaceShared, SessionFenced
 from accel.image import StreamObject
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import FormatError, StoreError, StoreUnavailable
@@ -114,10 +114,41 @@ def test_a_fenced_session_commits_nothing() -> None:
     assert spans(world) == [(0, 1)]
 
 
+def put_ours(world: World, catalog: ObjectCatalog, object_id: int, body: bytes) -> None:
+    """Another object of the same catalog, as after a counter that went back."""
+    mark = catalog.parts.layout.mark(object_id, catalog.parts.system.nonce)
+    world.store.put(LAYOUT.object_key(object_id), body, mark=mark)
+
+
+@pytest.mark.parametrize("is_of_a_catalog", [False, True])
+def test_an_object_of_another_system_ends_the_session_before_it_commits(is_of_a_catalog: bool) -> None:
+    world = World(settings=SETTINGS)
+    with world.open() as catalog, opened(catalog) as writer:
+        other = replace(LAYOUT, catalog_id="0b" * 16)
+        mark = other.mark(0, catalog.parts.system.nonce) if is_of_a_catalog else None
+        world.store.put(LAYOUT.object_key(0), b"theirs", mark=mark)
+        calls: list[Callable[[], object]] = [
+            lambda: writer.upload({1: [batch(1, 0, 1)]}),
+            writer.prepare,
+            writer.take_prepared,
+            lambda: writer.commit_upload(ObjectRef(1, 10, 10), {1: (0, 1)}),
+            lambda: writer.open_streams([2]),
+        ]
+        for call in calls:
+            with pytest.raises(NamespaceShared, match=LAYOUT.object_key(0)):
+                call()
+        writer.close()
+        assert spans(world) == []
+        assert world.store.get(LAYOUT.object_key(0)).body == b"theirs"
+
+        with catalog.open_node(NODE) as next_session:  # the advice was followed: another namespace, or theirs is gone
+            assert next_session.upload({1: [batch(1, 0, 1)]}).object_id > 0
+
+
 def test_another_object_under_the_id_is_left_alone_and_the_next_id_taken() -> None:
     world = World(settings=SETTINGS)
-    world.store.put(LAYOUT.object_key(0), b"of somebody else")
     with world.open() as catalog, opened(catalog) as writer:
+        put_ours(world, catalog, 0, b"of somebody else")
         assert writer.upload({1: [batch(1, 0, 1)]}).object_id == 1
     assert world.store.get(LAYOUT.object_key(0)).body == b"of somebody else"
     assert payloads(world) == [b"records"]
@@ -125,9 +156,9 @@ def test_another_object_under_the_id_is_left_alone_and_the_next_id_taken() -> No
 
 def test_objects_under_all_ids_are_an_error_and_stay() -> None:
     world = World(settings=SETTINGS)
-    for object_id in range(8):
-        world.store.put(LAYOUT.object_key(object_id), b"%d" % object_id)
     with world.open() as catalog, opened(catalog) as writer:
+        for object_id in range(8):
+            put_ours(world, catalog, object_id, b"%d" % object_id)
         with pytest.raises(CommitRefused, match="found objects under all of"):
             writer.upload({1: [batch(1, 0, 1)]})
         writer.upload({1: [batch(1, 0, 1)]})

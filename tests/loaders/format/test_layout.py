@@ -116,8 +116,10 @@ def test_an_object_is_ours_by_catalog_and_id_whatever_the_write(object_id: int) 
     assert not ObjectLayout(namespace="n", catalog_id="0b" * 16).is_ours(object_id, mark)
 
 
-def test_without_a_catalog_id_nothing_is_marked_and_nothing_is_ours() -> None:
+def test_without_a_catalog_id_nothing_is_ours() -> None:
     layout = ObjectLayout(namespace="n")
-    assert layout.mark(42, lambda: b"n" * 16) is None
+    mark = layout.mark(42, lambda: b"n" * 16)
+    assert Mark.of(mark) == Mark("0" * 32, 42, "6e" * 16), "it says which write it was, and nothing else"
+    assert not layout.is_ours(42, mark)
     assert not layout.is_ours(42, OURS.mark(42, lambda: b"n" * 16))
     assert layout == OURS, "the keys are the same"

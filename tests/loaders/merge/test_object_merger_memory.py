@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from accel.system import SYSTEM
 from loaders.errors import KeyMissing
 from loaders.format.tail import Footer
 from loaders.layout import ObjectLayout
@@ -129,7 +130,9 @@ def main(streams: int) -> None:
         sources = open_sources(store, LAYOUT, refs, merging, executor=pool)
         assert all((source.body is None) == (streams > 11) for source in sources)
         plan = plan_merge([source.index for source in sources], none, none, limits)
-        result = merge_objects(store, LAYOUT, sources, plan, [OUTPUT_ID], merging, executor=pool, limits=limits)
+        result = merge_objects(
+            store, LAYOUT, sources, plan, [OUTPUT_ID], merging, executor=pool, nonce=SYSTEM.nonce, limits=limits
+        )
     assert result.bytes_written > SOURCES * streams * BLOCK_SIZE_BYTES
     assert result.outputs[0].ranges.ends.tolist() == [10 * SOURCES] * streams
     # Not getrusage: that counts what the process that started this one had, too.

@@ -12,7 +12,16 @@ from loaders.errors import AmbiguousWrite, CorruptObject, FormatTooNew, StoreErr
 from loaders.layout import FORMAT_KEY
 from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES
-from loaders.tables import FORMAT_FORM, FormatRecord, Tables, Version, create_format, probe_conditions, read_format
+from loaders.tables import (
+    FORMAT_FORM,
+    FormatRecord,
+    Tables,
+    Version,
+    create_format,
+    identify_catalog,
+    probe_conditions,
+    read_format,
+)
 from loaders.tables.envelope import Stored, decode_stored, encode_stored
 from loaders.tables.format_record import FORMAT_PLACE
 from tests.loaders.tables.golden import golden
@@ -57,6 +66,29 @@ def test_a_fault_ends_as_if_it_had_not_been(memory: World, fault: Fault) -> None
     faults = FaultStore(memory.store, operations=WRITES)
     faults.schedule(fault)
     assert create_format(faults, RECORD, new_nonce) == RECORD == read_format(memory.store)
+
+
+def test_a_catalog_without_an_id_gets_one_from_its_first_writer_for_good(world: World) -> None:
+    create_format(world.store, FormatRecord(namespace="n"), new_nonce)
+    named = identify_catalog(world.store, new_nonce)
+    assert len(named.catalog_id) == 32
+    assert named == read_format(world.store) == identify_catalog(world.store, new_nonce)
+    assert msgspec.structs.replace(named, catalog_id="") == FormatRecord(namespace="n")
+
+
+def test_of_eight_who_give_a_catalog_its_id_all_get_the_same(memory: World) -> None:
+    create_format(memory.store, FormatRecord(namespace="n"), new_nonce)
+    with ThreadPoolExecutor(8) as pool:
+        assert len({each.result() for each in [pool.submit(identify_catalog, memory.store, new_nonce)] * 8}) == 1
+    with ThreadPoolExecutor(8) as pool:
+        found = {each.catalog_id for each in pool.map(lambda _: identify_catalog(memory.store, new_nonce), range(8))}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("catalog_id", ["0", "0A" * 16, "0a" * 17, "g" * 32])
+def test_a_catalog_id_has_32_digits(catalog_id: str) -> None:
+    with pytest.raises(ValueError, match="catalog id"):
+        FormatRecord(namespace="n", catalog_id=catalog_id)
 
 
 def test_a_store_that_never_answers_leaves_an_ambiguity(memory: World) -> None:
