@@ -54,6 +54,7 @@ class Lying:
         self._app, self._random, self._chance = app, random, chance
         self._lock = Lock()
         self._sound_requests = APART
+        self._failed_uploads: set[str] = set()
         self.told: Counter[str] = Counter()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -66,7 +67,7 @@ class Lying:
             return self._get(environ, start_response, query, key)
         if method == "POST" and "delete" in query:
             return self._delete_batch(environ, start_response)
-        if method == "POST" and "uploadId" in query and self._fails("200 with an error"):
+        if method == "POST" and "uploadId" in query and self._fails_once(query["uploadId"]):
             return _answer(environ, start_response, "200 OK", _error("InternalError"))
         if method == "DELETE" and key and not query and self._happens("404 to a DELETE"):
             _called(self._app, environ)
@@ -115,6 +116,11 @@ class Lying:
             happens = self._sound_requests >= APART and self._random.random() < self._chance
             self._sound_requests = 0 if happens else self._sound_requests
             self.told[what] += happens
+        return happens
+
+    def _fails_once(self, upload_id: str) -> bool:
+        happens = upload_id not in self._failed_uploads and self._happens("200 with an error")
+        self._failed_uploads.add(upload_id)
         return happens
 
     def _happens(self, what: str) -> bool:
