@@ -37,7 +37,7 @@ from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import STREAM_OBJECT, NodeList, Rows, StreamShard, no_rows, refs_of
 from accel.catalog.shard_writes import read_list
 from accel.errors import AccelError
-from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES
+from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, BlockIndex
 from loaders.format.block_index import ROW_DTYPE
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
@@ -85,6 +85,14 @@ class FirstKept:
             return np.zeros(len(stream_ids), dtype=np.int64)
         at = np.minimum(self.stream_ids.searchsorted(stream_ids), len(self.stream_ids) - 1)
         return np.where(self.stream_ids[at] == stream_ids, self.starts[at], 0)
+
+    def dropped_bytes(self, index: BlockIndex) -> int:
+        """Bytes of an object's blocks that are below first kept offsets, and of their rows. O(rows log streams)."""
+        rows = index.rows
+        starts = rows["start"].astype(np.int64)
+        kept_from = self.of_streams(rows["stream_id"].astype(np.int64))
+        is_dropped = (starts + rows["end_delta"].astype(np.int64) <= kept_from) & (starts < kept_from)
+        return int(rows["size_bytes"][is_dropped].sum(dtype=np.int64)) + ROW_SIZE_BYTES * int(is_dropped.sum())
 
     def keeps_nothing_of(self, ranges: ObjectRanges) -> bool:
         """Whether all data of an object with these ranges is below first kept offsets; it has at least one stream."""

@@ -35,6 +35,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import count, takewhile
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -43,9 +44,10 @@ from msgspec import Meta, Struct
 
 from accel.catalog.bad_objects import BadObject
 from accel.catalog.compact import refuse_lossy_compaction
+from accel.catalog.dead_objects import FirstKept
 from accel.catalog.foreign import ForeignAccess, ForeignCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
-from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, assemble_plan
+from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, SparedNode, assemble_plan
 from accel.compaction.planning import NodeSurvey, plan_node
 from accel.compaction.running import GroupFailure, GroupOutcome, merge_group
 from accel.compaction.settings import CompactionSettings
@@ -208,13 +210,15 @@ class ControllerReport:
     """The results of a run.
 
     Args:
-        groups: the result of each, in the order in which they were merged; after one with a source that could not be
-            read, those of its neighbours.
+        groups: in the order in which they were passed on: objects that nothing is needed of, then merged groups; after
+            one with a source that could not be read, those of its neighbours.
         bad_objects: the objects that could not be read, of planning and of merging.
+        reasons: why nodes keep more objects than their target, or are left alone.
     """
 
     groups: tuple[SwapResult, ...]
     bad_objects: tuple[BadObject, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     @property
     def is_partial(self) -> bool:
@@ -225,7 +229,8 @@ class ControllerReport:
         """Plain data, for people and logs."""
         counts = {f"{status}_groups": sum(result.status is status for result in self.groups) for status in SwapStatus}
         bad = [each.to_dict() for each in self.bad_objects]
-        return {**counts, "groups": [result.to_dict() for result in self.groups], "bad_objects": bad}
+        groups = [result.to_dict() for result in self.groups]
+        return {**counts, "groups": groups, "bad_objects": bad, "reasons": list(self.reasons)}
 
 
 def plan_for_controller(
@@ -237,7 +242,9 @@ def plan_for_controller(
     data_times_ms: Mapping[int, int] | None = None,
     set_aside: Collection[int] = (),
 ) -> CompactionPlan:
-    """Plan which objects to merge; writes nothing. One request for each object of a node that has too many.
+    """Plan which objects to merge; writes nothing. Requests: those of `plan_node`.
+
+    Data of streams that the image does not have is kept: the image may be older than such a stream.
 
     Args:
         store: the store of the objects.
@@ -254,12 +261,13 @@ def plan_for_controller(
     nodes: list[NodePlan] = []
     failed: list[FailedNode] = []
     with ForeignCatalog(store, image, system=system) as foreign:
-        for survey in _surveys(image, settings, int(system.clock() * 1000), data_times_ms or {}):
+        surveys, spared = _surveys(image, settings, int(system.clock() * 1000), data_times_ms or {})
+        for survey in surveys:
             try:
                 nodes.append(plan_node(foreign.parts, replace(survey, set_aside=left_alone), settings))
             except AccelError as error:
                 failed.append(FailedNode.of(survey.node_id, len(survey.live), error))
-    return assemble_plan(int(system.clock() * 1000), settings, tuple(nodes), (), tuple(failed))
+    return assemble_plan(int(system.clock() * 1000), settings, tuple(nodes), tuple(spared), tuple(failed))
 
 
 def compact_for_controller(
@@ -286,7 +294,7 @@ def compact_for_controller(
     """
     with ForeignCatalog(store, image, system=system) as foreign:
         run = _Run(foreign.parts, image, plan.settings, take_ids, commit, data_times_ms or {})
-        results: list[SwapResult] = []
+        results = [run.retire(group) for node in plan.nodes for group in _dead_runs(image, node)]
         bad = [each for node in plan.nodes for each in node.bad]
         todo = list(plan.groups)
         while todo:
@@ -295,7 +303,7 @@ def compact_for_controller(
             if result.bad is not None:
                 bad.append(result.bad)
                 todo = result.group.beside(result.bad.object_id) + todo
-    return ControllerReport(tuple(results), tuple(bad))
+    return ControllerReport(tuple(results), tuple(bad), plan.reasons)
 
 
 class _Run:
@@ -336,6 +344,11 @@ class _Run:
             failure = GroupFailure.of(self._access, group, error, 0)
             return SwapResult(group, SwapStatus.FAILED, None, failure.reason, unlisted, failure.bad)
         return self._hand_over(outcome)
+
+    def retire(self, group: Group) -> SwapResult:
+        """Pass on a swap without outputs: the plan has shown by their indexes that nothing of the sources is needed."""
+        nothing: tuple[tuple[int, StreamObject], ...] = ()
+        return self._hand_over(GroupOutcome(group, None, nothing, None, 0, 0, 0, 0.0))
 
     def _new_ids(self, count: int) -> list[int]:
         ids = list(self._take_ids(count))
@@ -381,15 +394,33 @@ class _Run:
         return msgspec.structs.replace(swap, swap_id=_digest(swap))
 
 
+def _dead_runs(image: MetadataImage, node: NodePlan) -> Iterator[Group]:
+    """The dead objects of a node, as groups of neighbours without an output."""
+    refs = {image.node(node.node_id).position_of[ref.object_id]: ref for ref in node.dead}
+    for first in (position for position in refs if position - 1 not in refs):
+        run = tuple(refs[at] for at in takewhile(refs.__contains__, count(first)))
+        none = np.empty(0, dtype=np.int64)
+        yield Group(node.node_id, first, run, none, none, 0, 0, 0, 0, sum(ref.size_bytes for ref in run))
+
+
 def _surveys(
     image: MetadataImage, settings: CompactionSettings, now_ms: int, data_times_ms: Mapping[int, int]
-) -> Iterator[NodeSurvey]:
+) -> tuple[list[NodeSurvey], list[SparedNode]]:
     trimmed = _first_kept(image)
     ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
-    targets = settings.targets({node_id: len(node) for node_id, node in image.nodes.items()})
-    for node_id, target in sorted(targets.items()):
-        live = live_rows_of(image.nodes[node_id], data_times_ms)
-        yield NodeSurvey(node_id, live, target, now_ms, ids, starts)
+    first_kept = FirstKept(ids, starts, np.zeros(len(ids), dtype=np.bool_))
+    counts = {node_id: len(node) for node_id, node in sorted(image.nodes.items())}
+    targets = settings.targets(counts)
+    surveys, spared = [], []
+    for node_id, objects in counts.items():
+        node, is_chosen = image.nodes[node_id], settings.nodes is None or node_id in settings.nodes
+        may_shrink = bool(len(ids)) and objects > 0 and is_chosen and UNKNOWN not in node.sizes_bytes
+        if node_id in targets or may_shrink:
+            live, may_be_trimmed = live_rows_of(node, data_times_ms), np.full(objects, len(ids) > 0)
+            surveys.append(NodeSurvey(node_id, live, targets.get(node_id, objects), now_ms, first_kept, may_be_trimmed))
+        else:
+            spared.append(SparedNode(node_id, objects, settings.reason_to_spare(node_id, objects)))
+    return surveys, spared
 
 
 def _first_kept(image: MetadataImage) -> Rows:

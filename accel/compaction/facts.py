@@ -21,8 +21,9 @@ need a step and 100 bytes an id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,7 @@ class MergeCandidate:
     """One object of a list.
 
     Args:
-        size_bytes: of the object.
+        size_bytes: that remain of the object: without data below first kept offsets.
         index_size_bytes: of its block index.
         streams: the number of its streams.
         barrier: the last position that it must not share a group with; -1 = none.
@@ -85,7 +86,7 @@ class StreamTrail:
         Args:
             position: in the list; higher than all before.
             ranges: the ranges of the object.
-            size_bytes: of the object.
+            size_bytes: that remain of the object.
             index_size_bytes: of its block index.
         """
         ids, starts, ends = ranges.stream_ids, ranges.starts, ranges.ends
@@ -144,6 +145,37 @@ def earliest_starts(facts: list[MergeCandidate], limits: GroupLimits) -> list[in
     """
     window = _Window(facts, limits)
     return list(window.starts())
+
+
+EXCLUDED = "with an object that is left alone"
+BROKEN = "with a hole or a step back between them"
+TOO_LARGE = "above the size of a group together"
+TOO_WIDE = "above the limit of its index or its streams together"
+PERMITTED = "that may be merged, but would soon be rewritten to remove few objects"
+
+
+def obstacles(facts: list[MergeCandidate], limits: GroupLimits, runs: Iterable[tuple[int, int]]) -> dict[str, int]:
+    """How many pairs of neighbours outside of these runs do not share one, each under its first reason. O(objects)."""
+    found = dict.fromkeys((EXCLUDED, BROKEN, TOO_LARGE, TOO_WIDE, PERMITTED), 0)
+    joined = {position for first, end in runs for position in range(first, end - 1)}
+    for position, (before, after) in enumerate(pairwise(facts)):
+        if position in joined:
+            continue
+        seen = dict(zip(after.seen_at.tolist(), after.seen_counts.tolist(), strict=True)).get(position, 0)
+        if before.is_excluded or after.is_excluded:
+            found[EXCLUDED] += 1
+        elif after.barrier >= position:
+            found[BROKEN] += 1
+        elif before.size_bytes + after.size_bytes > limits.size_bytes:
+            found[TOO_LARGE] += 1
+        elif (
+            before.index_size_bytes + after.index_size_bytes > limits.index_size_bytes
+            or before.streams + after.streams - seen > limits.streams
+        ):
+            found[TOO_WIDE] += 1
+        else:
+            found[PERMITTED] += 1
+    return found
 
 
 class _Window:

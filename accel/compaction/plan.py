@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from accel.catalog.bad_objects import BadObject
 from accel.compaction.settings import CompactionSettings
 from accel.errors import MaintenanceRefused
+from accel.units import count_text
 from loaders.lifetime import Lazy
 from loaders.object_ref import ObjectRef
 
@@ -37,7 +38,7 @@ class Group:
         stream_objects: outputs with one stream.
         output_bytes: of all outputs. If the store copies the data itself, rows are not coalesced, and the index of the
             object is larger by the rows that coalescing would have saved.
-        dropped_bytes: of the sources' blocks, below first kept offsets.
+        dropped_bytes: of the sources' blocks that are below first kept offsets, and of their rows.
     """
 
     node_id: int
@@ -58,8 +59,13 @@ class Group:
 
     @property
     def source_bytes(self) -> int:
-        """Bytes that are read and written again."""
+        """Bytes of the sources, whether they remain or not."""
         return sum(ref.size_bytes for ref in self.sources)
+
+    @property
+    def remaining_bytes(self) -> int:
+        """Bytes of the sources without those that are dropped: at most so many are written."""
+        return self.source_bytes - self.dropped_bytes
 
     @property
     def removed_objects(self) -> int:
@@ -68,8 +74,8 @@ class Group:
 
     @property
     def bytes_per_removed_object(self) -> float:
-        """The cost: groups are carried out in this order, and the most expensive are left out first."""
-        return self.source_bytes / max(1, self.removed_objects)
+        """The cost, of the bytes that remain: groups are carried out in this order, and the last are left out first."""
+        return self.remaining_bytes / max(1, self.removed_objects)
 
     def beside(self, object_id: int) -> list[Group]:
         """Groups of the sources before and after one of them, if these are two or more; their outputs are guesses."""
@@ -169,6 +175,8 @@ class NodePlan:
         skipped: objects that are left alone although merging them could have helped.
         bad: those of them that could not be read; `compact` remembers them.
         read_ids: the objects that could be read.
+        dead: objects of which nothing is needed any more, with their sizes; they are retired without a merge.
+        reason: why it keeps more objects than `target_objects`, or why nothing is done to it; else empty.
     """
 
     node_id: int
@@ -178,11 +186,13 @@ class NodePlan:
     skipped: tuple[Skipped, ...]
     bad: tuple[BadObject, ...] = ()
     read_ids: tuple[int, ...] = ()
+    dead: tuple[ObjectRef, ...] = ()
+    reason: str = ""
 
     @property
     def objects_after(self) -> int:
         """Objects in its list afterwards, without objects of one stream, which are not in the list."""
-        return self.objects - sum(len(group.sources) - group.set_objects for group in self.groups)
+        return self.objects - len(self.dead) - sum(len(group.sources) - group.set_objects for group in self.groups)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
@@ -193,6 +203,8 @@ class NodePlan:
             "objects_after": self.objects_after,
             "groups": len(self.groups),
             "stream_objects": sum(group.stream_objects for group in self.groups),
+            "dead_objects": len(self.dead),
+            "reason": self.reason,
         }
 
 
@@ -225,6 +237,19 @@ class CompactionPlan:
         return tuple(skipped for node in self.nodes for skipped in node.skipped)
 
     @property
+    def dead(self) -> tuple[ObjectRef, ...]:
+        """Objects of which nothing is needed any more; they are retired without a merge."""
+        return tuple(ref for node in self.nodes for ref in node.dead)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why nodes keep more objects than their target, or are left alone; one sentence a node."""
+        planned = [(node.node_id, node.objects, node.reason) for node in self.nodes if node.reason]
+        spared = [(spared.node_id, spared.objects, spared.reason) for spared in self.spared]
+        found = sorted(planned + spared)
+        return tuple(f"node {node_id}, {count_text(objects, 'object')}: {reason}" for node_id, objects, reason in found)
+
+    @property
     def stream_objects(self) -> int:
         """Objects of one stream that the run will create."""
         return sum(group.stream_objects for group in self.groups)
@@ -245,6 +270,9 @@ class CompactionPlan:
             "spared": [asdict(spared) for spared in self.spared],
             "failed": [asdict(failed) for failed in self.failed],
             "bad_objects": [bad.to_dict() for node in self.nodes for bad in node.bad],
+            "reasons": list(self.reasons),
+            "dead_objects": len(self.dead),
+            "dead_bytes": sum(ref.size_bytes for ref in self.dead),
             "rewritten_objects": sum(len(group.sources) for group in self.groups),
             "rewritten_bytes": self.source_bytes,
             "added_objects": sum(group.set_objects for group in self.groups),
@@ -285,8 +313,8 @@ def assemble_plan(
 def _within_bytes(plan: CompactionPlan, bytes_max: int) -> CompactionPlan:
     left, left_out = bytes_max, set()
     for group in plan.groups:
-        if group.source_bytes <= left:
-            left -= group.source_bytes
+        if group.remaining_bytes <= left:
+            left -= group.remaining_bytes
         else:
             left_out.add(group)
     reason = f"its bytes are more than what is left of max_bytes = {bytes_max}"

@@ -8,12 +8,18 @@ A node is planned in two steps. One pass over its objects in list order finds th
 (`facts`), and the cheapest of these are chosen (`grouping`). Then the code of the merge simulates each chosen group: so
 the plan contains the exact number of outputs, and a group that would not reduce the number of objects is left out.
 
-**Data that is not needed any more** also goes from objects that are not merged with others, on every node: an object is
-rewritten alone, without this data, if at least a quarter of its bytes are below first kept offsets; and whatever the
-share, if it has data of a stream that is closed and wholly trimmed, as deleted streams are. An object is looked at on
-one of `REWRITE_DAYS` days, by its id, and only if its sketch does not exclude all trimmed streams: so an object with
-many short-lived streams is not opened or rewritten for each of them. Objects that no record is kept of are left to the
-collector, which retires them without reading their data (`accel.catalog.dead_objects`).
+**Data that is not needed any more**, on every node:
+
+    all of an object            it is retired, by one write a node, before groups are merged (`catalog.dead_objects`):
+                                neither read nor counted any more. The collector does the same each time
+    part of an object that is   it does not count: the price and the size of a group are of the bytes that remain, so
+    merged with others          objects of any size may be merged, and such groups come first
+    `dead_share` of an object   it is rewritten alone
+    any of an object, of a      likewise, whatever the share, if the stream is closed and wholly trimmed, as deleted
+    deleted stream              streams are
+
+Objects of a node below its limits are opened for this on one of `REWRITE_DAYS` days, by their ids, and only if their
+sketches do not exclude all trimmed streams: an object with many short-lived streams is not rewritten for each of them.
 
 The planner reads lists, not sessions: a node that left the cluster years ago is compacted like any other.
 """
@@ -21,7 +27,7 @@ The planner reads lists, not sessions: a node that left the cluster years ago is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +38,7 @@ from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.dead_objects import FirstKept, may_hold, streams_of_node
 from accel.catalog.parts import MILLISECONDS, ObjectAccess, open_each
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
-from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
+from accel.compaction.facts import TOO_LARGE, GroupLimits, MergeCandidate, StreamTrail, earliest_starts, obstacles
 from accel.compaction.grouping import Run, choose_groups
 from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, Skipped, SparedNode, assemble_plan
 from accel.compaction.settings import CompactionSettings
@@ -46,13 +52,10 @@ from loaders.object_ref import ObjectRef
 Progress = Callable[[int, int], object]
 """Called with (done, total)."""
 
-DEAD_SHARE = 0.25
-"""An object of which at least this share of the bytes is below first kept offsets is rewritten alone."""
-
 REWRITE_DAYS = 7
 """Each object is looked at on one of this number of days."""
 
-DAY_MS = 86_400_000
+DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 
 INDEXES_KEPT_BYTES_MAX = 64 << 20
 """Limit of indexes kept from the first step for the second; the others are opened twice."""
@@ -67,11 +70,8 @@ class NodeSurvey:
         live: LIVE rows of its list.
         target_objects: the number to reach.
         surveyed_at_ms: milliseconds since 1970; ages count from then.
-        trimmed_ids: streams whose first kept offset is above 0, ascending.
-        trimmed_starts: these offsets.
-        gone_ids: those of these streams that are closed and trimmed to their ends, ascending.
-        may_be_trimmed: by position in the list, whether the object may hold data of a trimmed stream; None = objects
-            are not rewritten alone.
+        first_kept: the first kept offsets of all trimmed streams.
+        may_be_trimmed: by position in the list, whether the object may hold data of a trimmed stream.
         set_aside: ids of objects that earlier runs could not read, and that have not changed since.
     """
 
@@ -79,10 +79,8 @@ class NodeSurvey:
     live: Rows
     target_objects: int
     surveyed_at_ms: int
-    trimmed_ids: NDArray[np.int64]
-    trimmed_starts: NDArray[np.int64]
-    gone_ids: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    may_be_trimmed: NDArray[np.bool_] | None = None
+    first_kept: FirstKept
+    may_be_trimmed: NDArray[np.bool_]
     set_aside: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
 
@@ -138,9 +136,8 @@ def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> Cata
     now_ms = catalog.parts.now_ms()
     shards = [seen.value for seen in state.shards]
     first_kept = FirstKept.of(shards)
-    columns = (now_ms, first_kept.stream_ids, first_kept.starts, first_kept.stream_ids[first_kept.is_gone])
     counts = {node_id: len(node_list.live) for node_id, node_list in sorted(lists.items())}
-    targets = settings.targets(counts)
+    targets = settings.targets(counts, {node_id: uploads_of_an_hour(lists[node_id].live, now_ms) for node_id in counts})
     surveys = []
     for node_id, count in counts.items():
         if settings.nodes is not None and node_id not in settings.nodes:
@@ -151,9 +148,7 @@ def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> Cata
             left_alone = objects_left_alone(catalog.parts, lists[node_id])
             if settings.retry_set_aside:
                 left_alone = left_alone[:0]
-            surveys.append(
-                NodeSurvey(node_id, lists[node_id].live, target, *columns, may_be_trimmed=held, set_aside=left_alone)
-            )
+            surveys.append(NodeSurvey(node_id, lists[node_id].live, target, now_ms, first_kept, held, left_alone))
     nodes = tuple(surveys)
     planned = {survey.node_id for survey in nodes}
     spared = (
@@ -162,6 +157,11 @@ def survey_catalog(catalog: ObjectCatalog, settings: CompactionSettings) -> Cata
         if node_id not in planned
     )
     return CatalogSurvey(nodes, tuple(spared))
+
+
+def uploads_of_an_hour(live: Rows, now_ms: int) -> int:
+    """How many objects of a list have data of the last hour only: as many as will be added until the next run."""
+    return int((live["data_time_ms"] > now_ms - HOUR_MS).sum())
 
 
 def plan_node(
@@ -173,9 +173,9 @@ def plan_node(
 ) -> NodePlan:
     """Plan one node.
 
-    Requests, if the node has too many objects: one for each object that is old enough and has such a neighbour, and one
-    more for each source of a group whose index was not kept. One for each other object that may hold data of trimmed
-    streams.
+    Requests, if the node has too many objects: one for each object that is old enough and has such a neighbour, or may
+    hold data of trimmed streams, and one more for each source of a group whose index was not kept. Else one for each
+    object that may hold data of trimmed streams, if it is looked at on this day.
 
     Args:
         access: to the objects; `parts` of a catalog.
@@ -186,12 +186,7 @@ def plan_node(
     Raises:
         StoreError: the store failed (`BadObjects`). An object that cannot be read is left out of all groups instead.
     """
-    node = _NodePlanner(access, survey, settings)
-    wanted = len(survey.live) - survey.target_objects
-    groups = tuple(node.merges(wanted, progress or _nobody)) if wanted > 0 else ()
-    groups = tuple(sorted((*groups, *node.rewrites(groups)), key=lambda group: group.position))
-    bad, counts = node.bad.check(), (len(survey.live), survey.target_objects)
-    return NodePlan(survey.node_id, *counts, groups, tuple(node.skipped), bad, tuple(node.read_ids))
+    return _NodePlanner(access, survey, settings).plan(progress or _nobody)
 
 
 def _limits(settings: CompactionSettings) -> GroupLimits:
@@ -203,6 +198,25 @@ def _limits(settings: CompactionSettings) -> GroupLimits:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What planning keeps of an opened object, besides its index.
+
+    Args:
+        dropped_bytes: of its blocks that are below first kept offsets, and of their rows.
+        data_bytes: of all its blocks and rows.
+        has_gone: whether some data is of a stream that is closed and wholly trimmed.
+        is_holed: whether some of its streams have holes inside.
+        obstacle: why it cannot be read and written again; else empty.
+    """
+
+    dropped_bytes: int
+    data_bytes: int
+    has_gone: bool
+    is_holed: bool
+    obstacle: str
+
+
 class _NodePlanner:
     """Plans one node. Threads: one."""
 
@@ -211,103 +225,153 @@ class _NodePlanner:
         self._survey = survey
         self._settings = settings
         self._refs = refs_of(survey.live)
-        self._kept = _KeptIndexes(INDEXES_KEPT_BYTES_MAX)
-        self.skipped: list[Skipped] = []
-        self._is_aside = np.isin(survey.live["object_id"], survey.set_aside)
-        self._skip_all(self._is_aside, "set aside: earlier runs could not read it, and it has not changed")
-        self.bad = BadObjects(survey.node_id)
-        self.read_ids: list[int] = []
-
-    def facts(self, progress: Callable[[], object]) -> list[MergeCandidate]:
-        """The facts about each object, in list order."""
-        trail = StreamTrail(
-            self._survey.trimmed_ids, self._survey.trimmed_starts, split_holes=self._settings.split_holes
+        self._is_composite = np.array([ref.is_composite for ref in self._refs], dtype=np.bool_)
+        self._is_old: NDArray[np.bool_] = survey.live["data_time_ms"] <= survey.surveyed_at_ms - int(
+            settings.min_age_seconds * MILLISECONDS
         )
-        candidates = self._candidates()
-        opened = self._opened(self._refs[at] for at in np.flatnonzero(candidates).tolist())
-        facts: list[MergeCandidate] = []
-        for position, ref in enumerate(self._refs):
-            result = next(opened) if candidates[position] else None
-            facts.append(self._facts_of(trail, position, ref, result))
-            progress()
-        return facts
-
-    def merges(self, wanted: int, progress: Callable[[], object]) -> Iterator[Group]:
-        """Groups of neighbours that together remove a number of objects, or as many as can be removed."""
-        facts = self.facts(progress)
-        sizes_bytes = [known.size_bytes for known in facts]
-        runs = choose_groups(
-            sizes_bytes,
-            earliest_starts(facts, _limits(self._settings)),
-            wanted,
-            self._settings.max_bytes,
-            once=self._settings.rewrite_all,
-        )
-        for run in runs:
-            refs = self._refs[run[0] : run[1]]
-            indexes = self._indexes(refs)
-            group = None if indexes is None else self._group(run, indexes)
-            if group is None:
-                continue
-            if group.removed_objects > 0:
-                yield group
-            else:
-                made = f"{group.set_objects} of many streams and {group.stream_objects} of one"
-                self._skip(refs, f"{len(refs)} objects would become {made}")
-
-    def rewrites(self, groups: Sequence[Group]) -> Iterator[Group]:
-        """Groups of one object each, outside of these groups, with too much data that is not needed any more."""
-        survey = self._survey
-        if survey.may_be_trimmed is None:
-            return
         is_its_day = (survey.live["object_id"] + survey.surveyed_at_ms // DAY_MS) % REWRITE_DAYS == 0
-        wanted = survey.may_be_trimmed & is_its_day & self._are_old(survey.live) & ~self._are_composite()
-        wanted &= ~self._is_aside
-        for merged in groups:
-            wanted[merged.position : merged.position + len(merged.sources)] = False
-        positions = np.flatnonzero(wanted).tolist()
-        refs = [self._refs[at] for at in positions]
-        for position, ref, result in zip(positions, refs, self._opened(refs), strict=True):
-            if result is not None and not self._obstacle(result) and self._is_trimmed(result):
-                group = self._group((position, position + 1), [result.index])
-                if group is not None and self._is_worth_it(ref, result, group):
+        self._is_aside = np.isin(survey.live["object_id"], survey.set_aside)
+        self._may_be_opened = ~self._is_composite & ~self._is_aside
+        self._may_be_rewritten = survey.may_be_trimmed & is_its_day & self._is_old & self._may_be_opened
+        self._kept = _KeptIndexes(INDEXES_KEPT_BYTES_MAX)
+        self._looks: dict[int, _Look] = {}
+        self._dead: list[int] = []
+        self._skipped: list[Skipped] = []
+        self._bad = BadObjects(survey.node_id)
+        self._read_ids: list[int] = []
+
+    def plan(self, progress: Callable[[], object]) -> NodePlan:
+        """What to retire, and the groups to merge or to rewrite."""
+        survey, count = self._survey, len(self._refs)
+        self._skip_all(self._is_aside, "set aside: earlier runs could not read it, and it has not changed")
+        is_too_long = count > survey.target_objects
+        mergeable = self._mergeable() if is_too_long else np.zeros_like(self._is_old)
+        places, facts = self._look(mergeable, progress)
+        wanted = count - len(self._dead) - survey.target_objects
+        runs = self._runs(facts, wanted) if is_too_long else []
+        merges = [group for first, end in runs if (group := self._merged(places[first:end])) is not None]
+        merged = {ref.object_id for group in merges for ref in group.sources}
+        groups = tuple(sorted((*merges, *self._rewrites(merged)), key=lambda group: group.position))
+        dead = tuple(self._refs[at] for at in self._dead)
+        found = self._bad.check(), tuple(self._read_ids)
+        plan = NodePlan(survey.node_id, count, survey.target_objects, groups, tuple(self._skipped), *found, dead)
+        return replace(plan, reason=self._reason(plan, facts, runs))
+
+    def _look(
+        self, mergeable: NDArray[np.bool_], progress: Callable[[], object]
+    ) -> tuple[list[int], list[MergeCandidate]]:
+        """Open what is needed: the positions of the objects that are not dead, and the facts about each of these."""
+        kept = self._survey.first_kept
+        trail = StreamTrail(kept.stream_ids, kept.starts, split_holes=self._settings.split_holes)
+        wanted = mergeable | self._may_be_rewritten
+        if mergeable.any():
+            wanted |= self._survey.may_be_trimmed & self._may_be_opened
+        opened = self._opened(self._refs[at] for at in np.flatnonzero(wanted).tolist())
+        places: list[int] = []
+        facts: list[MergeCandidate] = []
+        for position in range(len(self._refs)):
+            result = next(opened) if wanted[position] else None
+            if result is not None:
+                if kept.keeps_nothing_of(result.ranges):
+                    self._dead.append(position)
+                    progress()
+                    continue
+                self._looks[position] = self._seen(result)
+            facts.append(self._facts_of(trail, len(places), position, result, may_be_merged=bool(mergeable[position])))
+            places.append(position)
+            progress()
+        return places, facts
+
+    def _seen(self, opened: OpenedObject) -> _Look:
+        kept, ranges, rows = self._survey.first_kept, opened.ranges, opened.index.rows
+        largest = int(rows["size_bytes"].max(initial=0))
+        limit = f"a row of its index has {largest} bytes, and the limit is {ROW_SIZE_BYTES_MAX}"
+        return _Look(
+            kept.dropped_bytes(opened.index),
+            int(rows["size_bytes"].sum(dtype=np.int64)) + opened.index.nbytes,
+            bool(np.isin(ranges.stream_ids, kept.stream_ids[kept.is_gone]).any()),
+            bool(len(ranges.holed)),
+            limit if largest > ROW_SIZE_BYTES_MAX else "",
+        )
+
+    def _facts_of(
+        self,
+        trail: StreamTrail,
+        place: int,
+        position: int,
+        result: OpenedObject | None,
+        *,
+        may_be_merged: bool,
+    ) -> MergeCandidate:
+        ref = self._refs[position]
+        if result is not None:
+            look = self._looks[position]
+            self._kept.keep(ref, result.index)
+            obstacle = look.obstacle
+            if look.is_holed and not self._settings.split_holes:
+                obstacle = f"{len(result.ranges.holed)} of its streams have holes inside"
+            if may_be_merged and not obstacle:
+                return trail.add(place, result.ranges, ref.size_bytes - look.dropped_bytes, result.index.nbytes)
+            if may_be_merged:
+                self._skip([ref], obstacle)
+        return MergeCandidate(ref.size_bytes, is_excluded=True)
+
+    def _runs(self, facts: list[MergeCandidate], wanted: int) -> list[Run]:
+        """Runs of neighbours to be merged, which remove a number of objects, or as many as can be removed."""
+        earliest = earliest_starts(facts, _limits(self._settings))
+        sizes_bytes = [known.size_bytes for known in facts]
+        return choose_groups(sizes_bytes, earliest, wanted, self._settings.max_bytes, once=self._settings.rewrite_all)
+
+    def _merged(self, positions: list[int]) -> Group | None:
+        """The group of some neighbours; None if it cannot be merged, or would not have fewer objects."""
+        group = self._group(positions)
+        if group is None or group.removed_objects > 0:
+            return group
+        made = f"{group.set_objects} of many streams and {group.stream_objects} of one"
+        self._skip(group.sources, f"{len(positions)} objects would become {made}")
+        return None
+
+    def _rewrites(self, merged: set[int]) -> Iterator[Group]:
+        """Groups of one object each that is not merged, with too much data that is not needed any more."""
+        for position in np.flatnonzero(self._may_be_rewritten).tolist():
+            look = self._looks.get(position)
+            if look is None or look.obstacle or self._refs[position].object_id in merged:
+                continue
+            if look.dropped_bytes and (
+                look.has_gone or look.dropped_bytes >= self._settings.dead_share * look.data_bytes
+            ):
+                group = self._group([position])
+                is_split = group is not None and group.stream_objects and look.is_holed
+                if group is not None and not (is_split and not self._settings.split_holes):
                     yield group
 
-    def _opened(self, refs: Iterable[ObjectRef]) -> Iterator[OpenedObject | None]:
-        """The opened objects, in order; None for one that cannot be read, which is noted and skipped."""
-        for ref, first in open_each(self._parts, ((self._survey.node_id, ref) for ref in refs)):
-            is_tried_again = isinstance(first, AccelError) and first.retryable
-            result = next(open_each(self._parts, [(self._survey.node_id, ref)]))[1] if is_tried_again else first
-            if isinstance(result, OpenedObject):
-                self.read_ids.append(ref.object_id)
-                self.bad.note_read()
-                yield result
-            else:
-                self.bad.add(ref, result)
-                self._skip([ref], f"it cannot be opened: {result}")
-                yield None
+    def _reason(self, plan: NodePlan, facts: list[MergeCandidate], runs: list[Run]) -> str:
+        """Why the node keeps more objects than its target, or why nothing is done to it; else empty."""
+        if plan.objects_after > plan.target_objects:
+            found = obstacles(facts, _limits(self._settings), runs)
+            if found.get(TOO_LARGE):
+                least_bytes = 2 * sum(known.size_bytes for known in facts) // plan.target_objects + 1
+                hint = f"{TOO_LARGE} (target_object_size_bytes = {least_bytes} leaves none)"
+                found[hint] = found.pop(TOO_LARGE)
+            causes = ", ".join(f"{count} {cause}" for cause, count in found.items() if count)
+            return f"its target is {plan.target_objects}; pairs of neighbours that stay: {causes}"
+        if plan.groups or plan.dead:
+            return ""
+        looked = int(self._may_be_rewritten.sum())
+        return (
+            f"it has few enough; {looked} of them were looked at for data of trimmed streams, each on one day of "
+            f"{REWRITE_DAYS}, and none has a share of dead_share = {self._settings.dead_share:g}"
+        )
 
-    def _is_trimmed(self, opened: OpenedObject) -> bool:
-        """Whether some data of an object is below first kept offsets."""
-        survey, ids = self._survey, opened.ranges.stream_ids
-        if not len(survey.trimmed_ids):
-            return False
-        at = np.minimum(survey.trimmed_ids.searchsorted(ids), len(survey.trimmed_ids) - 1)
-        is_trimmed = survey.trimmed_ids[at] == ids
-        return bool((is_trimmed & (opened.ranges.starts < survey.trimmed_starts[at])).any())
-
-    def _is_worth_it(self, ref: ObjectRef, opened: OpenedObject, group: Group) -> bool:
-        if not group.set_objects and not group.stream_objects:
-            return False  # the collector retires it
-        has_gone = bool(np.isin(opened.ranges.stream_ids, self._survey.gone_ids).any())
-        return has_gone or group.dropped_bytes >= DEAD_SHARE * ref.size_bytes
-
-    def _group(self, run: Run, indexes: Sequence[BlockIndex]) -> Group | None:
-        """The group of a run of neighbours; None if it cannot be merged."""
-        refs = self._refs[run[0] : run[1]]
-        streams = _streams_of(indexes)
-        is_here = np.isin(self._survey.trimmed_ids, streams)
-        trimmed = self._survey.trimmed_ids[is_here], self._survey.trimmed_starts[is_here]
+    def _group(self, positions: list[int]) -> Group | None:
+        """The group of some neighbours; None if it cannot be merged."""
+        refs = tuple(self._refs[at] for at in positions)
+        indexes = self._indexes(refs)
+        if indexes is None:
+            return None
+        streams, kept = _streams_of(indexes), self._survey.first_kept
+        is_here = np.isin(kept.stream_ids, streams)
+        trimmed = kept.stream_ids[is_here], kept.starts[is_here]
         try:
             merged = plan_merge(indexes, *trimmed, self._settings.merge_limits)
         except FormatError as error:
@@ -316,56 +380,28 @@ class _NodePlanner:
         set_objects = len(merged.outputs) - merged.stream_object_count
         return Group(
             self._survey.node_id,
-            run[0],
+            positions[0],
             refs,
             *trimmed,
             streams=len(streams),
             set_objects=set_objects,
             stream_objects=merged.stream_object_count,
             output_bytes=sum(output.size_bytes for output in merged.outputs),
-            dropped_bytes=merged.dropped_bytes,
+            dropped_bytes=sum(self._looks[at].dropped_bytes for at in positions),
         )
 
-    def _candidates(self) -> NDArray[np.bool_]:
-        live, is_composite = self._survey.live, self._are_composite()
-        self._skip_all(is_composite, "composite objects only link others")
-        is_young = ~self._are_old(live) & ~is_composite
+    def _mergeable(self) -> NDArray[np.bool_]:
+        self._skip_all(self._is_composite, "composite objects only link others")
+        is_young = ~self._is_old & ~self._is_composite
         self._skip_all(is_young, f"younger than min_age_seconds = {self._settings.min_age_seconds:g}")
-        is_tied = _are_tied(live["order_id"]) & ~is_young & ~is_composite
+        is_tied = _are_tied(self._survey.live["order_id"]) & ~is_young & ~self._is_composite
         self._skip_all(is_tied, "they share their order id with others: only a broker knows how their offsets follow")
-        candidates = ~is_young & ~is_composite & ~is_tied & ~self._is_aside
-        has_neighbour = np.zeros(len(live), dtype=np.bool_)
+        candidates = ~is_young & ~is_tied & self._may_be_opened
+        has_neighbour = np.zeros(len(candidates), dtype=np.bool_)
         has_neighbour[1:] |= candidates[:-1]
         has_neighbour[:-1] |= candidates[1:]
         mergeable: NDArray[np.bool_] = candidates & has_neighbour
         return mergeable
-
-    def _are_composite(self) -> NDArray[np.bool_]:
-        return np.array([ref.is_composite for ref in self._refs], dtype=np.bool_)
-
-    def _are_old(self, live: Rows) -> NDArray[np.bool_]:
-        youngest_ms = self._survey.surveyed_at_ms - int(self._settings.min_age_seconds * MILLISECONDS)
-        is_old: NDArray[np.bool_] = live["data_time_ms"] <= youngest_ms
-        return is_old
-
-    def _facts_of(
-        self, trail: StreamTrail, position: int, ref: ObjectRef, result: OpenedObject | None
-    ) -> MergeCandidate:
-        if result is not None:
-            obstacle = self._obstacle(result)
-            if not obstacle:
-                self._kept.keep(ref, result.index)
-                return trail.add(position, result.ranges, ref.size_bytes, result.index.nbytes)
-            self._skip([ref], obstacle)
-        return MergeCandidate(ref.size_bytes, is_excluded=True)
-
-    def _obstacle(self, opened: OpenedObject) -> str:
-        if len(opened.ranges.holed) and not self._settings.split_holes:
-            return f"{len(opened.ranges.holed)} of its streams have holes inside"
-        largest_row = int(opened.index.rows["size_bytes"].max(initial=0))
-        if largest_row > ROW_SIZE_BYTES_MAX:
-            return f"a row of its index has {largest_row} bytes, and the limit is {ROW_SIZE_BYTES_MAX}"
-        return ""
 
     def _indexes(self, refs: Sequence[ObjectRef]) -> list[BlockIndex] | None:
         """The indexes of a run; None if one cannot be read any more, which the next run finds out anew."""
@@ -375,12 +411,26 @@ class _NodePlanner:
             return None
         return [opened[ref] if ref in opened else self._kept[ref] for ref in refs]
 
+    def _opened(self, refs: Iterable[ObjectRef]) -> Iterator[OpenedObject | None]:
+        """The opened objects, in order; None for one that cannot be read, which is noted and skipped."""
+        for ref, first in open_each(self._parts, ((self._survey.node_id, ref) for ref in refs)):
+            is_tried_again = isinstance(first, AccelError) and first.retryable
+            result = next(open_each(self._parts, [(self._survey.node_id, ref)]))[1] if is_tried_again else first
+            if isinstance(result, OpenedObject):
+                self._read_ids.append(ref.object_id)
+                self._bad.note_read()
+                yield result
+            else:
+                self._bad.add(ref, result)
+                self._skip([ref], f"it cannot be opened: {result}")
+                yield None
+
     def _skip_all(self, chosen: NDArray[np.bool_], reason: str) -> None:
         if chosen.any():
             self._skip([self._refs[at] for at in np.flatnonzero(chosen).tolist()], reason)
 
     def _skip(self, refs: Sequence[ObjectRef], reason: str) -> None:
-        self.skipped.append(Skipped(self._survey.node_id, tuple(ref.object_id for ref in refs), reason))
+        self._skipped.append(Skipped(self._survey.node_id, tuple(ref.object_id for ref in refs), reason))
 
 
 class _KeptIndexes:

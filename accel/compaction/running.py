@@ -35,6 +35,7 @@ from typing import Any
 from accel.catalog.bad_objects import BadObject, Cause, cause_of, remember
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.compact import CompactionRanges
+from accel.catalog.dead_objects import DeadObjects, retire_dead
 from accel.catalog.foreign import ForeignAccess
 from accel.catalog.parts import ObjectAccess
 from accel.catalog.records import NodeList
@@ -111,9 +112,13 @@ class CompactionReport:
         set_aside_objects: objects that this run could not read.
         lost_groups: groups that another compaction merged in the meantime, whole or in part.
         failed_tasks: attempts that failed, whether or not another one succeeded.
+        retired_objects: of which nothing is needed any more, retired without a merge.
+        retired_bytes: of these.
+        failed_retirements: nodes whose objects of this kind were not retired.
         seconds: from start to end.
         groups: the result of each, in the plan's order; then those of neighbours of sources that were set aside.
         set_aside: the objects that this run could not read, of planning and of merging.
+        reasons: of the plan: why nodes keep more objects than their target, or are left alone.
     """
 
     rewritten_objects: int
@@ -127,23 +132,27 @@ class CompactionReport:
     set_aside_objects: int
     lost_groups: int
     failed_tasks: int
+    retired_objects: int
+    retired_bytes: int
+    failed_retirements: int
     seconds: float
     groups: tuple[GroupResult, ...]
     set_aside: tuple[BadObject, ...]
+    reasons: tuple[str, ...] = ()
 
     @property
     def is_partial(self) -> bool:
         """Whether any work is left."""
-        return self.failed_groups + self.failed_nodes + self.set_aside_objects > 0
+        return self.failed_groups + self.failed_nodes + self.failed_retirements + self.set_aside_objects > 0
 
     def row(self) -> dict[str, int | float]:
         """The report as one row of numbers."""
-        return {name: getattr(self, name) for name in self.__slots__ if name not in ("groups", "set_aside")}
+        return {name: getattr(self, name) for name in self.__slots__ if name not in ("groups", "set_aside", "reasons")}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for people and logs."""
-        bad = [each.to_dict() for each in self.set_aside]
-        return {**self.row(), "groups": [group.to_dict() for group in self.groups], "set_aside": bad}
+        groups, bad = [group.to_dict() for group in self.groups], [each.to_dict() for each in self.set_aside]
+        return {**self.row(), "groups": groups, "set_aside": bad, "reasons": list(self.reasons)}
 
 
 def compact(
@@ -162,8 +171,8 @@ def compact(
             that could not be read.
         progress: called after each group with (bytes of the groups so far, bytes of all groups).
 
-    Requests: a refresh; for each group those of `run_group` and `commit_outcome`; those of `remember` for each node
-    with objects that could not be read.
+    Requests: a refresh; for each node with objects to retire those of `retire_dead`; for each group those of
+    `run_group` and `commit_outcome`; those of `remember` for each node with objects that could not be read.
 
     Raises:
         StoreError: the catalog could not be read at the start. The report contains groups that fail later.
@@ -171,6 +180,7 @@ def compact(
     system = catalog.parts.system
     started = system.timer()
     work = _Work(catalog, plan, progress)
+    work.retire()
     todo = work.still_to_do()
     for _ in range(ROUNDS_MAX):
         for outcome in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
@@ -202,8 +212,21 @@ class _Work:
         self._tried_again: set[str] = set()
         self._bad = {bad.object_id: bad for node in plan.nodes for bad in node.bad}
         self._sound: dict[int, list[int]] = {}
+        self._retired: list[ObjectRef] = []
+        self._failed_retirements = 0
         self._failed_tasks = 0
         self._requests = 0
+
+    def retire(self) -> None:
+        """Retire the objects of which nothing is needed any more, by one commit a node."""
+        for node in self._plan.nodes:
+            if not node.dead:
+                continue
+            try:
+                self._retired += retire_dead(self._catalog.parts, DeadObjects(node.node_id, node.dead))
+            except AccelError:
+                self._failed_retirements += 1
+                logger.warning("node %d: %d objects are not retired", node.node_id, len(node.dead), exc_info=True)
 
     def still_to_do(self) -> list[Group]:
         """The groups whose sources are all listed; the others are done or lost."""
@@ -296,9 +319,13 @@ class _Work:
             set_aside_objects=len(self._bad),
             lost_groups=sum(group.status is Status.LOST for group in groups),
             failed_tasks=self._failed_tasks,
+            retired_objects=len(self._retired),
+            retired_bytes=sum(ref.size_bytes for ref in self._retired),
+            failed_retirements=self._failed_retirements,
             seconds=seconds,
             groups=groups,
             set_aside=tuple(self._bad.values()),
+            reasons=self._plan.reasons,
         )
 
     def _settle(self, result: GroupResult) -> None:

@@ -87,7 +87,7 @@ def compaction_options(command: Command) -> Command:
         type=click.IntRange(min=1),
         default=_DEFAULTS.max_objects_per_node,
         show_default=True,
-        help="Compact a node that lists more objects than this.",
+        help="Compact a node that lists more objects than this, or will within an hour.",
     )
     @click.option(
         "--target-objects",
@@ -131,6 +131,13 @@ def compaction_options(command: Command) -> Command:
         show_default=True,
         help="Refuse a plan that creates more stream objects than this.",
     )
+    @click.option(
+        "--dead-share",
+        type=click.FloatRange(min=0, max=1, min_open=True),
+        default=_DEFAULTS.dead_share,
+        show_default=True,
+        help="Rewrite an object of which this share is deleted or truncated data.",
+    )
     @node_option
     @click.option("--rewrite-all", is_flag=True, help="Also compact nodes that list fewer objects.")
     @click.option(
@@ -151,6 +158,7 @@ _CHOICES = (
     "target_objects",
     "max_objects",
     "max_bytes",
+    "dead_share",
     "min_age",
     "target_object_size",
     "split_size",
@@ -248,6 +256,7 @@ def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Re
             Column("target", lambda node: node.target_objects),
             Column("afterwards", lambda node: node.objects_after),
             Column("groups", lambda node: len(node.groups)),
+            Column("dead", lambda node: len(node.dead)),
         )
         yield table_of(plan.nodes, *columns)
         yield ""
@@ -268,6 +277,10 @@ def _lines(plan: CompactionPlan, report: CompactionReport | None) -> Iterator[Re
     own = count_text(report.added_stream_objects, "stream object")
     cost = f"{count_text(report.requests, 'request')}, {time_text(report.seconds)}"
     failed = f"{count_text(report.failed_groups, 'group')} and {count_text(report.failed_tasks, 'task')} failed"
+    if report.retired_objects:
+        what += f" ({count_text(report.retired_objects, 'more object')} retired, of which nothing is needed)"
+    if report.failed_retirements:
+        failed += f", objects of {count_text(report.failed_retirements, 'node')} not retired"
     if report.failed_nodes:
         failed += f", {count_text(report.failed_nodes, 'node')} could not be planned"
     if report.set_aside_objects:
@@ -288,14 +301,18 @@ def _not_done(report: CompactionReport) -> Iterator[str]:
 def _left_alone(plan: CompactionPlan) -> Iterator[str]:
     for skipped in plan.skipped[:GROUPS_SHOWN_MAX]:
         yield f"left alone: {count_text(len(skipped.object_ids), 'object')} of node {skipped.node_id}: {skipped.reason}"
-    for spared in plan.spared[: 0 if plan.groups else GROUPS_SHOWN_MAX]:
-        yield f"left alone: node {spared.node_id}, {count_text(spared.objects, 'object')}: {spared.reason}"
+    for reason in plan.reasons[: 0 if plan.groups else GROUPS_SHOWN_MAX]:
+        yield f"left alone: {reason}"
 
 
 def _planned(plan: CompactionPlan) -> str:
+    dead = f"{count_text(len(plan.dead), 'object')} of {size_text(sum(ref.size_bytes for ref in plan.dead))}"
+    retired = f"{dead}, of which nothing is needed any more, would be retired" if plan.dead else ""
     if not plan.groups:
-        return "nothing to do, for the reasons above" if plan.skipped or plan.spared else "nothing to do"
+        why = "nothing to do, for the reasons above" if plan.reasons else "nothing to do: no node has a list"
+        return retired or why
     sources = sum(len(group.sources) for group in plan.groups)
     outputs = str(sum(group.set_objects for group in plan.groups))
     own = count_text(plan.stream_objects, "stream object")
-    return f"{count_text(sources, 'object')} of {size_text(plan.source_bytes)} would become {outputs} and {own}"
+    merged = f"{count_text(sources, 'object')} of {size_text(plan.source_bytes)} would become {outputs} and {own}"
+    return f"{retired}; {merged}" if retired else merged

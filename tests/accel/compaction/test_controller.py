@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +29,7 @@ from accel.errors import ImageRefused, MaintenanceRefused
 from accel.image import MetadataImage, make_node
 from accel.testing import Crash, CrashStore
 from loaders.layout import ObjectLayout
-from loaders.store import MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.lookup.cluster import put, system
 from tests.examples import examples
 
@@ -152,6 +153,45 @@ def test_objects_that_share_an_order_id_are_left_in_their_place() -> None:
     controller.run(store, plan)
     assert controller.image.node(NODE).order_ids.tolist() == [0, 6, 6, 8]
     assert records(store, controller.image) == before
+
+
+def test_what_nothing_is_needed_of_is_passed_on_as_swaps_without_outputs() -> None:
+    lengths: Lengths = [{1: 2}, {1: 3}, {2: 4}, {1: 1}, {1: 2, 2: 1}]
+    store, controller = world(lengths, trimmed={1: 6})
+    before = records(store, controller.image)
+    wanted = CompactionSettings(max_objects_per_node=4, target_objects=2, min_age_seconds=0)
+    plan = plan_for_controller(store, controller.image, wanted, system=system())
+    assert [[ref.object_id for ref in node.dead] for node in plan.nodes] == [[0, 2, 6]]
+    counting = CountingStore(store)
+    report = controller.run(counting, plan)
+    assert counting.snapshot().total.requests == 0
+    assert [[source.object_id for source in swap.sources] for swap in controller.applied] == [[0, 2], [6]]
+    assert all(swap.output is None and not swap.stream_objects for swap in controller.applied)
+    assert not report.is_partial
+    assert controller.image.node(NODE).object_ids.tolist() == [4, 8]
+    assert records(store, controller.image) == before
+    again = plan_for_controller(store, controller.image, wanted, system=system())
+    assert not again.dead
+    assert again.reasons[0].startswith("node 4, 2 objects: it has few enough")
+
+
+def test_an_object_with_little_that_is_needed_is_rewritten_for_a_controller_on_its_day() -> None:
+    store, controller = world([{1: 5, 2: 1}, {1: 1}], trimmed={1: 5})
+    before = records(store, controller.image)
+    for day in range(7, 14):
+        now = replace(system(), clock=partial(float, 86_400 * day))
+        controller.run(store, plan_for_controller(store, controller.image, CompactionSettings(), system=now))
+    [swap] = controller.applied
+    assert [source.object_id for source in swap.sources] == [0]
+    assert records(store, controller.image) == before
+
+
+def test_data_of_streams_that_the_image_lacks_is_kept() -> None:
+    store, controller = world([{1: 2}, {2: 3}, {1: 1, 2: 1}], trimmed={1: 3})
+    streams = {1: controller.image.streams[1]}
+    wanted = CompactionSettings(max_objects_per_node=2, min_age_seconds=0)
+    plan = plan_for_controller(store, replace(controller.image, streams=streams), wanted, system=system())
+    assert [ref.object_id for ref in plan.dead] == [0]
 
 
 def test_what_the_controller_refuses_is_left_and_named() -> None:

@@ -14,15 +14,17 @@ from hypothesis import strategies as st
 from accel.catalog import ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
 from accel.catalog.dead_objects import LAST_ROWS, FirstKept, find_dead, may_hold, with_dead_retired
+from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix
 from accel.catalog.node_list import after_undo, check_list
 from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.undo import undo
 from accel.compaction import CompactionSettings, compact, plan_compaction
-from accel.compaction.planning import DEAD_SHARE, REWRITE_DAYS
-from accel.errors import MaintenanceRefused
+from accel.compaction.planning import REWRITE_DAYS
+from accel.errors import AccessDenied, MaintenanceRefused
 from accel.testing import Crash, CrashStore
 from loaders.object_ref import ObjectRef
-from loaders.store import MemoryStore
+from loaders.store import ALWAYS, Body, Condition, MemoryStore
+from loaders.store.decorated import DecoratedStore
 from range_index import ObjectRanges
 from tests.accel.catalog.world import LAYOUT, World
 from tests.accel.compaction.world import DAY_SECONDS, Cluster, keys_of, records_of
@@ -135,7 +137,7 @@ def test_a_small_share_of_a_live_stream_stays_until_the_object_is_compacted(agin
     before = keys_of(aging.world)
     aging.days(REWRITE_DAYS)
     assert keys_of(aging.world) == before
-    assert DEAD_SHARE > 1 / 20
+    assert CompactionSettings().dead_share > 1 / 20
 
 
 def test_a_node_whose_objects_are_all_dead_is_emptied_and_collected_ever_after(aging: Aging) -> None:
@@ -238,6 +240,98 @@ def test_what_another_process_commits_meanwhile_decides(aging: Aging, interrupt:
 def _listed(catalog: ObjectCatalog, refs: list[ObjectRef]) -> list[ObjectRef]:
     ids = {ref.object_id for ref in refs}
     return [ref for ref in catalog.refresh().node(NODE).refs if ref.object_id in ids]
+
+
+# By compaction alone
+
+LIMITED = CompactionSettings(max_objects_per_node=20, min_age_seconds=0, target_object_size_bytes=1000)
+
+
+def test_compaction_retires_what_nothing_is_needed_of_by_one_write_and_reads_none_of_it(aging: Aging) -> None:
+    """Objects above the size of a group stayed for ever, and the list with them."""
+    cluster = aging.cluster
+    refs = [cluster.upload(NODE, {7: 40}) for _ in range(60)]
+    assert min(ref.size_bytes for ref in refs) > LIMITED.target_object_size_bytes
+    cluster.trim(7, 55 * 40)
+    plan = cluster.plan(LIMITED)
+    [node] = plan.nodes
+    assert ([ref.object_id for ref in node.dead], node.groups) == ([ref.object_id for ref in refs[:55]], ())
+    assert (node.objects_after, plan.to_dict()["dead_objects"], plan.reasons) == (5, 55, ())
+    key = cluster.catalog.parts.keys.node_list(NODE)
+    before = key.read()
+    aging.world.store.reset()
+    report = compact(cluster.catalog, plan)
+    after = key.read()
+    assert before is not None
+    assert after is not None
+    assert (report.retired_objects, report.retired_bytes) == (55, sum(ref.size_bytes for ref in refs[:55]))
+    assert (report.rewritten_objects, after.version.sequence - before.version.sequence) == (0, 1)
+    assert aging.world.store.snapshot().gets <= 10  # of the catalog
+    assert not compact(cluster.catalog, plan).retired_objects  # repeated, as after a crash
+    cluster.check()
+
+
+def test_objects_are_merged_by_the_bytes_that_remain_of_them(aging: Aging) -> None:
+    """By their sizes no two of them fit a group."""
+    cluster = aging.cluster
+    for _ in range(40):
+        cluster.upload(NODE, {7: 40, 8: 1})
+    cluster.trim(7, 40 * 40)
+    before = cluster.live_ids(NODE)
+    [node] = cluster.plan(LIMITED).nodes
+    assert node.objects_after <= 16
+    assert all(group.source_bytes > LIMITED.target_object_size_bytes >= group.output_bytes for group in node.groups)
+    assert not compact(cluster.catalog, cluster.plan(LIMITED)).is_partial
+    assert len(cluster.live_ids(NODE)) <= 16 < len(before)
+    assert cluster.plan(LIMITED).groups == ()
+    cluster.check()
+
+
+def test_groups_with_much_that_is_not_needed_go_first(aging: Aging) -> None:
+    cluster = aging.cluster
+    for _ in range(4):
+        cluster.upload(NODE, {7: 40, 8: 2})
+        cluster.upload(OTHER, {9: 20})
+    cluster.trim(7, 160)
+    plan = cluster.plan(CompactionSettings(rewrite_all=True, min_age_seconds=0, max_bytes=9000))
+    assert plan.groups[0].node_id == NODE
+    assert plan.groups[0].source_bytes > plan.groups[1].output_bytes > plan.groups[0].output_bytes
+
+
+@pytest.mark.parametrize(("share", "left"), [(0.4, 11), (0.6, 21), (1.0, 21)])
+def test_from_which_share_on_an_object_is_rewritten_is_a_setting(aging: Aging, share: float, left: int) -> None:
+    aging.cluster.upload(NODE, {7: 10, 8: 11})
+    aging.cluster.upload(NODE, {7: 1})
+    aging.cluster.trim(7, 10)
+    for _ in range(DAYS_MAX):
+        aging.world.clock.seconds += DAY_SECONDS
+        aging.cluster.compact(CompactionSettings(dead_share=share))
+    aging.cluster.collect_later()
+    assert aging.held(7) + aging.held(8) == left + 1
+    aging.cluster.check()
+
+
+class NoVersions(DecoratedStore):
+    """Refuses to keep a version of the list of one node."""
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
+        """As the inner store."""
+        if f"{NODE_LIST_HISTORY}/{list_version_prefix(NODE)}" in key:
+            raise AccessDenied("put", key, "denied")
+        return super().put(key, body, condition=condition, mark=mark)
+
+
+def test_a_retirement_that_fails_is_reported_and_no_group_suffers(aging: Aging) -> None:
+    for _ in range(4):
+        aging.cluster.upload(NODE, {7: 3})
+        aging.cluster.upload(OTHER, {8: 3})
+    aging.cluster.trim(7, 12)
+    plan = aging.cluster.plan(CompactionSettings(rewrite_all=True, min_age_seconds=0))
+    with aging.world.open(NoVersions(aging.world.store)) as catalog:
+        report = compact(catalog, plan)
+    assert (report.failed_retirements, report.retired_objects, report.is_partial) == (1, 0, True)
+    assert compact(aging.cluster.catalog, plan).retired_objects == 4
+    aging.cluster.check()
 
 
 # Against a naive model

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from accel.compaction import CompactionSettings
 from tests.accel.catalog.world import World
-from tests.accel.compaction.world import Cluster, all_of_it
+from tests.accel.compaction.world import HOUR_SECONDS, Cluster, all_of_it
 from tests.builders import batches
 
 NODE = 4
@@ -47,3 +48,22 @@ def test_a_hole_below_the_first_kept_offset_is_none_after_merging(cluster: Clust
     report = cluster.compact(all_of_it(split_holes=True))
     assert (report.failed_groups, report.added_objects, report.added_stream_objects) == (0, 1, 0)
     cluster.check()
+
+
+def test_what_is_dropped_may_hold_the_hole_of_an_object_that_is_rewritten(cluster: Cluster) -> None:
+    cluster.trim(1, 7)
+    holed = cluster.live_ids(NODE)[-1]
+    for _ in range(7):
+        cluster.world.clock.seconds += 24 * HOUR_SECONDS
+        cluster.compact(CompactionSettings())
+    assert holed not in cluster.live_ids(NODE)
+    cluster.check()
+
+
+def test_an_object_whose_hole_would_remain_is_not_rewritten(cluster: Cluster) -> None:
+    cluster.trim(2, 5)
+    holed = cluster.live_ids(NODE)[-1]
+    for _ in range(7):
+        cluster.world.clock.seconds += 24 * HOUR_SECONDS
+        cluster.compact(CompactionSettings(dead_share=0.1))
+    assert holed in cluster.live_ids(NODE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from accel.compaction import (
     plan_node,
     survey_catalog,
 )
+from accel.compaction.facts import TOO_LARGE
 from accel.errors import MaintenanceRefused
 from accel.testing import Fault, FaultStore
 from tests.accel.catalog.world import LAYOUT, World
@@ -38,8 +40,9 @@ def spans(group: Group) -> tuple[int, int]:
 
 
 def test_nothing_is_planned_until_there_are_too_many_and_then_down_to_the_target() -> None:
-    cluster = cluster_of(World(), 40)
+    cluster = cluster_of(world := World(), 40)
     settings = CompactionSettings(max_objects_per_node=40, min_age_seconds=0)
+    world.clock.seconds += HOUR_SECONDS
     assert cluster.plan(settings).groups == ()
     cluster.upload(NODE, {1: 1})
     plan = cluster.plan(settings)
@@ -218,6 +221,78 @@ def test_indexes_of_a_group_keep_to_their_bound() -> None:
     one = index_of(world.memory, cluster.live_ids(NODE)[0]).nbytes
     plan = cluster.plan(all_of_it(group_index_size_bytes_max=3 * one))
     assert sorted(len(each.sources) for each in plan.groups) == [2, 3, 3]
+
+
+def test_a_node_that_will_be_above_its_limit_within_an_hour_is_compacted_before() -> None:
+    cluster = cluster_of(world := World(), 50)
+    settings = CompactionSettings(max_objects_per_node=60)
+    world.clock.seconds += 2 * HOUR_SECONDS
+    for _ in range(5):
+        cluster.upload(NODE, {1: 1})
+    assert cluster.plan(settings).groups == ()
+    for _ in range(4):
+        cluster.upload(NODE, {1: 1})
+    assert [node.objects_after <= 48 for node in cluster.plan(settings).nodes] == [True]
+
+
+SIZE = "target_object_size_bytes"
+ENOUGH_BYTES = 2 * 12 * 217 // 8
+"""Of 12 uploads of two streams, for 8 groups; pairs then join up to this size."""
+
+
+@pytest.mark.parametrize(
+    ("choices", "reason"),
+    [
+        ({}, "it has no more than max_objects_per_node = 1000, and in an hour, too"),
+        ({"nodes": frozenset({OTHER})}, "it is not among the given nodes"),
+        (
+            {"max_objects_per_node": 10, "target_object_size_bytes": 200},
+            f"its target is 8; pairs of neighbours that stay: 11 {TOO_LARGE} ({SIZE} = {ENOUGH_BYTES} leaves none)",
+        ),
+        (
+            {"max_objects_per_node": 10, "min_age_seconds": 1e9},
+            "its target is 8; pairs of neighbours that stay: 11 with an object that is left alone",
+        ),
+        (
+            {"max_objects_per_node": 10, "group_index_size_bytes_max": 100},
+            "its target is 8; pairs of neighbours that stay: 11 above the limit of its index or its streams together",
+        ),
+    ],
+)
+def test_a_plan_with_nothing_to_do_says_why(choices: dict[str, Any], reason: str) -> None:
+    cluster = cluster_of(world := World(), 12)
+    world.clock.seconds += 2 * HOUR_SECONDS
+    plan = cluster.plan(CompactionSettings(**choices))
+    assert plan.groups == ()
+    assert plan.reasons == (f"node 4, 12 objects: {reason}",)
+    assert plan.to_dict()["reasons"] == list(plan.reasons)
+    report = compact(cluster.catalog, plan)
+    assert report.reasons == plan.reasons
+    assert report.to_dict()["reasons"] == list(plan.reasons)
+
+
+def test_the_size_of_a_group_that_a_plan_names_leaves_no_node_above_its_target() -> None:
+    cluster = cluster_of(world := World(), 12)
+    world.clock.seconds += 2 * HOUR_SECONDS
+    cluster.compact(CompactionSettings(max_objects_per_node=10, target_object_size_bytes=ENOUGH_BYTES))
+    assert len(cluster.live_ids(NODE)) <= 8
+
+
+def test_a_list_with_holes_says_so() -> None:
+    cluster = Cluster(world := World(), world.open())
+    for at in range(24):
+        cluster.upload(NODE if at % 2 else OTHER, {1: 1})
+    world.clock.seconds += 2 * HOUR_SECONDS
+    [reason, _] = cluster.plan(CompactionSettings(max_objects_per_node=10)).reasons
+    assert reason.endswith("11 with a hole or a step back between them")
+
+
+def test_a_node_below_its_limits_says_that_its_objects_were_looked_at() -> None:
+    cluster = cluster_of(world := World(), 7)
+    cluster.trim(1, 1)
+    world.clock.seconds += 2 * HOUR_SECONDS
+    [reason] = cluster.plan(CompactionSettings(dead_share=0.9)).reasons
+    assert reason.startswith("node 4, 7 objects: it has few enough; 1 of them were looked at")
 
 
 def test_progress_is_told_object_by_object() -> None:

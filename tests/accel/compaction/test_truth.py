@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accel.compaction import CompactionSettings
+from accel.compaction import CompactionSettings, compact
 from loaders.settings import MergeSettings
 from tests.accel.catalog.world import World
 from tests.accel.compaction.world import Cluster, all_of_it
@@ -72,12 +72,39 @@ class Compact(Step):
 
     def do(self, cluster: Cluster) -> None:
         before = {node: len(cluster.live_ids(node)) for node in cluster.writers}
+        order = {node: cluster.orders(node) for node in cluster.writers}
         report = cluster.compact(self.settings)
         assert not report.is_partial
         after = {node: len(cluster.live_ids(node)) for node in cluster.writers}
-        removed = report.rewritten_objects - report.added_objects
+        removed = report.rewritten_objects - report.added_objects + report.retired_objects
         assert sum(before.values()) - sum(after.values()) == removed
+        assert all(set(cluster.orders(node)) <= set(order[node]) for node in cluster.writers)
         cluster.check()
+        self._ends(cluster)
+
+    def _ends(self, cluster: Cluster) -> None:
+        """A second plan has nothing to retire; it has groups only where limits end one, and each run leaves fewer."""
+        for number in range(RUNS_MAX):
+            plan = cluster.plan(self.settings)
+            assert not plan.dead
+            if not plan.groups:
+                return
+            assert is_narrow(self.settings), number
+            assert not compact(cluster.catalog, plan).is_partial
+        raise AssertionError("expected compactions that end")
+
+
+RUNS_MAX = 6
+"""Runs that merge pairs of a list of 30."""
+
+
+def is_narrow(wanted: CompactionSettings) -> bool:
+    """Whether groups end where a limit is reached, so that what they become may be merged again."""
+    return (
+        wanted.max_sources_per_group < 1000
+        or wanted.target_object_size_bytes < 1 << 20
+        or wanted.split_size_bytes < 1 << 20
+    )
 
 
 def plans() -> st.SearchStrategy[CompactionSettings]:
@@ -87,6 +114,9 @@ def plans() -> st.SearchStrategy[CompactionSettings]:
         split_size_bytes=st.sampled_from([100, 300, 8 << 20]),
         target_object_size_bytes=st.sampled_from([600, 2000, 512 << 20]),
         max_sources_per_group=st.sampled_from([2, 3, 1000]),
+        rewrite_all=st.sampled_from([True, True, False]),
+        max_objects_per_node=st.sampled_from([2, 5, 1000]),
+        dead_share=st.sampled_from([0.1, 0.5, 1.0]),
         merging=st.sampled_from([MergeSettings(), MergeSettings(band_size_bytes=200, part_size_bytes=100)]),
     )
 

@@ -111,6 +111,12 @@ class Cluster:
         found: list[int] = self.catalog.refresh().node(node_id).object_ids.tolist()
         return found
 
+    def orders(self, node_id: int) -> list[int]:
+        """The order ids of a node's list, in its order."""
+        found: list[int] = self.catalog.refresh().node(node_id).order_ids.tolist()
+        assert found == sorted(set(found))
+        return found
+
     def check(self) -> None:
         """Every kept offset is found where its record is, and no other offset is found anywhere."""
         assert self.found() == self.kept()
