@@ -39,7 +39,7 @@ from accel.cli.stream.options import (
     stream_options,
     stream_reader_options,
 )
-from accel.errors import AccelError, IllegalState, PositionTruncated
+from accel.errors import AccelError, IllegalState, PositionBeyondEnd, PositionTruncated
 from accel.history.rules.values import segment_text
 from accel.rendering import Output, Shown, printable, said
 from accel.system import SYSTEM
@@ -175,13 +175,16 @@ class StreamRead:
     def run(
         self, choice: StreamChoice, reader: ReaderChoice, printer: EventPrinter, slow_seconds: float | None
     ) -> None:
-        """Print the events; on stderr, where the next read starts, and the trace of slow lookups."""
+        """Print the events; on stderr, where the next read starts, and the trace of slow lookups.
+
+        A read that fails says so, too, unless its position is the reason: no read starts there.
+        """
         from accel.streams.segment_source import ObjectSegmentSource  # noqa: PLC0415 - other commands start without it
 
         stream = choice.open()
         if self.group is not None and self.start is not None and not self.start.needs_data:
             choice.refuse_beyond(stream, printer.output, self.start.cut(stream), is_read_here=True)
-        store = reader.store.open()
+        store, has_next = reader.store.open(), True
         with (
             reader.open(store, slow_seconds=slow_seconds) as opened,
             telling_slow(opened.accelerator, printer.output),
@@ -191,8 +194,15 @@ class StreamRead:
             try:
                 printer.show(self._events(events, signals), at_once=self.follow)
                 _commit(events)
+            except PositionBeyondEnd:
+                has_next = False
+                raise
+            except PositionTruncated:
+                has_next = printer.events > 0  # other segments were read: a read that skips goes on there
+                raise
             finally:  # printed events count as read, also after an error
-                printer.output.summary(_summary(events, printer, self.group, self._position(stream, events)))
+                if has_next:
+                    printer.output.summary(_summary(events, printer, self.group, self._position(stream, events)))
         if signals:
             raise click.exceptions.Exit(128 + signals[0])
 

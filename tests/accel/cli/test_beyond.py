@@ -86,6 +86,9 @@ COMMANDS = {
 def test_a_cut_beyond_the_end_is_refused_with_the_end(orders: Orders, command: str) -> None:
     assert orders.run("group", "create", "--group", "old").exit_code == 0
     exit_code, error, message = orders.error(*COMMANDS[command])
+    told = orders.run(*COMMANDS[command])
+    assert "starts at" not in told.stderr, "nothing is said of a next step that would fail again"
+    assert told.stdout == ""
     assert (exit_code, error) == (1, "PositionBeyondEnd")
     assert ("end of segment 0@0, 6, found 0@0=7" in message) or ("end of segment 1@1, 0, found 1@1=1" in message)
     assert orders.run("group", "list").stdout == "old\n"

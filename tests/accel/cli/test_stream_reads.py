@@ -272,6 +272,7 @@ def test_a_truncated_position_is_refused_unless_it_may_be_skipped(orders: Readin
     assert orders.refusal("--from", "0@0=0 1@0=0") == (1, "PositionTruncated")
     told = orders.run("--from", "0@0=0 1@0=0")
     assert "--skip-truncated" in told.stderr
+    assert "the next read starts at" not in told.stderr
     rows, skipped = orders.rows("--from", "0@0=0 1@0=0", "--skip-truncated")
     assert payloads(rows) == payloads(orders.rows()[0])
     assert len(rows) == skipped["events"] == COUNT - 16
