@@ -715,9 +715,9 @@ class SharedSegments:
                     self.host.take_over(stream, {segment_id: node_id})
             self.host.merge(stream, ids, transactions)
 
-    def abort(self, stream: StreamName, transaction: UUID) -> None:
+    def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:
         """See `SegmentHost.abort`."""
-        self.host.abort(stream, transaction)
+        self.host.abort(stream, transaction, is_given_up=is_given_up)
 
     # Inside
 

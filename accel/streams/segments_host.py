@@ -631,10 +631,13 @@ class ObjectSegments:
             else:
                 return
 
-    def abort(self, stream: StreamName, transaction: UUID) -> None:
-        """See `SegmentHost.abort`."""
+    def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:
+        """See `SegmentHost.abort`. If it was given up, 1 request more, and 1 for each intent."""
         self._lifetime.check()
-        self.drop_transaction(TransactionName(self._directory.unique_id(stream), transaction))
+        name = TransactionName(self._directory.unique_id(stream), transaction)
+        if is_given_up and (merge := self._transactions.merge_begun(name)) is not None:
+            raise OperationNotAllowed(f"expected no merge of transaction {transaction}, given up, found {merge}")
+        self.drop_transaction(name)
 
     # Inside
 

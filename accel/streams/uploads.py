@@ -1,6 +1,7 @@
 """The uploads of a session: objects of appended batches, and merges of transactions.
 
-    1. the intent, if the object merges transactions       shows later whether the merge happened
+    1. the intent, if the object merges transactions       shows later whether the merge happened; before it, once
+                                                           without a batch: then the records are read
     2. an id is prepared, the object written
     3. the commit: one conditional write
     4. the merge noted in the transactions' records        because the events are in the segments now
@@ -40,7 +41,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -114,7 +115,7 @@ class MergeIntent(msgspec.Struct, frozen=True):
         number: the number of the merge in this session; no other merge of the session has it.
         stream_id: a stream of the object layer that gets some of the events;
         start: the first offset of the first batch that this stream gets;
-        end: the end of that batch.
+        end: the end of that batch; the start, if the batch is not formed yet, and nothing was written.
         transactions: unique id of the stream and transaction id of each.
         scope: scope of the stream of the transactions;
         stream: its name.
@@ -134,6 +135,11 @@ class MergeIntent(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """The key of the intent."""
         return merging_key(self.node_id, self.epoch, self.number)
+
+    @property
+    def is_claim(self) -> bool:
+        """Whether nothing was written yet."""
+        return self.start == self.end
 
     @property
     def names(self) -> list[TransactionName]:
@@ -304,6 +310,14 @@ class TransactionObjects:
                     raise CorruptObject(info.key, len(fetched.body), expected=expected, found=f"that of {intent.key!r}")
                 yield intent
 
+    def merge_begun(self, name: TransactionName) -> str | None:
+        """Return which session has begun to merge a transaction, for people; None if none. Requests as `intents`."""
+        for intent in self.intents():
+            if name in intent.names:
+                node = f"node {intent.node_id}"
+                return f"that of session {intent.epoch} of {node}: the next session of {node} finds out how it ended"
+        return None
+
     def _contents(self, name: TransactionName) -> TransactionContents | None:
         """The contents of merged data; None if it is deleted, or damaged since."""
         try:
@@ -338,10 +352,8 @@ def refuse_readable(objects: TransactionObjects, name: TransactionName, contents
     Raises:
         IllegalState: the data can be read, or a session has begun to merge it.
     """
-    for intent in objects.intents():
-        if name in intent.names:
-            found = f"that of session {intent.epoch} of node {intent.node_id}: its next session finds out how it ended"
-            raise IllegalState(f"expected no merge of transaction {name.transaction}, found {found}")
+    if (merge := objects.merge_begun(name)) is not None:
+        raise IllegalState(f"expected no merge of transaction {name.transaction}, found {merge}")
     try:
         events = objects.read(name, contents)
     except TransactionDamaged as error:
@@ -583,7 +595,7 @@ class Merging:
         self._parts = parts
         self._segments = segments
         self._buffer = buffer
-        self._numbers = count()
+        self._number = 0
 
     def groups(
         self, stream: UUID, records: TransactionRecords, transactions: Sequence[UUID], size_bytes: int
@@ -627,7 +639,7 @@ class Merging:
     def make(
         self, name: StreamName, segments: Segments, group: Group, records: TransactionRecords
     ) -> Callable[[], Upload] | None:
-        """Find the segments that events of transactions go to. 1 request, and those to find the segments.
+        """Find the segments that events of transactions go to. 2 requests, and those to find the segments.
 
         Args:
             name: scope and stream.
@@ -654,29 +666,38 @@ class Merging:
         located.refuse_elsewhere("merge transactions into", name)
         for sealed_id in located.sealed:
             raise SegmentSealed(name, sealed_id)
-        names = self._left_to_merge([name for name, _ in group], records)
-        if len(names) < len(group):
-            group = [(name, events) for name, events in group if name in names]
+        claim = self._intent(name, group, (0, 0, 0))
+        self._parts.transactions.intend(claim)
+        left = self._left_to_merge(claim.names, records)
+        if len(left) < len(group):
+            group = [(each, events) for each, events in group if each in left]
             routed = list(_routed(segments, group))
-        contents = {name.transaction: contents_of(events) for name, events in group}
+        if not group:
+            self._parts.transactions.forget(claim)
+            return None
+        contents = {each.transaction: contents_of(events) for each, events in group}
 
         def upload() -> Upload:
             appends = [(located.open[segment_id], payloads) for segment_id, payloads in routed]
             taken = self._buffer.append_and_take(appends)
             first = routed[0][0]
             proof = taken[located.open[first]][-sum(segment_id == first for segment_id, _ in routed)]
-            node, names = self._parts.node, tuple((each.stream, each.transaction) for each, _ in group)
-            place = proof.stream_id, proof.base_offset, proof.end_offset
-            session = node.node_id, node.session_number, next(self._numbers)
-            intent = MergeIntent(*session, *place, names, *name)
+            intent = self._intent(name, group, (proof.stream_id, proof.base_offset, proof.end_offset))
+            self._number += 1
             return Upload(self._parts, taken, intent, lambda: records.record_merged(contents))
 
-        return upload if group else None
+        return upload
+
+    def _intent(self, name: StreamName, group: Group, place: tuple[int, int, int]) -> MergeIntent:
+        node, names = self._parts.node, tuple((each.stream, each.transaction) for each, _ in group)
+        return MergeIntent(node.node_id, node.session_number, self._number, *place, names, *name)
 
     def _left_to_merge(self, names: Collection[TransactionName], records: TransactionRecords) -> set[TransactionName]:
         """Those of these transactions that no session has merged; 1 call each, 1 request, and 1 for each intent.
 
-        Called once the segments are open here: what was not merged before never will be by another node. Merges of
+        Called once the segments are open here: what was not merged before never will be by another node. An intent is
+        written before the records are read, and whoever ends a transaction that was given up looks at intents after
+        that decision: so either it is left out here, or it is not ended before the merge is noted. Merges of
         nodes that died before they noted it are found by their intents; they are noted, and their data is deleted. The
         records are read after the intents: a session that finished meanwhile has noted its merge before it deleted its
         intent.
@@ -699,6 +720,8 @@ class Merging:
 
     def was_merged(self, intent: MergeIntent) -> bool:
         """Whether the batch of an intent is in its stream."""
+        if intent.is_claim:
+            return False
         stream_id = intent.stream_id
         span = stream_spans(self._segments.catalog.parts, [stream_id]).get(stream_id)
         if span is None:

@@ -100,7 +100,7 @@ class MemorySegments:
         with self._lock:
             return {each: self._merge(stream, ids, each) for each in transactions}
 
-    def abort(self, stream: StreamName, transaction: UUID) -> None:
+    def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:  # noqa: ARG002 - a merge is one step
         """See `SegmentHost.abort`."""
         with self._lock:
             self._pending.pop((stream, transaction), None)

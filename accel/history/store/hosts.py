@@ -72,8 +72,17 @@ class SegmentHost(Protocol):
         """
         ...
 
-    def abort(self, stream: StreamName, transaction: UUID) -> None:
-        """Delete the data of a transaction."""
+    def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:
+        """Delete the data of a transaction.
+
+        Args:
+            stream: its stream.
+            transaction: its id.
+            is_given_up: whether its commit was decided before: then a merge may be under way.
+
+        Raises:
+            OperationNotAllowed: a merge of it may be under way; nothing was deleted.
+        """
         ...
 
 
@@ -111,7 +120,7 @@ class NoHost:
         """Raises HostMissing."""
         raise HostMissing("merge transactions", "/".join(stream))
 
-    def abort(self, stream: StreamName, transaction: UUID) -> None:  # noqa: ARG002 - as above
+    def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:  # noqa: ARG002 - as above
         """Raises HostMissing."""
         raise HostMissing("delete the data of transactions", "/".join(stream))
 
@@ -160,7 +169,7 @@ class GivenSizes:
     def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
         """Does nothing."""
 
-    def abort(self, stream: StreamName, transaction: UUID) -> None:
+    def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:
         """Does nothing."""
 
 
@@ -207,6 +216,6 @@ class HostWhenNeeded:
         """See `SegmentHost.merge`."""
         return self._opened().merge(stream, ids, transactions)
 
-    def abort(self, stream: StreamName, transaction: UUID) -> None:
+    def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:
         """See `SegmentHost.abort`."""
-        self._opened().abort(stream, transaction)
+        self._opened().abort(stream, transaction, is_given_up=is_given_up)

@@ -31,7 +31,7 @@ from threading import Lock
 from typing import Final
 from uuid import UUID
 
-from accel.errors import CatalogDamaged, IllegalState, NotInHistory, Sought
+from accel.errors import CatalogDamaged, IllegalState, NotInHistory, OperationNotAllowed, Sought
 from accel.history.rules import transactions as rules
 from accel.history.rules.states import refuse_sealed
 from accel.history.rules.transactions import (
@@ -390,7 +390,10 @@ class TransactionStore:
     def _ended(self, transaction_id: UUID, record: ActiveTransaction) -> TransactionStatus:
         completion = rules.completion_of(record, self._parts.store.now_ms())
         if record.status is TransactionStatus.ABORTING and self._parts.has_host:
-            self._parts.host.abort(self._parts.name, transaction_id)
+            is_given_up = record.commit_position is not None
+            self._parts.host.abort(self._parts.name, transaction_id, is_given_up=is_given_up)
+            if is_given_up and self.read(transaction_id) != record:
+                return self.end(transaction_id)  # a session that had begun the merge has noted it meanwhile
         ended = CompletedTransactions(self._parts.store).add(self._parts.stream, transaction_id, completion)
         self._erase(transaction_id)
         return ended.status
@@ -436,6 +439,8 @@ class TransactionStore:
         """Abort a transaction that is to be committed, because its events cannot be read. May be repeated.
 
         Its commit then goes on without it. Without a host it stays ABORTING: the process that commits ends it.
+
+        If a session has begun to merge it meanwhile, it stays ABORTING until it is known how the merge ended.
 
         Raises:
             NotInHistory: it is not stored any more.
@@ -502,7 +507,10 @@ class TransactionStore:
                 self._parts.keys.epochs.erase(str(epoch))
 
     def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
-        return self.end(transaction_id) if self._parts.has_host else TransactionStatus.ABORTING
+        with suppress(OperationNotAllowed):  # given up, and its merge may be under way: a later look ends it
+            if self._parts.has_host:
+                return self.end(transaction_id)
+        return TransactionStatus.ABORTING
 
     def _completed(self, transaction_id: UUID) -> CompletedTransaction | None:
         return CompletedTransactions(self._parts.store).find(self._parts.stream, transaction_id)
@@ -634,7 +642,11 @@ class ExpirySweep:
         if rules.is_expired(record, now_ms):
             status = self._transactions.expire(transaction_id, now_ms)
         if status is TransactionStatus.ABORTING:
-            with suppress(NotInHistory):  # another process has ended it
+            try:
                 self._transactions.end(transaction_id)
+            except NotInHistory:  # another process has ended it
+                return None
+            except OperationNotAllowed:  # it was given up, and its merge may be under way
+                return now_ms + SWEEP_PAUSE_MS
             return None
         return record.expiry_ms if record.status is TransactionStatus.OPEN else now_ms + SWEEP_PAUSE_MS

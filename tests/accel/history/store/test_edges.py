@@ -348,8 +348,8 @@ class Telling:
     def delete(self, stream: tuple[str, str], ids: Integers) -> None:
         self.host.delete(stream, ids)
 
-    def abort(self, stream: tuple[str, str], transaction: UUID) -> None:
-        self.host.abort(stream, transaction)
+    def abort(self, stream: tuple[str, str], transaction: UUID, *, is_given_up: bool = False) -> None:
+        self.host.abort(stream, transaction, is_given_up=is_given_up)
 
     def tails(self, stream: tuple[str, str], ids: Integers) -> Mapping[int, int]:  # noqa: ARG002 - of a host
         return dict.fromkeys(ids.tolist(), self.bad)

@@ -15,6 +15,7 @@ from accel.history.rules.transactions import NO_COMMIT, ActiveTransaction, Trans
 from accel.history.store import HistorySettings, transaction_store
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import completed_table
+from accel.history.store.parts import StreamParts
 from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store import ObjectStore
 from tests.accel.history.store.acts import WORKS
@@ -267,3 +268,21 @@ def test_who_dies_over_a_transaction_leaves_a_stream_that_can_be_sealed(commit: 
         assert bench.stream().workflows.transactions.order.read().positions == ()
         bench.streams().delete_stream(SCOPE, STREAM)
         assert not [each for each in bench.live_keys() if "scope%2Fstream%2F" in each and "completed" not in each]
+
+
+def test_a_merge_that_is_noted_while_a_transaction_is_being_aborted_is_not_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who ends a transaction that was given up has read its record before it looks for merges under way."""
+    transaction = bench.transaction("first")
+    transactions = bench.stream().workflows.transactions
+    with monkeypatch.context() as hostless:
+        hostless.setattr(StreamParts, "has_host", False)
+        assert transactions.give_up(transaction) is TransactionStatus.ABORTING
+
+    def noted(*_: object, **__: object) -> None:
+        transactions.record_merged({transaction: None})
+
+    monkeypatch.setattr(bench.host, "abort", noted)
+    assert transactions.end(transaction) is TransactionStatus.COMMITTED
+    assert transactions.status(transaction) is TransactionStatus.COMMITTED

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from accel.errors import AccelError, IllegalState, TransactionDamaged
+from accel.errors import AccelError, IllegalState, NotInHistory, TransactionDamaged
 from accel.history.rules.states import StreamState
 from accel.history.rules.transactions import NO_CONTENTS, TransactionContents, TransactionStatus
 from accel.history.store import Stream
 from accel.streams.rules.routing import key_position
 from accel.streams.rules.transaction_data import TransactionEvents, decode_transaction
-from accel.streams.uploads import TransactionName, contents_of
+from accel.streams.uploads import TransactionName, TransactionObjects, contents_of, refuse_readable
 from accel.testing import Crash, CrashStore
 from loaders.layout import MERGING_PREFIX, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.streams.writer.world import NAME, NODE, Process, World, ids_of
+from tests.examples import examples, swept
 
 Answer = TypeVar("Answer")
 OTHER = NODE + 3
@@ -217,6 +221,152 @@ def test_a_writer_that_stores_its_events_after_another_process_committed_without
         assert isinstance(future.exception(0), IllegalState)
     assert world.payloads() == []
     assert world.transaction_keys() == []
+
+
+# Giving up beside a merge
+
+
+class Meddling(DecoratedStore):
+    """Before requests of one process, by their numbers, something else happens."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store)
+        self.requests = 0
+        self.intended: int | None = None
+        self.before: dict[int, list[Callable[[], object]]] = {}
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if self.intended is None and call.operation == "put" and call.key.startswith(MERGING_PREFIX):
+            self.intended = self.requests
+        acts = self.before.pop(self.requests, [])
+        self.requests += 1
+        for act in acts:
+            act()
+        return send()
+
+
+class Operator:
+    """A person who gives a transaction up beside the process that merges it, step by step."""
+
+    def __init__(self, world: World, transaction: UUID, key: str) -> None:
+        self.world, self.transaction, self.key = world, transaction, key
+        self.process = world.start(node_id=OTHER)
+        self.stream = self.process.stream()
+        self.may = False
+
+    def lose(self) -> None:
+        """The events are lost."""
+        if list(self.world.store.list(self.key)):
+            self.world.store.delete(self.key)
+
+    def look(self) -> None:
+        """See whether the events can be read, or a merge has begun."""
+        record = self.stream.transactions.read(self.transaction)
+        if record is None or record.is_merged:
+            return
+        objects = TransactionObjects(self.world.store, self.stream.parts.store.backoff)
+        with suppress(IllegalState):
+            refuse_readable(objects, TransactionName(self.stream.unique_id, self.transaction), record.contents)
+            self.may = True
+
+    def decide(self) -> None:
+        """Decide, as a command does."""
+        if self.may:
+            with suppress(IllegalState, NotInHistory):
+                self.world.asking().transactions.give_up(self.transaction)
+
+    def end(self) -> None:
+        """End what is to be aborted, as any process that holds segments."""
+        self.stream.transactions.end_aborting()
+
+
+class Merged(NamedTuple):
+    """What became of a transaction; requests of the merge, and which of them wrote the intent."""
+
+    status: TransactionStatus
+    requests: int
+    intended: int
+
+
+def merge_beside(world: World, when: Sequence[int], *, dies_before: int | None = None) -> Merged:
+    """A merge; before these of its requests the events are lost, and an operator looks, decides, and ends."""
+    meddling = Meddling(world.store)
+    with world.process(meddling) as process:
+        transaction = decided(process)
+        stream = process.stream()
+        operator = Operator(world, transaction, key_of(stream, transaction))
+        first = meddling.requests
+        for at, act in zip(when, (operator.lose, operator.look, operator.decide, operator.end), strict=True):
+            meddling.before.setdefault(first + at, []).append(act)
+
+        def die() -> None:
+            raise Crash
+
+        if dies_before is not None:
+            meddling.before.setdefault(first + dies_before, []).append(die)
+        with suppress(AccelError, Crash):
+            stream.commit()
+        requests = meddling.requests - first
+    try:
+        with world.process() as process:
+            stream = process.stream()
+            for _ in range(2):
+                with suppress(TransactionDamaged):
+                    stream.recover()
+            operator.look()
+            operator.decide()
+            operator.end()
+            stream.recover()
+            stream.commit()
+            assert stream.state() is StreamState.ACTIVE
+            intended = -1 if meddling.intended is None else meddling.intended - first
+            return Merged(stream.transactions.status(transaction), requests, intended)
+    finally:
+        operator.process.die()
+
+
+def check_end(world: World, status: TransactionStatus) -> None:
+    """A transaction is aborted, or its events can be read; never both."""
+    expected = {TransactionStatus.ABORTED: [], TransactionStatus.COMMITTED: [payload for payload, _ in EVENTS]}[status]
+    assert sorted(world.payloads()) == expected
+    assert world.transaction_keys() == []
+    assert not list(world.store.list(MERGING_PREFIX))
+
+
+def test_a_transaction_that_is_given_up_beside_its_merge_is_aborted_or_readable() -> None:
+    """The events are lost after they were read, and all of the giving up comes between two requests of the merge."""
+    world = World()
+    world.create()
+    ends = set()
+    for number in swept(range(merge_beside(world, [1000] * 4).requests + 1)):
+        world = World()
+        world.create()
+        done = merge_beside(world, [number] * 4)
+        check_end(world, done.status)
+        ends.add(done.status)
+    assert ends == {TransactionStatus.ABORTED, TransactionStatus.COMMITTED}
+
+
+def test_a_merge_that_began_after_an_operator_looked_is_noted_before_the_transaction_is_ended() -> None:
+    """The operator looks just before the intent is written, and decides later; another process ends what is decided."""
+    world = World()
+    world.create()
+    whole = merge_beside(world, [1000] * 4)
+    later = range(whole.intended, whole.requests + 1)
+    for number, end in swept((number, number + pause) for number in later for pause in (0, 3)):
+        world = World()
+        world.create()
+        check_end(world, merge_beside(world, [whole.intended, whole.intended, number, end]).status)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(st.integers(0, 60), min_size=4, max_size=4).map(sorted), st.none() | st.integers(0, 60))
+def test_at_whichever_requests_of_a_merge_an_operator_acts_and_it_dies_the_end_is_true(
+    when: list[int], dies_before: int | None
+) -> None:
+    world = World()
+    world.create()
+    check_end(world, merge_beside(world, when, dies_before=dies_before).status)
 
 
 # Interrupted merges
