@@ -93,7 +93,7 @@ class ObjectCatalog:
         namespace: str | None = None,
         settings: CatalogSettings | None = None,
         system: Components = SYSTEM,
-    ) -> None:
+    ) -> tuple[str, ...]:
         """Make an empty catalog; an existing catalog with the same choices is left as it is.
 
         The call may be repeated after a crash at any write. If only the format record was lost, it is written again.
@@ -104,6 +104,11 @@ class ObjectCatalog:
             namespace: instead of ``wanted``: this namespace, with the defaults of all other fields.
             settings: choices of this process.
             system: clock, sleep and random source.
+
+        Returns:
+            What a user should know about the store of a new catalog, in sentences; empty if nothing. Objects in its
+            namespace, in the first 100 pages of the store's listing; keys that were not looked at; a store that loses
+            the metadata that prove who wrote an object.
 
         Raises:
             CommitRefused: the store contains a catalog with other choices, complete or begun.
@@ -116,7 +121,7 @@ class ObjectCatalog:
         elif not isinstance(wanted, FormatRecord) or namespace is not None:
             found = "both" if wanted is not None and namespace is not None else repr(wanted)
             raise TypeError(f"expected a FormatRecord, or namespace= and a name, found {found}")
-        make_catalog(store, wanted, settings or CatalogSettings(), system)
+        return make_catalog(store, wanted, settings or CatalogSettings(), system)
 
     @classmethod
     def open(

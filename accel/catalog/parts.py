@@ -20,9 +20,11 @@ the catalog is complete: once a node has written, or ids were allocated, no othe
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -35,14 +37,15 @@ from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefus
 from accel.settings import CatalogSettings
 from accel.system import Components, measured, of_store
 from accel.units import milliseconds
-from loaders.errors import TableMissing
-from loaders.layout import FORMAT_KEY, TABLES_PREFIX, ObjectLayout, table_folder
+from loaders.errors import AccessDenied, StoreError, StoreUnavailable, TableMissing
+from loaders.layout import FORMAT_KEY, PROBE_PREFIX, TABLES_PREFIX, ObjectLayout, table_folder
 from loaders.lifetime import Lifetime, Threads
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import stored_size_bytes
 from loaders.parallel import map_bounded, run_bounded
 from loaders.store import ObjectStore
+from loaders.store.base import LIST_PAGE_KEYS_MAX
 from loaders.tables import (
     FormatRecord,
     IdBlocks,
@@ -60,6 +63,8 @@ if TYPE_CHECKING:
 
 
 MILLISECONDS = 1000
+
+logger = logging.getLogger(__name__)
 
 
 class ObjectAccess(Protocol):
@@ -186,8 +191,13 @@ def _result(load: Future[OpenedObject]) -> OpenedObject | AccelError:
 T = TypeVar("T")
 
 
-def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSettings, system: Components) -> None:
+def make_catalog(
+    store: ObjectStore, wanted: FormatRecord, settings: CatalogSettings, system: Components
+) -> tuple[str, ...]:
     """Make the tables of a catalog, and then its format record, which marks it as complete. Safe to repeat.
+
+    Returns:
+        What a user should know about the store of a new catalog: see `ObjectCatalog.init`.
 
     Raises:
         CommitRefused: the store contains a catalog with another format record, complete or begun.
@@ -196,6 +206,7 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
     """
     from accel.history.store.keys import SystemKeys  # noqa: PLC0415 - a lookup needs no history
 
+    notes: tuple[str, ...] = ()
     record = read_format(store)
     if record is None:
         quotes, catalog_id = probe_conditions(store, system.nonce), system.nonce().hex()
@@ -206,9 +217,64 @@ def make_catalog(store: ObjectStore, wanted: FormatRecord, settings: CatalogSett
             if _is_in_use(store, keys):
                 wanted = _of_its_life(store, keys, shared, wanted)
             else:
+                notes = tuple(_notes(store, wanted.namespace, system))
                 wanted = _make_tables(keys, shared, wanted, executor)
         record = create_format(store, wanted, system.nonce, sleep=system.sleep, jitter=system.jitter)
     _refuse_other_choices(record, wanted, f"at {FORMAT_KEY!r}")
+    return notes
+
+
+PAGES_LOOKED_AT_MAX = 100
+"""Pages of the store's listing that `init` looks at for objects in the namespace of a new catalog."""
+
+
+def _notes(store: ObjectStore, namespace: str, system: Components) -> Iterator[str]:
+    layout, keys_max = ObjectLayout(namespace=namespace), PAGES_LOOKED_AT_MAX * LIST_PAGE_KEYS_MAX
+    keys, objects, size_bytes = 0, 0, 0
+    try:
+        for info in store.list("", limit=keys_max):
+            keys += 1
+            if layout.parse_object_key(info.key) is not None:
+                objects, size_bytes = objects + 1, size_bytes + info.size_bytes
+    except AccessDenied as error:
+        yield f"the store could not be listed: objects of another system in namespace {namespace!r} would stop writers"
+        logger.debug("init: %s", error)
+    where = f"among the first {keys_max} keys; the others were not looked at" if keys == keys_max else "in the store"
+    if objects:
+        yield (
+            f"expected no objects in namespace {namespace!r}, found {objects} of {size_bytes} bytes {where}: import "
+            "them if they are to be this catalog's; if another system writes them, use another prefix or namespace"
+        )
+    elif keys == keys_max:
+        yield f"no objects in namespace {namespace!r} were found {where}"
+    with suppress(StoreUnavailable):  # nothing depends on the answer: `doctor` asks again
+        if not keeps_marks(store, system.nonce):
+            yield NO_MARKS
+
+
+NO_MARKS = (
+    "the store does not keep the metadata of objects (accelmark), which prove who wrote them: gc will not delete "
+    "objects there, but for those of rows with a checksum, and an object at the key of a new one stops its writer"
+)
+
+
+def keeps_marks(store: ObjectStore, nonce: Callable[[], bytes]) -> bool:
+    """Whether a store returns the marks that objects are written with. Three requests: a key below `PROBE_PREFIX`.
+
+    Args:
+        store: the store.
+        nonce: returns 16 random bytes.
+
+    Raises:
+        StoreError: the key could not be written or read.
+    """
+    key, mark = PROBE_PREFIX + nonce().hex(), ObjectLayout().mark(0, nonce)
+    try:
+        store.put(key, b"mark", mark=mark)
+        return store.get_range(key, 0, 1).mark == mark
+    finally:
+        with suppress(StoreError):
+            store.delete(key)
 
 
 def existing_format(store: ObjectStore) -> FormatRecord:

@@ -1,9 +1,9 @@
 """`accel doctor`: checks what work on a bucket needs; one line a check, with advice where it failed.
 
 Checks in this order: the store answers (endpoint, credentials, bucket); this machine's clock, by the Date of an answer;
-listing; what is stored; reading; and, on a probe key below accel/probe/, writing, conditional writes and deleting. If
-answers have no Date, the clock is compared with the time of the probe key. After a failure, checks that depend on it
-are skipped. The probe key is always deleted.
+listing; what is stored; reading; and, on probe keys below accel/probe/, writing, marks of objects, conditional writes
+and deleting. If answers have no Date, the clock is compared with the time of the probe key. After a failure, checks
+that depend on it are skipped. The probe keys are always deleted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 import click
 
+from accel.catalog.parts import NO_MARKS, keeps_marks
 from accel.cli.options import StoreChoice, command, end_with, found_text, look_around, store_options
 from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
@@ -99,7 +100,7 @@ class Finding:
 def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
     """Check credentials, endpoint, bucket, permissions, conditional writes, the clock, extras and Java.
 
-    Writes, reads and deletes one key below accel/probe/. About 15 requests. Exits with 3 if a check failed. --read-only
+    Writes, reads and deletes keys below accel/probe/. About 20 requests. Exits with 3 if a check failed. --read-only
     skips what readers do not need.
     """
     with output.progress("trying the store"):
@@ -156,15 +157,17 @@ _GET_ADVICE = "grant s3:GetObject on the keys below the prefix, and s3:ListBucke
 _PUT_ADVICE = "grant s3:PutObject on accel/*; a reader does not need it: --read-only"
 _DELETE_ADVICE = "grant s3:DeleteObject on accel/probe/*; the remaining key does no harm"
 _CONDITION_ADVICE = "tables need If-None-Match and If-Match: use another endpoint, or a newer release of this one"
+_MARKS_ADVICE = "use an endpoint or a gateway that returns x-amz-meta-* headers as they were sent"
 _CLOCK_ADVICE = "set this machine's clock (NTP), or the store's: times are compared between machines"
 _CLOCK = "clock"
-_WRITES = ("put", "conditional put", _CLOCK, "delete")
+_WRITES = ("put", "marks", "conditional put", _CLOCK, "delete")
 
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
     finding: Finding
     error: AccelError | None = None
+    answer: object = None
 
 
 def _tried(check: str, act: Callable[[], object], told: Callable[..., str], advice: str) -> _Tried:
@@ -174,7 +177,7 @@ def _tried(check: str, act: Callable[[], object], told: Callable[..., str], advi
         return _Tried(Finding(check, State.FAILED, str(error), advice), error)
     except AccelError as error:
         return _Tried(Finding(check, State.FAILED, str(error), error.advice or advice), error)
-    return _Tried(Finding(check, State.OK, told(answer)))
+    return _Tried(Finding(check, State.OK, told(answer)), answer=answer)
 
 
 def _missing(store: ObjectStore, key: str) -> None:
@@ -202,6 +205,7 @@ def _writes(store: ObjectStore, key: str, system: Components, *, has_date: bool)
             skipped = (name for name in _WRITES[1:] if not (has_date and name == _CLOCK))
             yield from (Finding(name, State.SKIPPED, "not tried, as put failed") for name in skipped)
             return
+        yield _marks(store, system)
         asked = _tried("conditional put", lambda: probe_conditions(store, system.nonce), _verbs_text, _PUT_ADVICE)
         refused = isinstance(asked.error, RequestRefused)
         yield replace(asked.finding, advice=_CONDITION_ADVICE) if refused else asked.finding
@@ -211,6 +215,13 @@ def _writes(store: ObjectStore, key: str, system: Components, *, has_date: bool)
     finally:
         with suppress(StoreError):
             store.delete(key)
+
+
+def _marks(store: ObjectStore, system: Components) -> Finding:
+    kept = _tried("marks", lambda: keeps_marks(store, system.nonce), lambda _: "metadata of objects are kept", "")
+    if kept.error is not None or kept.answer:
+        return kept.finding
+    return Finding("marks", State.FAILED, NO_MARKS, _MARKS_ADVICE)
 
 
 def _verbs_text(has_quotes: bool) -> str:

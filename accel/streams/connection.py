@@ -31,6 +31,7 @@ Source: docs/decisions/0039-segments-have-owners.md, docs/decisions/0044-one-cal
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, suppress
@@ -81,6 +82,8 @@ from loaders.tables import FormatRecord
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_NAMESPACE: Final = "accel"
 """The namespace of a catalog that `create=True` makes; it is part of the keys of objects."""
@@ -511,14 +514,19 @@ class Connection:
         settings, system = self.settings.catalog, self._system
         measured(system)
         if isinstance(self._create, FormatRecord):
-            ObjectCatalog.init(self.store, self._create, settings=settings, system=system)
+            self._make_catalog(self._create)
         try:
             return ObjectCatalog.open(self.store, settings=settings, system=system)
         except CatalogMissing:
             if not self._create:
                 raise
-        ObjectCatalog.init(self.store, FormatRecord(namespace=DEFAULT_NAMESPACE), settings=settings, system=system)
+        self._make_catalog(FormatRecord(namespace=DEFAULT_NAMESPACE))
         return ObjectCatalog.open(self.store, settings=settings, system=system)
+
+    def _make_catalog(self, wanted: FormatRecord) -> None:
+        notes = ObjectCatalog.init(self.store, wanted, settings=self.settings.catalog, system=self._system)
+        for note in notes:
+            logger.warning("a new catalog: %s", note)
 
     def _open_streams(self) -> StreamStore:
         return self._open_stream_store(HostWhenNeeded(lambda: self.segments, self.tails))

@@ -65,9 +65,10 @@ def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Out
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     opened = store.open()
-    ObjectCatalog.init(opened, wanted)
+    notes = ObjectCatalog.init(opened, wanted)
     with ObjectCatalog.open(opened) as catalog:
-        output.show(Shown(msgspec.structs.asdict(catalog.format), _format_lines(catalog.format)))
+        data = msgspec.structs.asdict(catalog.format) | {"notes": notes}
+        output.show(Shown(data, [*_format_lines(catalog.format), *(f"note: {each}" for each in notes)]))
 
 
 @command(None, "accel catalog status --store s3://bucket", "accel catalog status --store s3://bucket --output json")

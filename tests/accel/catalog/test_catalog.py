@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from accel import ReadAccelerator
-from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog, parts
 from accel.catalog.keys import NODE_LIST_HISTORY, NODE_LISTS
 from accel.errors import AccessDenied, CatalogDamaged, CatalogMissing, CommitRefused, ImageTooOld
 from accel.image import StreamObject
 from accel.testing import Fault, FaultStore
-from loaders.layout import FORMAT_KEY
+from loaders.layout import FORMAT_KEY, ObjectLayout
 from loaders.object_ref import ObjectRef
-from loaders.store import MemoryStore, PrefixedStore
+from loaders.store import ALWAYS, Body, Condition, CountingStore, MemoryStore, PrefixedStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FORMAT_FORM, FormatRecord
 from loaders.tables.envelope import Stored, decode_stored, encode_stored
@@ -92,6 +92,58 @@ def test_each_catalog_has_an_id_of_its_own_whatever_its_caller_gave() -> None:
             assert catalog.parts.layout.catalog_id == record.catalog_id
             found.append(record.catalog_id)
     assert len(set(found)) == 4
+
+
+def test_objects_in_the_namespace_of_a_new_catalog_are_told() -> None:
+    store = MemoryStore()
+    for object_id in range(50):
+        store.put(LAYOUT.object_key(object_id), b"theirs")
+        store.put(ObjectLayout(namespace="another").object_key(object_id), b"of another namespace")
+    [note] = ObjectCatalog.init(store, FORMAT)
+    assert "found 50 of 300 bytes in the store" in note
+    assert ObjectCatalog.init(store, FORMAT) == (), "it is not new any more"
+    assert ObjectCatalog.init(MemoryStore(), FORMAT) == ()
+
+
+@pytest.mark.parametrize("is_among_them", [False, True])
+def test_of_a_large_store_the_beginning_is_looked_at_and_the_rest_is_told(
+    is_among_them: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PAGES_LOOKED_AT_MAX", 2)
+    store = CountingStore(MemoryStore())
+    for number in range(2100):
+        store.put(f"1/{number}", b"")
+    store.put(LAYOUT.object_key(0 if is_among_them else 15), b"theirs")
+    store.reset()
+    [note] = ObjectCatalog.init(store, FORMAT)
+    assert "among the first 2000 keys; the others were not looked at" in note
+    assert note.startswith("expected no objects" if is_among_them else "no objects in namespace")
+    assert store.snapshot().of("list").requests <= 2 + 4
+
+
+class _Unlisted(DecoratedStore):
+    """A store whose whole listing is refused."""
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation == "list" and not call.key:
+            raise AccessDenied("list", call.key, "not permitted")
+        return send()
+
+
+class _Unmarked(DecoratedStore):
+    """A store that loses the metadata of objects."""
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:  # noqa: ARG002 - that is the fault
+        return super().put(key, body, condition=condition)
+
+
+def test_a_store_that_cannot_be_listed_or_loses_marks_is_told_by_init() -> None:
+    [note] = ObjectCatalog.init(_Unlisted(MemoryStore()), FORMAT)
+    assert "could not be listed" in note
+    store = MemoryStore()
+    [note] = ObjectCatalog.init(_Unmarked(store), FORMAT)
+    assert "does not keep the metadata" in note
+    assert [info.key for info in store.list("accel/probe/")] == []
 
 
 def test_a_lost_format_record_comes_back_with_the_same_catalog_id() -> None:

@@ -35,7 +35,7 @@ from spark_jobs.session import JAVA_VERSION_MIN, java_version
 from tests.accel.cli.worlds import run
 from tests.servers.fixtures import Endpoint
 
-CHECKS = ["endpoint", "list", "get", "catalog", "put", "conditional put", "clock", "delete"]
+CHECKS = ["endpoint", "list", "get", "catalog", "put", "marks", "conditional put", "clock", "delete"]
 
 
 class Broken(DecoratedStore):
@@ -63,6 +63,13 @@ class Careless(DecoratedStore):
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:  # noqa: ARG002 - that is the fault
         return super().put(key, body, mark=mark)
+
+
+class Unmarked(DecoratedStore):
+    """A store that loses the metadata of objects."""
+
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:  # noqa: ARG002 - that is the fault
+        return super().put(key, body, condition=condition)
 
 
 class Keeping(DecoratedStore):
@@ -146,6 +153,13 @@ def test_a_wrong_clock_is_told(ahead: float, words: str, store: ObjectStore) -> 
     assert "NTP" in finding.advice
 
 
+def test_a_store_that_loses_the_marks_of_objects_is_told(store: ObjectStore) -> None:
+    of = found(Unmarked(store))
+    assert [name for name, each in of.items() if each.state is State.FAILED] == ["marks"]
+    assert "gc will not delete" in of["marks"].found
+    assert "x-amz-meta-" in of["marks"].advice
+
+
 def test_a_delete_that_does_nothing_is_told(store: ObjectStore) -> None:
     assert "still there" in found(Keeping(store))["delete"].found
 
@@ -183,7 +197,17 @@ class Dated(DecoratedStore):
 
 def test_the_clock_is_that_of_an_answer_where_it_has_a_date(store: ObjectStore) -> None:
     findings = found(Dated(store))
-    assert list(findings) == ["endpoint", "clock", "list", "get", "catalog", "put", "conditional put", "delete"]
+    assert list(findings) == [
+        "endpoint",
+        "clock",
+        "list",
+        "get",
+        "catalog",
+        "put",
+        "marks",
+        "conditional put",
+        "delete",
+    ]
     assert findings["clock"].state is State.OK
     late = found(Dated(store, ahead_seconds=3600))["clock"]
     assert (late.state, "behind the store's" in late.found) == (State.FAILED, True)

@@ -19,6 +19,7 @@ from accel.errors import (
     Closed,
     CommitRefused,
     IllegalState,
+    NamespaceShared,
     SessionFenced,
     StoreUnavailable,
     StreamsReleased,
@@ -31,9 +32,10 @@ from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
 from accel.testing import Crash, CrashStore, Fault, FaultStore
+from loaders.layout import ObjectLayout
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.accel.streams.writer.world import CATALOG, NODE, World, ids_of
+from tests.accel.streams.writer.world import CATALOG, FORMAT, NODE, World, ids_of
 from tests.examples import examples
 
 LONG = 20.0
@@ -395,6 +397,79 @@ def test_a_session_that_is_fenced_fails_all_futures_and_all_later_calls(world: W
                 call()
         assert safe.result() is not None
     assert sorted(world.payloads()) == [b"0", b"after"]
+
+
+STRANGE = b"of another system"
+
+
+def settle_beside(world: World) -> list[str]:
+    """Another system writes objects to all keys of the namespace that are free; returns them."""
+    layout = ObjectLayout(namespace=FORMAT.namespace)
+    ours = {info.key for info in world.store.list("")}
+    keys = [key for key in map(layout.object_key, range(200)) if key not in ours]
+    for key in keys:
+        world.store.put(key, STRANGE)
+    return keys
+
+
+@pytest.mark.parametrize("is_transaction", [False, True])
+def test_an_object_of_another_system_fails_all_futures_and_all_later_calls(world: World, is_transaction: bool) -> None:
+    with world.process() as process:
+        writer = process.writer()
+        safe = writer.write(b"0", b"a")
+        safe.result(LONG)
+        theirs = settle_beside(world)
+        if is_transaction:
+            transaction = writer.begin_transaction()
+            writer.write(b"1", b"a", transaction=transaction)
+            with pytest.raises(NamespaceShared):
+                writer.commit_transaction(transaction)
+        else:
+            lost = [writer.write(each, b"a") for each in numbered(1, 40)]
+            for each in lost:
+                with pytest.raises(NamespaceShared):
+                    each.result(LONG)
+        for call in (process.host.flush, lambda: writer.write(b"x", b"a"), writer.flush):
+            if is_transaction and call == writer.flush:
+                continue  # nothing of this writer waits
+            with pytest.raises(NamespaceShared, match="did not write: it has no mark"):
+                call()
+        assert safe.result() is not None
+    assert {world.store.get(key).body for key in theirs} == {STRANGE}
+    assert world.payloads() == [b"0"]
+
+
+def test_an_object_of_another_system_fails_the_awaited_writes(world: World) -> None:
+    async def write() -> None:
+        async with AsyncStreamWriter(process.stream(), process.host) as writer:
+            await (await writer.write(b"0", b"a"))
+            settle_beside(world)
+            for _ in range(3):
+                with pytest.raises(NamespaceShared):
+                    await (await writer.write(b"1", b"a"))
+
+    with world.process() as process, pytest.raises(NamespaceShared):
+        asyncio.run(write())
+    assert world.payloads() == [b"0"]
+
+
+def test_an_object_of_another_system_ends_a_session_that_uploads_in_its_callers_thread() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        writer = process.writer()
+        writer.write(b"0", b"a")
+        writer.flush()
+        theirs = settle_beside(world)
+        writer.write(b"1", b"a")
+        for _ in range(3):
+            with pytest.raises(NamespaceShared):
+                writer.flush()
+        for key in theirs:
+            world.store.delete(key)
+        with pytest.raises(NamespaceShared):
+            writer.flush()
+    assert world.payloads() == [b"0"]
 
 
 def test_an_outage_is_told_to_who_flushes_and_ends_by_itself(world: World) -> None:
