@@ -61,6 +61,9 @@ class Settings:
         read_ahead_size_bytes: the maximum bytes of blocks that one request of a data read fetches.
         read_window_size_bytes: bytes of blocks that one data read has requested, or has in memory and not yet returned;
             a single request may be larger.
+        chunk_size_bytes_max: memory of the blocks that data reads ended in, so that small reads, one after the other,
+            do not fetch a block again and again; 0 = none are kept. Reads with ``ranges`` do not use them.
+        chunk_ttl_seconds: how long such a block is kept; 0 = none are kept.
         use_hints: read index snapshots from the bucket; if there are none, that costs a request a node.
         hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects needs 0.3 MB. Loaded roots of filter
             packs need at most a quarter of that in addition.
@@ -87,6 +90,8 @@ class Settings:
     idle_refresh_seconds: float = IDLE_POLL_SECONDS
     read_ahead_size_bytes: int = 8 * MIB
     read_window_size_bytes: int = 32 * MIB
+    chunk_size_bytes_max: int = 32 * MIB
+    chunk_ttl_seconds: float = 10.0
     use_hints: bool = True
     hint_root_size_bytes_max: int = HINT_ROOTS_SIZE_BYTES_MAX
     hint_entry_size_bytes_max: int = 32 * MIB
@@ -97,7 +102,9 @@ class Settings:
     bypass: bool = False
 
     def __post_init__(self) -> None:
-        least = {"refresh_seconds": 0, "idle_refresh_seconds": 0, "hedge_percent": 0}
+        least = dict.fromkeys(
+            ("refresh_seconds", "idle_refresh_seconds", "hedge_percent", "chunk_size_bytes_max", "chunk_ttl_seconds"), 0
+        )
         check_settings(self, least=least, most={"hedge_percent": 100})
 
 

@@ -23,6 +23,9 @@ end are dropped first. If little of an object is read, most bytes of its chunks 
 used share of the last objects' chunks; if that share is too small, it fetches exactly the requested ranges. For one
 object of 16 it tries chunks again.
 
+**The last chunks.** A reader that fetches a little at a time needs the same block of an object for many reads.
+`LastChunks` keeps the blocks that reads ended in, for some seconds, so that the next read begins without a request.
+
 **Ahead.** A reader announces a range that it will soon read (`announce`), and the range's pages are fetched meanwhile.
 The number of pages that are announced and not yet read is bounded: a range beyond the bound is fetched when it is read.
 """
@@ -30,12 +33,14 @@ The number of pages that are announced and not yet read is bounded: a range beyo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+from cachetools import TTLCache
 
 from loaders.counting import CacheStats, CountedCache
 from loaders.errors import AccelError, RangeInvalid
@@ -332,6 +337,74 @@ class SharedLoads(Generic[K, V]):
 class _Sized(Generic[V]):
     value: V
     size_bytes: int
+
+
+class _Chunks(TTLCache[Hashable, bytes]):
+    """Chunks by name, and the number of those that the bound of bytes evicted."""
+
+    def __init__(self, size_bytes_max: int, ttl_seconds: float, timer: Callable[[], float]) -> None:
+        super().__init__(size_bytes_max, ttl_seconds, timer, getsizeof=len)
+        self.evicted = self.evicted_bytes = 0
+
+    def popitem(self) -> tuple[Hashable, bytes]:
+        """Evict and return the least recently used chunk."""
+        gone = super().popitem()
+        self.evicted += 1
+        self.evicted_bytes += len(gone[1])
+        return gone
+
+
+class LastChunks:
+    """Keeps the chunks that were read last, by a name that is never used for other bytes. Threads: any.
+
+    Args:
+        size_bytes_max: bound on the bytes of all of them; the least recently used are dropped. 0 = none is kept.
+        ttl_seconds: for how long a chunk is kept. 0 = none is kept.
+        timer: seconds, from any start.
+    """
+
+    def __init__(self, size_bytes_max: int, ttl_seconds: float, timer: Callable[[], float]) -> None:
+        self._lock = Lock()
+        self._chunks = _Chunks(size_bytes_max, ttl_seconds, timer)
+        self._hits = self._misses = 0
+
+    def find(self, name: Hashable) -> bytes | None:
+        """A chunk, if it is kept."""
+        with self._lock:
+            found: bytes | None = self._chunks.get(name)
+            self._hits += found is not None
+            self._misses += found is None
+        return found
+
+    def keep(self, name: Hashable, chunk: bytes, *, waits: bool = True) -> None:
+        """Keep a chunk from now on, unless it is kept already, or larger than the bound.
+
+        Args:
+            name: of the chunk.
+            chunk: its bytes.
+            waits: whether to wait for another thread; if not, the chunk may not be kept. A caller that the garbage
+                collector runs must not wait: it may have interrupted a call of this object.
+        """
+        if not self._lock.acquire(blocking=waits):
+            return
+        try:
+            if name not in self._chunks and len(chunk) <= self._chunks.maxsize:
+                self._chunks[name] = chunk
+        finally:
+            self._lock.release()
+
+    def clear(self) -> None:
+        """Drop all chunks."""
+        with self._lock:
+            self._chunks.clear()
+
+    def stats(self) -> CacheStats:
+        """Sizes and counts now."""
+        with self._lock:
+            chunks = self._chunks
+            chunks.expire()
+            sizes = len(chunks), int(chunks.currsize), int(chunks.maxsize)
+            return CacheStats(*sizes, self._hits, self._misses, chunks.evicted, chunks.evicted_bytes)
 
 
 OBJECTS_COUNTED_MAX: Final = 16

@@ -7,12 +7,13 @@ the engine, lets it start the requests of a step (`UnderWay`), waits for them in
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accel.errors import AccelError
-from accel.image import MetadataImage, NodeImage, ObjectRef
+from accel.image import MetadataImage, NodeImage, ObjectRef, generation_of
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request
 from accel.lookup.following import ImageFollower
@@ -44,7 +45,7 @@ from loaders.lifetime import Lifetime
 from loaders.object_index import Load, LoaderStats, ObjectIndexLoader, OpenedObject
 from loaders.parallel import Arrivals, SharedThreads
 from loaders.plan import LoadAll, policy_of
-from loaders.shared_loads import done_future
+from loaders.shared_loads import LastChunks, done_future
 from loaders.store import ObjectStore
 from loaders.store.decorated import TracedStore
 from loaders.store.hedged import HedgedStore, Hedging
@@ -177,6 +178,9 @@ class Engine:
         hedging = Hedging(settings.hedge_percent / 100, threads_max=self.executor.threads_max)
         self.store = store = HedgedStore(TracedStore(store), system.timer, self.layout.is_immutable, hedging)
         self.index_cache = SharedIndexCache(settings, system.timer, system.jitter)
+        chunks = settings.chunk_size_bytes_max if settings.chunk_ttl_seconds else 0
+        self.chunks = LastChunks(chunks, settings.chunk_ttl_seconds, system.timer)
+        self._fetches: dict[FetchSpan, Future[Any]] = {}
         self.loader = ObjectIndexLoader(
             store,
             self.layout,
@@ -212,8 +216,10 @@ class Engine:
         max_bytes: int,
         watch: Watch | None = None,
         ahead_bytes: int = 0,
+        *,
+        shares_chunks: bool,
     ) -> ReadSteps:
-        """The steps of a read; ``watch`` records its lookups."""
+        """The steps of a read; ``watch`` records its lookups, ``shares_chunks`` is whether it uses the last chunks."""
         return read_range(
             stream_id,
             start,
@@ -223,6 +229,7 @@ class Engine:
             span_size_bytes_max=self.settings.read_ahead_size_bytes,
             window_size_bytes=self.settings.read_window_size_bytes,
             blocks=None if self._inputs.hints is None else self.hints,
+            chunks=self.chunks if shares_chunks and not self.settings.bypass else None,
             watch=watch,
             ahead_bytes=ahead_bytes,
         )
@@ -253,7 +260,7 @@ class Engine:
         if isinstance(step, OpenObject):
             return self.loader.open(step.group, step.ref, executor).result
         if ranges is None:
-            return executor.submit(self.fetch, step)
+            return self._start_fetch(step, executor)
         key = self.layout.object_key(step.object_id)
         body = ranges.at_hand(key, step.start, step.end)
         return ranges.begin(key, step.start, step.end, executor) if body is None else done_future(body)
@@ -263,6 +270,18 @@ class Engine:
         if ranges is not None:
             key, executor = self.layout.object_key(step.span.object_id), self.executor.of(step.share)
             ranges.announce(key, step.span.start, step.span.end, executor)
+
+    def _start_fetch(self, step: FetchSpan, executor: Executor) -> Future[Any]:
+        running = self._fetches.get(step)
+        if running is not None and running.running():  # nobody can cancel it any more
+            return running
+        begun = self._fetches[step] = executor.submit(self.fetch, step)
+        begun.add_done_callback(partial(self._fetched, step))
+        return begun
+
+    def _fetched(self, step: FetchSpan, ended: Future[Any]) -> None:
+        if self._fetches.get(step) is ended:
+            self._fetches.pop(step, None)
 
     def fetch(self, step: FetchSpan) -> bytes | memoryview:
         """The bytes of a span, from the store; blocks.
@@ -285,7 +304,7 @@ class Engine:
         """Counts and sizes now."""
         settings = self.settings
         known, loader, hints = self.index_cache.stats(), self.loader.stats(), self.hints.stats()
-        source = self.images.memory()
+        source, chunks = self.images.memory(), self.chunks.stats()
         return AcceleratorStats(
             image_version=self.images.image.version,
             image_age_seconds=self.images.installed_seconds_ago(),
@@ -295,8 +314,9 @@ class Engine:
             loader=loader,
             hints=hints,
             hedging=self.store.stats(),
-            memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes + source.nbytes,
+            memory_bytes=known.nbytes + loader.kept_bytes + hints.nbytes + chunks.size_bytes + source.nbytes,
             memory_bytes_max=source.nbytes_max
+            + chunks.size_bytes_max
             + settings.object_index_size_bytes_max
             + settings.view_size_bytes_max
             + settings.filter_size_bytes_max
@@ -306,7 +326,7 @@ class Engine:
             + settings.hint_root_size_bytes_max // 4
             + settings.hint_entry_size_bytes_max,
             node_hints=self.hints.states(self.images.image.nodes.values(), all_of_them=False),
-            caches=self._caches(known, loader),
+            caches={**self._caches(known, loader), "chunks": chunks},
             is_source_failing=self.images.is_failing,
         )
 
@@ -391,6 +411,8 @@ class Engine:
 
     def _follow(self, before: MetadataImage, after: MetadataImage) -> None:
         self.index_cache.follow(before, after)
+        if generation_of(before.version) != generation_of(after.version):
+            self.chunks.clear()
 
     def _learn(self, node_id: int, opened: OpenedObject) -> None:
         if opened.composite is None and node_id >= 0 and _fits(self.images.image.node(node_id), opened.ref):

@@ -13,6 +13,8 @@ parallel; batches and errors are returned as in a sequential read:
     ░░░░░░░░░░░░   ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒   ··················
                    objects, requests and bytes are limited
 
+The block that a read ends in is kept for a while (`Chunks`), since the next read probably begins in it.
+
 A read with an end or a budget requests only the bytes within it. A read without either may be abandoned soon: before
 its first batch nothing is fetched ahead, and after that the more, the more it has returned.
 """
@@ -20,9 +22,9 @@ its first batch nothing is fetched ahead, and after that the more, the more it h
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Hashable, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from accel.errors import AccelError, AccessDenied, CorruptObject, KeyMissing, RangeInvalid, UnknownStream
@@ -34,7 +36,9 @@ from accel.lookup.steps import (
     AwaitAny,
     Begin,
     Begun,
+    Blocks,
     Came,
+    Chunks,
     CurrentImage,
     FetchSpan,
     Inputs,
@@ -46,7 +50,7 @@ from accel.lookup.steps import (
     Sent,
     Step,
 )
-from loaders.format import BatchColumns, BlockRow, decode_block_columns, find
+from loaders.format import BatchColumns, BlockRow, FoundRows, decode_block_columns, find
 from loaders.format.spans import block_spans
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
@@ -92,18 +96,6 @@ class ReadEnd:
     next_offset: int
 
 
-class Blocks(Protocol):
-    """The places of blocks that snapshots contain."""
-
-    def find(self, node_id: int, ref: ObjectRef, stream_id: int) -> BlockRow | None:
-        """All blocks of a stream in an object as one row; None if not known, or if the object's index is in memory."""
-        ...
-
-    def used(self, node_id: int, object_id: int, stream_id: int, *, right: bool) -> None:
-        """Report that the bytes of a row were fetched, and whether they matched the row."""
-        ...
-
-
 class Ranges(Protocol):
     """Supplies bytes of objects to a read, instead of the store."""
 
@@ -145,6 +137,7 @@ def read_range(  # noqa: PLR0913 - the range and the options of a read
     span_size_bytes_max: int,
     window_size_bytes: int,
     blocks: Blocks | None = None,
+    chunks: Chunks | None = None,
     watch: Watch | None = None,
     ahead_bytes: int = 0,
 ) -> ReadSteps:
@@ -164,7 +157,7 @@ def read_range(  # noqa: PLR0913 - the range and the options of a read
         raise ValueError(f"expected max_bytes of at least 1, found {max_bytes}")
     budget = min(max_bytes, BYTES_MAX)
     sizes = _Sizes(span_size_bytes_max, window_size_bytes, ahead_bytes)
-    return _Reader(stream_id, start, end, budget, inputs, sizes=sizes, blocks=blocks, watch=watch).run()
+    return _Reader(stream_id, start, end, budget, inputs, sizes=sizes, blocks=blocks, chunks=chunks, watch=watch).run()
 
 
 class _Gone(Exception):
@@ -210,6 +203,11 @@ class _Slot:
     @property
     def node_id(self) -> int:
         return -1 if self.found.node_id is None else self.found.node_id
+
+    @property
+    def ref(self) -> ObjectRef:
+        """The object, as its index says if it is open."""
+        return self.opened.ref if isinstance(self.opened, OpenedObject) else self.found.ref
 
     def share_of(self, stream_id: int) -> Hashable:
         """The share of the threads for its requests: that of its node, or of the stream whose own object it is."""
@@ -308,7 +306,7 @@ Working = Generator[Step | Batches, ReadSent, T]
 class _Reader:
     """The state of one read. One thread at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as of `read_range`
         self,
         stream_id: int,
         start: int,
@@ -318,6 +316,7 @@ class _Reader:
         *,
         sizes: _Sizes,
         blocks: Blocks | None,
+        chunks: Chunks | None,
         watch: Watch | None,
     ) -> None:
         self.stream_id = stream_id
@@ -327,6 +326,9 @@ class _Reader:
         self.sizes = sizes
         self.inputs = inputs
         self.blocks = blocks
+        self.chunks = chunks
+        self.last: tuple[_Slot, _Piece] | None = None
+        self.last_from = start
         self.watch = watch
         self.key_of = inputs.key_of
         self.has_budget = max_bytes < BYTES_MAX
@@ -346,6 +348,15 @@ class _Reader:
     def run(self) -> ReadSteps:
         if self.next == self.end:
             return (yield from self._end_at_once())
+        is_over = False
+        try:
+            end = yield from self._read()
+            self.last_from, is_over = self.next, True
+        finally:
+            self._keep_last(waits=is_over)  # the garbage collector may close it within a call of `chunks`
+        return end
+
+    def _read(self) -> ReadSteps:
         retried_at = -1
         refreshed: ReadSent = None
         while True:
@@ -407,6 +418,7 @@ class _Reader:
             batches = self._batches(slot, piece)
             if batches is None:
                 return None
+            self.last = (slot, piece)
             yield batches
             self.is_wanted_on = True
             if self.bytes_left <= 0:
@@ -446,6 +458,32 @@ class _Reader:
             slot.is_planned = slot.is_hinted = False
             slot.is_unhinted = True
         return batches
+
+    def _keep_last(self, *, waits: bool) -> None:
+        """Keep the blocks of the last batches that a read may continue in; all of them if the read was abandoned."""
+        if self.last is None or self.chunks is None:
+            return
+        slot, piece = self.last
+        body = _bytes(piece.body)
+        for row in piece.span.rows:
+            if row.end > self.last_from:
+                at = row.position - piece.span.start
+                name, chunk = _chunk_name(slot.ref, piece.span, row), bytes(body[at : at + row.size_bytes])
+                self.chunks.keep(name, chunk, waits=waits)
+
+    def _kept_first(self, slot: _Slot, spans: Iterable[_Span]) -> Iterator[_Span]:
+        """The same spans, the first blocks of the first one by themselves if their bytes are kept."""
+        chunks = self.chunks
+        for span in spans:
+            rows = list(span.rows)
+            while chunks is not None and rows:
+                body = chunks.find(_chunk_name(slot.ref, span, rows[0]))
+                if body is None:
+                    break
+                yield replace(_span(span.object_id, [rows.pop(0)]), body=body)
+            chunks = None
+            if rows:
+                yield _span(span.object_id, rows)
 
     # -- reading ahead -------------------------------------------------------------------------------------------------
 
@@ -565,10 +603,12 @@ class _Reader:
         return self.bytes_ahead + span.end - span.start <= self.sizes.window_bytes
 
     def _fetch(self, slot: _Slot, span: _Span) -> Working[None]:
-        piece = _Piece(span)
+        piece = _Piece(span, span.body)
         slot.pieces.append(piece)
-        self.requests_under_way += 1
         self.bytes_ahead += span.end - span.start
+        if span.body is not None:
+            return
+        self.requests_under_way += 1
         yield from self._begin(slot, piece, FetchSpan(span.object_id, span.start, span.end))
 
     def _open(self, slot: _Slot) -> Working[None]:
@@ -593,7 +633,7 @@ class _Reader:
         row = self._hinted_row(slot)
         if row is not None:
             slot.is_planned = slot.is_hinted = True
-            slot.unasked.append(_span(slot.found.object_id, [row]))
+            slot.unasked.extend(self._kept_first(slot, [_span(slot.found.object_id, [row])]))
             self.planned_next, self.planned_left = row.end, max(0, self.planned_left - row.payload_bytes)
             self.announced_next = max(self.announced_next, row.end)
             return True
@@ -608,12 +648,25 @@ class _Reader:
             slot.opened = error  # raised when it is the object's turn
             return False
         slot.begun_at = self.planned_next
-        chosen = find(opened.index, self.stream_id, self.planned_next, self.end, self.planned_left)
-        slot.unasked.extend(self._spans(opened, chosen.rows))
+        chosen = self._chosen(opened)
+        slot.unasked.extend(self._kept_first(slot, self._spans(opened, chosen.rows)))
         slot.fulfilled, slot.is_planned = chosen.fulfilled, True
         self.planned_next, self.planned_left = slot.found.end, chosen.bytes_left
         self.announced_next = max(self.announced_next, chosen.next_offset if chosen.fulfilled else slot.found.end)
         return True
+
+    def _chosen(self, opened: OpenedObject) -> FoundRows:
+        """The rows to read of an object; the rest of the one in which the read begins counts as its share of bytes."""
+        begin, left = self.planned_next, self.planned_left
+        chosen = find(opened.index, self.stream_id, begin, self.end, left)
+        first = opened.index.row(chosen.rows[0]) if chosen.rows else None
+        if first is None or first.start >= begin or (self.end != OPEN_END and first.end >= self.end):
+            return chosen
+        left -= first.payload_bytes * (first.end - begin) // (first.end - first.start)
+        if left <= 0:
+            return FoundRows(chosen.rows[:1], fulfilled=True, next_offset=first.end, bytes_left=0)
+        more = find(opened.index, self.stream_id, first.end, self.end, left)
+        return more._replace(rows=(chosen.rows[0], *more.rows))
 
     def _announce(self) -> Working[None]:
         """Announce the spans after the budget, once it is used up, object by object, as far as objects are open."""
@@ -692,6 +745,7 @@ class _Reader:
         columns = decode_block_columns(body, span.rows, key=key, object_size_bytes=object_size_bytes)
         columns = columns.wanted(self.next, None if self.end == OPEN_END else self.end, self.bytes_left)
         if len(columns):
+            self.last_from = self.next
             self.bytes_left -= columns.size_bytes
             self.next = int(columns.end_offsets[-1])
         return Batches(columns, self.next)
@@ -705,6 +759,13 @@ class _Span:
     start: int
     end: int
     rows: tuple[BlockRow, ...]
+    body: bytes | None = None
+    """Its bytes, if they were kept."""
+
+
+def _chunk_name(ref: ObjectRef, span: _Span, row: BlockRow) -> Hashable:
+    """Of a block: an object with its size and checksum, the object that holds the bytes, and their place."""
+    return (ref, span.object_id, row.position, row.size_bytes)
 
 
 def _bytes(body: ReadSent) -> bytes | memoryview:

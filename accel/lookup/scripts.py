@@ -145,7 +145,8 @@ class ReadingBase:
         self._engine = engine
         slow = engine.slow_lookups
         watch = None if slow is None else slow.watch()
-        steps = engine.start_read(stream_id, start, end, max_bytes, watch, 0 if ranges is None else ahead_bytes)
+        ahead_bytes = 0 if ranges is None else ahead_bytes
+        steps = engine.start_read(stream_id, start, end, max_bytes, watch, ahead_bytes, shares_chunks=ranges is None)
         self._script = _read(engine, steps, ranges, watch)
         self._resume: Callable[[], Waiting | Batches] = partial(next, self._script)
         self._waiting: Waiting | None = None

@@ -30,6 +30,7 @@ from typing import Protocol, TypeVar
 from accel.errors import AccelError
 from accel.image import ImageVersion, MetadataImage, NodeImage, ObjectRef
 from accel.lookup.known_ranges import Flags
+from loaders.format import BlockRow
 from loaders.hints import ByteSpan, HintProblem, KnownRoot, SnapshotRoot, StreamEntries
 from loaders.object_index import OpenedObject
 from loaders.plan import Policy
@@ -278,6 +279,36 @@ class Hints(Protocol):
 
     def is_bad(self, known: SnapshotKnown, span: ByteSpan) -> bool:
         """Whether these bytes of the snapshot were read before and could not be used."""
+        ...
+
+
+class Blocks(Protocol):
+    """The places of blocks that snapshots contain."""
+
+    def find(self, node_id: int, ref: ObjectRef, stream_id: int) -> BlockRow | None:
+        """All blocks of a stream in an object as one row; None if not known, or if the object's index is in memory."""
+        ...
+
+    def used(self, node_id: int, object_id: int, stream_id: int, *, right: bool) -> None:
+        """Report that the bytes of a row were fetched, and whether they matched the row."""
+        ...
+
+
+class Chunks(Protocol):
+    """Blocks that earlier reads ended in; a name is of one row of one object, which never changes."""
+
+    def find(self, name: Hashable) -> bytes | None:
+        """The bytes of a block, if they are in memory."""
+        ...
+
+    def keep(self, name: Hashable, chunk: bytes, *, waits: bool) -> None:
+        """Keep the bytes of a block, which were decoded without an error.
+
+        Args:
+            name: of the block.
+            chunk: its bytes.
+            waits: whether to wait for a lock; if not, the block may not be kept.
+        """
         ...
 
 

@@ -30,6 +30,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "loaders.object_index.ObjectIndexLoader",
         "loaders.parallel.SharedThreads",
         "loaders.parallel._Share",
+        "loaders.shared_loads.LastChunks",
         "loaders.shared_loads.SharedLoads",
         "loaders.store.hedged.HedgedStore",
     ),
