@@ -59,6 +59,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   └── UnknownStream          a stream that the image does not have               (sometimes retryable)
     ├── InconsistentAnswer         the objects found do not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
+    ├── OffsetsGivenUp             the object that held the offsets was lost, and given up
     ├── WrongPlace                 no object of the namespace is at the store: a wrong prefix or namespace
     ├── WriterStalled              the buffers stayed full: uploads are too slow              (retryable)
     ├── ReaderStalled              a reader did not find data that must exist                 (retryable)
@@ -142,6 +143,7 @@ __all__ = [
     "NotInHistory",
     "ObjectExists",
     "ObjectLost",
+    "OffsetsGivenUp",
     "OperationNotAllowed",
     "PositionBeyondEnd",
     "PositionTruncated",
@@ -687,6 +689,32 @@ class ObjectLost(AccelError):
 
     def __reduce__(self) -> tuple[type[ObjectLost], tuple[int, str, int, float | None, str]]:
         return type(self), (self.object_id, self.key, self.node_id, self.unconfirmed_seconds, self.reason)
+
+
+class OffsetsGivenUp(AccelError):
+    """The object that held the requested offsets was lost, and an operator has given it up.
+
+    Args:
+        stream_id: the stream.
+        offset: the requested offset.
+        end: one past the last offset that is lost there.
+        object_id: the lost object.
+    """
+
+    advice = "the data is lost: go on at the end that the message names"
+
+    def __init__(self, stream_id: int, offset: int, end: int, object_id: int) -> None:
+        lost = f"[{offset}, {end}) was lost with object {object_id}, which was given up"
+        super().__init__(
+            f"stream {stream_id}: expected data at offset {offset}, found that {lost}; data follows at {end}"
+        )
+        self.stream_id = stream_id
+        self.offset = offset
+        self.end = end
+        self.object_id = object_id
+
+    def __reduce__(self) -> tuple[type[OffsetsGivenUp], tuple[int, int, int, int]]:
+        return type(self), (self.stream_id, self.offset, self.end, self.object_id)
 
 
 class WrongPlace(AccelError):

@@ -47,6 +47,7 @@ from loaders.object_ref import UNKNOWN, ObjectRef
 __all__ = [
     "OPEN_END",
     "UNKNOWN",
+    "GivenUpRange",
     "ImageVersion",
     "MetadataImage",
     "NodeChange",
@@ -203,10 +204,20 @@ class StreamObject:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenUpRange:
+    """Stream offsets [start, end) that an object held and lost for good: an operator has given it up."""
+
+    start: int
+    end: int
+    object_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class StreamImage:
     """One stream: its first kept offset, the nodes that wrote it, and the objects of this stream alone.
 
-    `ranges` and `stream_objects` ascend by start; `range_starts` and `object_starts` repeat those starts for bisection.
+    `ranges`, `stream_objects` and `given_up` ascend by start; objects that hold offsets that were given up all the same
+    have precedence. `range_starts` and `object_starts` repeat those starts for bisection.
     """
 
     stream_id: int
@@ -215,6 +226,7 @@ class StreamImage:
     stream_objects: tuple[StreamObject, ...]
     range_starts: tuple[int, ...]
     object_starts: tuple[int, ...]
+    given_up: tuple[GivenUpRange, ...] = ()
 
     def owner(self, offset: int) -> OwnershipRange | None:
         """The range that contains ``offset``; the last range has no end. Complexity: O(log ranges)."""
@@ -452,8 +464,9 @@ def make_stream(
     start_offset: int,
     ranges: Sequence[OwnershipRange],
     stream_objects: Sequence[StreamObject],
+    given_up: Sequence[GivenUpRange] = (),
 ) -> StreamImage:
-    """A stream from its parts in any order.
+    """A stream from its parts in any order; ranges that were given up ascend by start.
 
     Raises:
         ImageRefused: a negative or inverted range, or ownership ranges that overlap.
@@ -474,7 +487,7 @@ def make_stream(
             raise _not_a_span(f"stream {stream_id}, object {held.ref.object_id}", held)
     starts = tuple([owned.start for owned in ordered])
     object_starts = tuple([held.start for held in objects]) if objects else ()
-    return StreamImage(stream_id, start_offset, ordered, objects, starts, object_starts)
+    return StreamImage(stream_id, start_offset, ordered, objects, starts, object_starts, tuple(given_up))
 
 
 def frozen(column: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -37,6 +37,7 @@ import numpy as np
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.dead_objects import DeadObjects, find_dead, retire_dead
 from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS
+from accel.catalog.lost_objects import find_lost_dead
 from accel.catalog.node_list import without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts
 from accel.catalog.problems import Severity
@@ -212,7 +213,8 @@ def plan_collection(
         *_as_collectable(parts, orphans),
     )
     try:
-        dead = tuple(find_dead(parts, lists, [seen.value for seen in survey.shards]))
+        shards = [seen.value for seen in survey.shards]
+        dead = (*find_dead(parts, lists, shards), *find_lost_dead(parts, lists, shards))
     except AccelError as error:
         raise _unreadable(error) from error
     return CollectionPlan(now_ms, retired_before_ms, objects, _tally(young), _tally(foreign), allow_empty_nodes, dead)

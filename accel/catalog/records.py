@@ -12,6 +12,7 @@ Rows are structured arrays of 64-bit integers, with one type for each kind of ro
     STREAM_END               the end of a stream                              ascending by stream id
     SKETCH                   which streams an object certainly does not hold  ascending by object id
     SET_ASIDE                a live object that cannot be read                ascending by object id
+    GIVEN_UP                 offsets of a stream that an object lost          ascending by (stream id, start)
     TIME_RECORD              when an append to a stream arrived               each stream's ascending by record
     RELEASED                 a range of a stream that another node takes over ascending by stream id
     WRITER_NUMBER            which events of a writer are durable             each stream's together
@@ -112,6 +113,7 @@ RETIRED_STREAM_OBJECT: Final = _dtype(*_STREAM_OBJECT, "retired_at_ms", "doomed"
 STREAM_END: Final = _dtype("stream_id", "end")
 SKETCH: Final = _dtype("object_id", "form", "low", "rest")
 SET_ASIDE: Final = _dtype("object_id", "cause", "runs", "since_ms", "tag")
+GIVEN_UP: Final = _dtype("stream_id", "start", "end", "object_id", "given_up_at_ms")
 TIME_RECORD: Final = _dtype("stream_id", "record", "end", "value", "commit")
 RELEASED: Final = _dtype("stream_id", "range_index")
 WRITER_NUMBER: Final = _dtype(
@@ -230,14 +232,11 @@ def by_stream(rows: Rows, then: str) -> Rows:
 
 
 def positions_of(ids: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The position of each wanted id in `ids`; -1 for an id that is not there. Complexity: O((n + m) log n).
+    """The position of each wanted id in `ids`, in their order; -1 for an id that is not there. O((n + m) log n).
 
     Args:
         ids: n ids in any order, each once.
         wanted: m ids in any order; they may repeat.
-
-    Returns:
-        m positions in `ids`, in the order of `wanted`.
     """
     if not len(ids):
         return np.full(len(wanted), -1, dtype=np.int64)
@@ -260,13 +259,10 @@ def starts_of(streams: Rows, stream_ids: NDArray[np.int64]) -> NDArray[np.int64]
 
 
 def highest_of_each(columns: Numbered) -> list[tuple[int, int]]:
-    """Each id once, ascending, with the highest of its numbers. Complexity: O(n log n).
+    """Each id of (ids, numbers) pairs once, ascending, with the highest of its numbers. Complexity: O(n log n).
 
     >>> highest_of_each([(np.array([4, 7]), np.array([1, 5])), (np.array([4]), np.array([3]))])
     [(4, 3), (7, 5)]
-
-    Args:
-        columns: (ids, numbers) pairs of equal length, in any order.
     """
     none = np.empty(0, dtype=np.int64)
     ids = np.concatenate([none, *(ids for ids, _ in columns)])
@@ -532,6 +528,7 @@ class StreamShard:
         ranges: OWNED_RANGE rows, ascending by (stream id, range index); an end of -1 is open.
         stream_objects: STREAM_OBJECT rows, ascending by (stream id, start).
         retired: RETIRED_STREAM_OBJECT rows, ascending by (stream id, object id).
+        given_up: GIVEN_UP rows, ascending by (stream id, start), above first kept offsets (`lost_objects`).
 
     Raises:
         ValueError: rows of the wrong type or out of order.
@@ -544,6 +541,7 @@ class StreamShard:
     retired: Annotated[Rows, Columns(RETIRED_STREAM_OBJECT)] = field(
         default_factory=lambda: no_rows(RETIRED_STREAM_OBJECT)
     )
+    given_up: Annotated[Rows, Columns(GIVEN_UP)] = field(default_factory=lambda: no_rows(GIVEN_UP))
 
     @property
     def where(self) -> str:
@@ -555,11 +553,12 @@ class StreamShard:
         _check_least(where, 0, bucket=self.bucket)
         _take_over(where, streams=(self.streams, STREAM), ranges=(self.ranges, OWNED_RANGE))
         _take_over(where, stream_objects=(self.stream_objects, STREAM_OBJECT))
-        _take_over(where, retired=(self.retired, RETIRED_STREAM_OBJECT))
+        _take_over(where, retired=(self.retired, RETIRED_STREAM_OBJECT), given_up=(self.given_up, GIVEN_UP))
         _check_order(f"{where}, streams", self.streams["stream_id"])
         _check_stream_order(f"{where}, ranges", self.ranges, "range_index")
         _check_stream_order(f"{where}, stream objects", self.stream_objects, "start")
         _check_stream_order(f"{where}, retired stream objects", self.retired, "object_id")
+        _check_stream_order(f"{where}, given up", self.given_up, "start")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -748,7 +747,8 @@ _STORED_LIST: Final = Nested(NodeList, added=_ADDED_TO_LISTS)
 
 NODE_LIST: Final = RecordForm("node-list", 1, _STORED_LIST)
 LIST_VERSION: Final = RecordForm("list-version", 1, Nested(ListVersion, {NodeList: _STORED_LIST}))
-STREAM_SHARD: Final = RecordForm("stream-bucket", 1, StreamShard)
+_STORED_SHARD: Final = Nested(StreamShard, added={"given_up": pack_columns(no_rows(GIVEN_UP))})
+STREAM_SHARD: Final = RecordForm("stream-bucket", 1, _STORED_SHARD)
 CHECKPOINT: Final = RecordForm(
     "node-checkpoint", 1, Nested(Checkpoint, added={"times": _NO_TIMES, "numbers": _NO_NUMBERS})
 )

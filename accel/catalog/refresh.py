@@ -85,6 +85,7 @@ from accel.catalog.records import (
 from accel.catalog.stream_shards import shard_of, shards_of
 from accel.errors import CatalogDamaged, CatalogWentBack, ImageRefused
 from accel.image import (
+    GivenUpRange,
     ImageVersion,
     MetadataImage,
     NodeImage,
@@ -575,7 +576,14 @@ class ShardStreams:
                 for late_object in late_objects
                 if late_object.end > start_offset and not _replaced(late_object, objects)
             ]
-        return make_stream(stream_id, start_offset, ranges, objects)
+        return make_stream(stream_id, start_offset, ranges, objects, self._given_up(stream_id))
+
+    def _given_up(self, stream_id: int) -> list[GivenUpRange]:
+        rows = self.shard.given_up
+        if not len(rows):
+            return []
+        chosen = rows[_slice(_stream_ids(rows), stream_id)]
+        return [GivenUpRange(*row) for row in chosen[["start", "end", "object_id"]].tolist()]
 
     def _not_withdrawn(self, rows: Rows) -> Rows:
         commits = rows[["node_id", "added_by"]].tolist()

@@ -290,8 +290,38 @@ def with_starts(now: StreamShard, stream_ids: ArrayLike, offsets: ArrayLike, now
         return None
     streams = now.streams.copy()
     streams["start_offset"][positions[raised]] = starts[raised]
-    trimmed = replace(now, streams=streams, ranges=_without_trimmed(streams, now.ranges, ids[raised]))
+    lost = now.given_up[now.given_up["end"] > starts_of(streams, now.given_up["stream_id"])]
+    trimmed = replace(now, streams=streams, ranges=_without_trimmed(streams, now.ranges, ids[raised]), given_up=lost)
     return retire_trimmed(trimmed, now_ms)
+
+
+GIVEN_UP_MAX = 65_536
+"""The maximum number of ranges of one shard that were given up; trimming removes them."""
+
+
+def with_given_up(now: StreamShard, rows: Rows) -> StreamShard | None:
+    """Record ranges of streams that an object has lost for good (`lost_objects`).
+
+    Args:
+        now: the shard of these streams.
+        rows: GIVEN_UP rows in any order; a range that begins where a recorded one of its stream does replaces it.
+
+    Returns:
+        None if all of them are recorded already, whatever the time.
+
+    Raises:
+        CommitRefused: more than `GIVEN_UP_MAX` ranges.
+    """
+    columns = ["stream_id", "start", "end", "object_id"]
+    if {*rows[columns].tolist()} <= {*now.given_up[columns].tolist()}:
+        return None
+    pairs = {*rows[["stream_id", "start"]].tolist()}
+    is_kept = [pair not in pairs for pair in now.given_up[["stream_id", "start"]].tolist()]
+    kept = now.given_up[np.array(is_kept, dtype=np.bool_)]
+    if len(kept) + len(rows) > GIVEN_UP_MAX:
+        expected = f"at most {GIVEN_UP_MAX} ranges that were given up: trim streams first"
+        raise CommitRefused(f"{now.where}: expected {expected}, found {len(kept)} and {len(rows)} more")
+    return replace(now, given_up=by_stream(join_rows(kept, rows), "start"))
 
 
 def _without_trimmed(streams: Rows, ranges: Rows, raised: Column) -> Rows:

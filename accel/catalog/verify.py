@@ -570,6 +570,7 @@ def unreached(
     shards = list(shards)
     have = [(ends.ids, ends.ends) for ends in all_ends] + [(rows["stream_id"], rows["end"])]
     have += [(shard.streams["stream_id"], shard.streams["start_offset"]) for shard in shards]
+    have += [(shard.given_up["stream_id"], shard.given_up["end"]) for shard in shards]
     ids, reached = np.array(highest_of_each(have), dtype=np.int64).reshape(-1, 2).T
     claims = [
         (f"checkpoint of node {checkpoint.node_id}", checkpoint.ends["stream_id"], checkpoint.ends["end"])
@@ -589,7 +590,7 @@ def unreached(
 
 
 def holes(ends: Ends, rows: Rows, shards: Iterable[StreamShard]) -> Iterator[Problem]:
-    """Offsets within a range of the node that its list skips and that no object of one stream holds.
+    """Offsets within a range of the node that its list skips, that no other object holds, and that were not given up.
 
     A gap between two ranges is no hole: another node wrote there, or no node did. An import may have holes; writers
     make none.
@@ -600,6 +601,8 @@ def holes(ends: Ends, rows: Rows, shards: Iterable[StreamShard]) -> Iterator[Pro
     ranges = np.concatenate([shard.ranges for shard in parts]) if parts else np.empty(0, dtype=rows.dtype)
     ranges = ranges[np.lexsort((ranges["start"], ranges["stream_id"]))] if len(ranges) else ranges
     starts = dict(pair for shard in parts for pair in shard.streams.tolist())
+    names = ["stream_id", "start", "end"]
+    rows = np.concatenate([rows[names], *(shard.given_up[names] for shard in parts)])
     rows = rows[np.lexsort((rows["start"], rows["stream_id"]))]
     shown = 0
     for stream_id, gap_start, gap_end in ends.gaps[:GAPS_MAX]:

@@ -5,6 +5,7 @@ them, and a node opens streams and commits objects that this image does not have
 
 - A *listed object does not exist*: all picks are discarded, a newer image is requested, and the search is repeated
   once. If the newest image still lists the object and the answer depends on it, the object is lost, which is an error.
+- The answer *has no object*, and the offset was given up with a lost object: an error names the end of the hole.
 - The answer *is short* (it ends at a hole), or the image *does not have the stream*: a newer image is requested first,
   at most once in `refresh_seconds`, or if a newer one was installed while the lookup ran.
 
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from accel.errors import ObjectLost, UnknownStream
+from accel.errors import ObjectLost, OffsetsGivenUp, UnknownStream
 from accel.image import MetadataImage, is_newer
 from accel.lookup.answer import Answer, Ending, FoundObject, Request, check_request
 from accel.lookup.search import Search
@@ -85,6 +86,7 @@ def begin(
         InvalidRequest, InconsistentAnswer: as `search`.
         UnknownStream: retryable unless the image was just confirmed to be the newest.
         ObjectLost: an object that the newest image lists, and that the answer needs, does not exist.
+        OffsetsGivenUp: no object holds the start any more; the one that did was given up.
         AccelError: an object that the answer needs could not be opened.
 
     Complexity: O(limit + log entries) for an answer from memory.
@@ -98,7 +100,7 @@ def begin(
         return _go_on(request, image, inputs, trace, picks, searching)
     if answer.ending is Ending.HOLE and inputs.may_refresh(image.version):
         return _go_on(request, image, inputs, trace, picks, answer)
-    return answer
+    return _unless_given_up(answer, image, picks)
 
 
 def lookup(
@@ -164,11 +166,21 @@ def _go_on(
             looked_again, image, begun = True, newer, None
             continue
         if answer.ending is not Ending.HOLE or looked_again or not inputs.may_refresh(image.version):
-            return answer
+            return _unless_given_up(answer, image, picks)
         newer = yield from _newer(image)
         if not isinstance(newer, MetadataImage):
-            return answer
+            return _unless_given_up(answer, image, picks)
         looked_again, image, begun = True, newer, None
+
+
+def _unless_given_up(answer: Answer, image: MetadataImage, picks: Picks | None) -> Answer:
+    """The answer; an error if it ends where an object was lost for good, and has no object, or a read has its picks."""
+    if answer.ending is Ending.HOLE and (picks is not None or not answer.objects):
+        stream_id, offset = answer.request.stream_id, answer.resume_offset
+        for lost in image.streams[stream_id].given_up:
+            if lost.start <= offset < lost.end:
+                raise OffsetsGivenUp(stream_id, offset, lost.end, lost.object_id)
+    return answer
 
 
 def _finish(begun: Search | Answer | UnknownStream) -> Asking[Answer]:

@@ -42,6 +42,7 @@ STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.TableError, 502),
     (errors.FormatError, 502),
     (errors.ObjectLost, 502),
+    (errors.OffsetsGivenUp, 410),
     (errors.InconsistentAnswer, 502),
     (TimeoutError, 504),
 )

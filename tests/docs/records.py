@@ -140,6 +140,7 @@ KINDS: Final[dict[str, Dtype]] = {
     "sketch": catalog.SKETCH,
     "released range": catalog.RELEASED,
     "object set aside": catalog.SET_ASIDE,
+    "range given up": catalog.GIVEN_UP,
     "time record": catalog.TIME_RECORD,
     "writer number": catalog.WRITER_NUMBER,
     "read object": catalog.READ_OBJECT,
@@ -227,6 +228,7 @@ ROWS: Final[dict[tuple[str, str], str]] = {
     ("stream-bucket", "ranges"): "owned range",
     ("stream-bucket", "stream_objects"): "stream object",
     ("stream-bucket", "retired"): "retired stream object",
+    ("stream-bucket", "given_up"): "range given up",
     ("node-checkpoint", "ends"): "stream end",
     ("node-checkpoint", "times"): "time record",
     ("node-checkpoint", "numbers"): "writer number",
@@ -260,6 +262,7 @@ ROWS: Final[dict[tuple[str, str], str]] = {
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "cause": ("", "why it cannot be read: 1 missing, 2 index, 3 block, 4 denied, 5 unavailable"),
+    "given_up_at_ms": ("ms since 1970", "when a person gave the object up that held the offsets"),
     "runs": ("", "that could not read it"),
     "since_ms": ("ms since 1970", "when the first of these runs was"),
     "tag": ("", "XXH3 of its ETag then, without the lowest bit; -1: not known"),

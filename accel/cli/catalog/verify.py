@@ -13,6 +13,7 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.edges import NODE_ID_MAX
+from accel.catalog.lost_objects import GivenUp, give_up
 from accel.catalog.problems import Severity
 from accel.catalog.repairing import THE_CATALOG, repair
 from accel.catalog.sketching import SketchReport, sketch_list
@@ -159,16 +160,53 @@ def _sketch_lines(report: SketchReport, *, is_dry_run: bool) -> Iterator[str]:
     "Rebuild keys of a catalog that can be derived from others; a dry run without --yes.",
     "accel catalog repair --store s3://bucket",
     "accel catalog repair --yes --store s3://bucket",
+    "accel catalog repair --give-up 1234 --store s3://bucket",
     name="repair",
+)
+@click.option(
+    "--give-up",
+    "object_ids",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="OBJECT",
+    help="Only give up this object, which no copy of the bucket has; may be repeated.",
 )
 @yes_option("Write what can be rebuilt; without it nothing is changed.")
 @store_options
-def repair_command(*, yes: bool, store: StoreChoice, output: Output) -> None:
+def repair_command(*, object_ids: tuple[int, ...], yes: bool, store: StoreChoice, output: Output) -> None:
     """Find keys of the catalog that cannot be read or are missing, and rebuild those that can be derived from others.
 
     Derived keys are markers of tables, the copy of the choices, the directory of nodes, the counter of object ids,
     checkpoints and kept versions. Lists and stream shards cannot be derived: they are named, and the command exits with
     1. It may run at any time, and does not write keys that can be read.
+
+    --give-up shows the ranges of streams that are lost with an object of a node's list that cannot be read. With --yes
+    the object leaves the list, and readers of these ranges get an error that names the end of the hole.
     """
     with ObjectCatalog.open(store.open()) as catalog:
+        if object_ids:
+            given_up = give_up(catalog, object_ids, apply=yes)
+            data = {"dry_run": not yes, "given_up": [asdict(each) for each in given_up]}
+            output.show(Shown(data, _given_up_lines(given_up, is_dry_run=not yes)))
+            return
         show_repair(repair(catalog, apply=yes), THE_CATALOG, output)
+
+
+def _given_up_lines(given_up: tuple[GivenUp, ...], *, is_dry_run: bool) -> Iterator[str]:
+    for each in given_up:
+        verb = "would be given up" if is_dry_run else "given up"
+        yield f"object {each.object_id} of node {each.node_id}, {size_text(each.size_bytes)}: {verb}"
+        yield f"  found: {each.reason}"
+        what = "lost" if each.is_exact else "lost at most"
+        for lost in each.lost[:SHOWN_MAX]:
+            end = (
+                f"{lost.end})"
+                if lost.end >= 0
+                else "its end), which is not known: later appends get these offsets again"
+            )
+            yield f"  {what}: stream {lost.stream_id}, offsets [{lost.start}, {end}"
+        yield from _left_out(len(each.lost), SHOWN_MAX, "ranges")
+        if not each.lost:
+            yield "  nothing that is kept is lost"
+    if is_dry_run:
+        yield "nothing was written: repeat it with --yes"

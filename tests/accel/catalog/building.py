@@ -139,7 +139,7 @@ def same_list(first: NodeList, second: NodeList) -> bool:
 
 def same_bucket(first: StreamShard, second: StreamShard) -> bool:
     """Whether two buckets say the same."""
-    names = ("streams", "ranges", "stream_objects", "retired")
+    names = ("streams", "ranges", "stream_objects", "retired", "given_up")
     return first.bucket == second.bucket and all(
         same_rows(getattr(first, name), getattr(second, name)) for name in names
     )

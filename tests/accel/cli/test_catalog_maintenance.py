@@ -529,3 +529,17 @@ def test_sketching_shows_first_and_then_does_it(shop: Shop) -> None:
     assert shop.run("verify").exit_code == 0
     again = shop.run("sketch", "--node", "4", "--yes").stdout
     assert again == "node 4: 2 objects opened, and all sketches are correct: nothing to do\n"
+
+
+def test_an_object_is_given_up_only_with_yes_and_the_ranges_that_are_lost_are_named(shop: Shop) -> None:
+    gone = shop.target.object_id
+    shop.remove(gone)
+    before = shop.state()
+    told = shop.run("repair", "--give-up", str(gone))
+    assert (told.exit_code, shop.state()) == (0, before)
+    assert f"object {gone} of node 4" in told.stdout
+    assert "lost at most: stream 1, offsets [0, " in told.stdout
+    done = shop.json("repair", "--give-up", str(gone), "--yes")
+    assert (done["dry_run"], [each["object_id"] for each in done["given_up"]]) == (False, [gone])
+    assert "found it in none" in shop.run("repair", "--give-up", str(gone)).stderr
+    assert shop.run("verify").exit_code == 0

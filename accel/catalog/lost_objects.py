@@ -1,0 +1,332 @@
+"""Objects that cannot be read: which offsets they may hold, how they leave the list by trimming, and giving them up.
+
+The index of such an object is not known. But the offsets of a stream ascend through a node's list, so that its
+neighbours bound what it may hold of a stream (`PossibleRanges`):
+
+    object 30   7: [0, 40)     9: [0, 8)
+    object 31   cannot be read               7: [40, 90), between its neighbours; of 9 nothing
+    object 32   7: [90, 120)   9: [8, 20)
+
+    at least     the end of the stream in the last object before it that has the stream, and the first kept offset
+    at most      its start in the next object that has the stream; its end in the node's checkpoint, or in the time
+                 records of the object's commit; the ends of the node's ranges
+    not at all   streams that its sketch excludes, and offsets that objects of the stream alone hold
+
+**Trimming.** Where nothing of what it may hold is kept, the object is dead (`find_lost_dead`): the collector retires it
+as it retires other dead objects, although it is gone.
+
+**Giving up** (`give_up`) is for an object that no copy of the bucket has. The ranges are written to the shards of their
+streams, then the object is retired, by one conditional write of the list each. After a crash in between the command is
+repeated. From then on `accel catalog verify` and compaction do not miss the object any more, and a reader that comes to
+such a range gets `OffsetsGivenUp`, which names its end, until the stream is trimmed beyond it. `accel catalog undo`
+brings the object back until the collector deletes it; lookups ignore the ranges then, as they find the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accel.catalog.bad_objects import Cause, cause_of
+from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.dead_objects import DeadObjects, FirstKept, retire_dead
+from accel.catalog.facts import sketch_columns
+from accel.catalog.keys import require
+from accel.catalog.parts import CatalogParts, open_each
+from accel.catalog.records import (
+    GIVEN_UP,
+    OPEN,
+    Checkpoint,
+    NodeList,
+    Rows,
+    StreamShard,
+    make_rows,
+    refs_of,
+)
+from accel.catalog.stream_shards import shards_of, with_given_up
+from accel.errors import MaintenanceRefused
+from loaders.object_index import OpenedObject
+from loaders.tables.typed_key import TypedKey
+from range_index import ObjectRanges
+
+Ids = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NO_END = 2**63 - 1
+"""As the end of a possible range: not known."""
+
+NEIGHBOURS = (2, 6, 56)
+"""How many neighbours of an object are opened at once, to find out whether it is dead: mostly the first ones tell."""
+
+
+class PossibleRanges:
+    """What an object that cannot be read may hold, narrowed by each neighbour. Threads: one.
+
+    Args:
+        node_list: the list.
+        at: the position of the object in it.
+        shards: all stream shards.
+        checkpoint: of the node; None if there is none.
+    """
+
+    def __init__(
+        self, node_list: NodeList, at: int, shards: Sequence[StreamShard], checkpoint: Checkpoint | None
+    ) -> None:
+        row = node_list.live[at]
+        ranges = np.concatenate([shard.ranges for shard in shards])
+        mine = ranges[ranges["node_id"] == node_list.node_id]
+        is_excluded = _excluded_by_sketch(node_list, int(row["object_id"]))
+        streams = np.unique(mine["stream_id"])
+        self.streams: Ids = streams[[not is_excluded(stream_id) for stream_id in streams.tolist()]]
+        self._ranges = mine[np.isin(mine["stream_id"], self.streams)]
+        self._low = FirstKept.of(shards).of_streams(self.streams).copy()
+        self._high = np.full(len(self.streams), NO_END, dtype=np.int64)
+        self._is_seen_before = np.zeros(len(self.streams), dtype=np.bool_)
+        self._is_seen_after = np.zeros(len(self.streams), dtype=np.bool_)
+        if checkpoint is not None and int(row["last_order_id"]) <= checkpoint.order_id:
+            self._lower(checkpoint.ends["stream_id"], checkpoint.ends["end"])
+        times = node_list.times[node_list.times["commit"] == row["order_id"]]
+        self._lower(times["stream_id"], times["end"])
+
+    def see_after(self, ranges: ObjectRanges) -> None:
+        """Take the ranges of a later object of the list into account; nearer ones come first."""
+        self._lower(ranges.stream_ids, ranges.starts)
+        self._is_seen_after |= np.isin(self.streams, ranges.stream_ids)
+
+    def see_before(self, ranges: ObjectRanges) -> None:
+        """Take the ranges of an earlier object of the list into account; nearer ones come first."""
+        at, theirs = self._places(ranges.stream_ids)
+        self._low[at] = np.maximum(self._low[at], ranges.ends[theirs])
+        self._is_seen_before |= np.isin(self.streams, ranges.stream_ids)
+
+    def rows(self) -> Rows:
+        """(stream id, start, end) rows of the ranges that it may hold; an end of `NO_END` is not known."""
+        return self._possible()[0]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no further neighbour changes anything, or some range is certainly between two neighbours."""
+        rows, at = self._possible()
+        return not len(rows) or bool((self._is_seen_before & self._is_seen_after)[at].any())
+
+    def _possible(self) -> tuple[Rows, Ids]:
+        at = np.searchsorted(self.streams, self._ranges["stream_id"])
+        own_ends = np.where(self._ranges["end"] == OPEN, NO_END, self._ranges["end"])
+        starts, ends = np.maximum(self._ranges["start"], self._low[at]), np.minimum(own_ends, self._high[at])
+        chosen = np.flatnonzero(starts < ends)
+        rows = (
+            make_rows(_RANGE, stream_id=self._ranges["stream_id"][chosen], start=starts[chosen], end=ends[chosen])
+            if len(chosen)
+            else np.empty(0, dtype=_RANGE)
+        )
+        return rows, at[chosen]
+
+    def _lower(self, stream_ids: Ids, ends: Ids) -> None:
+        at, theirs = self._places(stream_ids)
+        np.minimum.at(self._high, at, ends[theirs])
+
+    def _places(self, stream_ids: Ids) -> tuple[Ids, Ids]:
+        theirs = np.flatnonzero(np.isin(stream_ids, self.streams))
+        return np.searchsorted(self.streams, stream_ids[theirs]), theirs
+
+
+_RANGE = np.dtype([("stream_id", "<i8"), ("start", "<i8"), ("end", "<i8")])
+
+
+def _excluded_by_sketch(node_list: NodeList, object_id: int) -> Any:
+    rows = node_list.sketches[node_list.sketches["object_id"] == object_id]
+    columns = sketch_columns(rows)
+    if not len(rows) or len(columns.wrong):
+        return lambda stream_id: False  # noqa: ARG005 - without a sketch it may hold any stream
+    return lambda stream_id: bool(columns.excludes(stream_id)[0])
+
+
+def possible_ranges(
+    parts: CatalogParts,
+    node_list: NodeList,
+    at: int,
+    shards: Sequence[StreamShard],
+    chunks: Sequence[int] = NEIGHBOURS,
+) -> PossibleRanges:
+    """What an object that cannot be read may hold, from as many of its neighbours as it takes.
+
+    Requests: one for the node's checkpoint, and one for each neighbour; neighbours that cannot be read tell nothing.
+
+    Args:
+        parts: of the catalog.
+        node_list: the list.
+        at: the position of the object in it.
+        shards: all stream shards.
+        chunks: how many neighbours are opened at once, the nearest first.
+    """
+    seen = parts.keys.checkpoint(node_list.node_id).read()
+    checkpoint = None if seen is None or seen.value.order_id >= node_list.next_order_id else seen.value
+    possible = PossibleRanges(node_list, at, shards, checkpoint)
+    places = sorted((place for place in range(len(node_list.live)) if place != at), key=lambda place: abs(place - at))
+    for size in chunks:
+        if possible.is_settled:
+            break
+        chunk, places = places[:size], places[size:]
+        wanted = [(node_list.node_id, ref) for ref in refs_of(node_list.live[np.array(chunk, dtype=np.int64)])]
+        for place, (_, opened) in zip(chunk, open_each(parts, wanted), strict=True):
+            if isinstance(opened, OpenedObject):
+                (possible.see_after if place > at else possible.see_before)(opened.ranges)
+    return possible
+
+
+def find_lost_dead(
+    parts: CatalogParts, lists: Sequence[NodeList], shards: Sequence[StreamShard]
+) -> Iterator[DeadObjects]:
+    """The objects of each node that were set aside, and of whose possible contents nothing is kept.
+
+    Requests: those of `possible_ranges` for each object that was set aside, if any stream is trimmed.
+
+    Raises:
+        StoreError: a checkpoint could not be read now.
+    """
+    if not len(FirstKept.of(shards).stream_ids):
+        return
+    for node_list in lists:
+        aside = node_list.set_aside["object_id"][node_list.set_aside["cause"] != Cause.BLOCK]
+        places = np.flatnonzero(np.isin(node_list.live["object_id"], aside)).tolist()
+        dead = [at for at in places if not len(possible_ranges(parts, node_list, at, shards).rows())]
+        if dead:
+            yield DeadObjects(node_list.node_id, refs_of(node_list.live[np.array(dead, dtype=np.int64)]))
+
+
+# Giving up
+
+
+@dataclass(frozen=True, slots=True)
+class LostRange:
+    """Offsets [start, end) of a stream that an object held, or may have held; an end of -1 is not known."""
+
+    stream_id: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """An object that is given up.
+
+    Args:
+        node_id: the node whose list has it.
+        object_id: its id.
+        size_bytes: in the list.
+        reason: why it cannot be read.
+        is_exact: whether its index could be read, so that the ranges are those that it held.
+        lost: the ranges that are kept, and in no other object.
+    """
+
+    node_id: int
+    object_id: int
+    size_bytes: int
+    reason: str
+    is_exact: bool
+    lost: tuple[LostRange, ...]
+
+
+def give_up(catalog: ObjectCatalog, object_ids: Sequence[int], *, apply: bool) -> tuple[GivenUp, ...]:
+    """Give live objects of nodes' lists up that cannot be read, or would give up without `apply`.
+
+    Requests: a refresh, one or two an object, one for each object of its list; with `apply` two for each shard of the
+    lost ranges, and three or four for the list.
+
+    Args:
+        catalog: the catalog of the objects.
+        object_ids: the objects.
+        apply: whether to write.
+
+    Raises:
+        MaintenanceRefused: an object is not in a list, can be read, or the store does not answer for it now. Nothing
+            was written.
+        StoreError, TableError: the objects may be given up or not; repeat the call.
+    """
+    state, parts = catalog.refresh_state(), catalog.parts
+    lists, shards = state.node_lists(), [seen.value for seen in state.shards]
+    found = tuple(_given_up(parts, lists, shards, object_id) for object_id in dict.fromkeys(object_ids))
+    if apply:
+        for each in found:
+            _record(parts, each)
+            node_list = lists[each.node_id]
+            rows = node_list.live[node_list.live["object_id"] == each.object_id]
+            retire_dead(parts, DeadObjects(each.node_id, refs_of(rows)))
+    return found
+
+
+def _given_up(
+    parts: CatalogParts, lists: dict[int, NodeList], shards: Sequence[StreamShard], object_id: int
+) -> GivenUp:
+    holders = [node_list for node_list in lists.values() if (node_list.live["object_id"] == object_id).any()]
+    if not holders:
+        raise MaintenanceRefused(f"object {object_id}: expected it in a node's list, found it in none")
+    node_list = holders[0]
+    at = int(np.flatnonzero(node_list.live["object_id"] == object_id)[0])
+    [ref] = refs_of(node_list.live[at : at + 1])
+    rows = node_list.set_aside[node_list.set_aside["object_id"] == object_id]
+    cause = Cause(int(rows["cause"][0])) if len(rows) else None
+    [(_, opened)] = open_each(parts, [(node_list.node_id, ref)])
+    ranges = None
+    if isinstance(opened, OpenedObject):
+        if cause is not Cause.BLOCK:
+            raise MaintenanceRefused(f"object {object_id}: expected one that cannot be read, found that it can")
+        ranges, reason = opened.ranges, Cause.BLOCK.text
+    elif cause_of(opened) is None or (opened.retryable and cause is not Cause.UNAVAILABLE):
+        raise MaintenanceRefused(f"object {object_id}: expected one that is lost for good, found {opened}") from opened
+    else:
+        reason = f"{type(opened).__name__}: {opened}"
+    if ranges is None:
+        possible = possible_ranges(parts, node_list, at, shards, [len(node_list.live)]).rows()
+    else:
+        possible = _exact(ranges, FirstKept.of(shards))
+    own = np.concatenate(
+        [*(shard.stream_objects for shard in shards), *(each.stream_objects for each in lists.values())]
+    )
+    lost = tuple(piece for row in possible.tolist() for piece in _not_in_objects(LostRange(*row), own))
+    ids = (node_list.node_id, object_id, ref.size_bytes)
+    return GivenUp(*ids, reason, ranges is not None, lost)
+
+
+def _exact(ranges: ObjectRanges, first_kept: FirstKept) -> Rows:
+    starts = np.maximum(ranges.starts, first_kept.of_streams(ranges.stream_ids))
+    rows = np.empty(len(ranges), dtype=_RANGE)
+    rows["stream_id"], rows["start"], rows["end"] = ranges.stream_ids, starts, ranges.ends
+    return rows[rows["start"] < rows["end"]]
+
+
+def _not_in_objects(lost: LostRange, own: Rows) -> Iterator[LostRange]:
+    """The parts of a range that no object of the stream alone holds; an unknown end becomes -1."""
+    rows = own[own["stream_id"] == lost.stream_id]
+    start = lost.start
+    for held_from, held_to in np.sort(rows[["start", "end"]]).tolist():
+        if start < min(held_from, lost.end):
+            yield LostRange(lost.stream_id, start, min(held_from, lost.end))
+        start = max(start, held_to)
+    if start < lost.end:
+        yield LostRange(lost.stream_id, start, OPEN if lost.end == NO_END else lost.end)
+
+
+def _record(parts: CatalogParts, each: GivenUp) -> None:
+    known = [row for row in each.lost if row.end != OPEN]
+    if not known:
+        return
+    rows = make_rows(
+        GIVEN_UP,
+        stream_id=[row.stream_id for row in known],
+        start=[row.start for row in known],
+        end=[row.end for row in known],
+        object_id=np.full(len(known), each.object_id),
+        given_up_at_ms=np.full(len(known), parts.now_ms()),
+    )
+    numbers = shards_of(rows["stream_id"], parts.format.stream_buckets)
+    for number in np.unique(numbers).tolist():
+        _record_in(parts.keys.shard(number), rows[numbers == number])
+
+
+def _record_in(key: TypedKey[StreamShard], rows: Rows) -> None:
+    key.change(lambda now: with_given_up(require(now, key.where), rows))
