@@ -140,9 +140,7 @@ def compaction_options(command: Command) -> Command:
     )
     @node_option
     @click.option("--rewrite-all", is_flag=True, help="Also compact nodes that list fewer objects.")
-    @click.option(
-        "--retry-set-aside", is_flag=True, help="Also read objects that earlier runs could not read, changed or not."
-    )
+    @click.option("--retry-set-aside", is_flag=True, help="Also read unchanged objects that were set aside.")
     @click.option("--server-side", is_flag=True, help="Let the store copy data, if it can.")
     @click.option("--dry-run", is_flag=True, help="Show the plan; change nothing.")
     @functools.wraps(command)
