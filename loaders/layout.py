@@ -70,6 +70,9 @@ TABLE_MARKER = "!table"
 PROBE_PREFIX = "accel/probe/"
 """The beginning of the keys for probes of conditional writes."""
 
+CONDITIONS_KEY = "accel/probe/conditions"
+"""The key on which each process tries whether conditions of writes are obeyed; its bytes never change."""
+
 CLOCK_KEY = "accel/probe/clock"
 """The key that is written to find out the time of a store that reports only those of objects."""
 

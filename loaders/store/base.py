@@ -130,6 +130,9 @@ Condition: TypeAlias = Always | CreateOnly | IfMatch
 
 ALWAYS = Always()
 
+STALE_ETAG = "6eff3450105497cc2ce22ea267f564ba"
+"""The MD5 of bytes that Accel never writes: `IfMatch` with it never holds. Every store sends it to the server."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartReceipt:
@@ -202,6 +205,14 @@ class ObjectStore(Protocol):
     @property
     def can_copy_parts(self) -> bool:
         """Whether this store implements `copy_part`."""
+        ...
+
+    @property
+    def keeps_conditions(self) -> bool:
+        """Whether the conditions of writes need not be tried: no server or gateway could ignore them.
+
+        A decorator returns False; ask the store inside (`decorated.undecorated`).
+        """
         ...
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:

@@ -53,6 +53,7 @@ from loaders.lifetime import PerProcess, ProcessLock
 from loaders.store.base import (
     ALWAYS,
     LIST_PAGE_KEYS_MAX,
+    STALE_ETAG,
     CreateOnly,
     DeleteFailure,
     Fetched,
@@ -66,6 +67,7 @@ from loaders.store.common import (
     check_listed,
     check_page_limit,
     check_range,
+    check_strong,
     check_tail,
     delete_each,
     delete_in_batches,
@@ -92,6 +94,7 @@ if TYPE_CHECKING:
     from loaders.store.base import Body, Condition, DeleteFailures, MultipartUpload
 
 GENERATIONS_KEPT_MAX = 10_000
+STALE_GENERATION = "1"  # generations are microseconds since 1970
 TAIL_ATTEMPTS_MAX = 3
 UPLOAD_CHUNK_BYTES = 8 << 20
 UPLOADS_AT_ONCE = 4
@@ -333,10 +336,13 @@ class CloudStore(PagedListing):
             return "overwrite"
         if self.cloud.has_generations:
             return {"version": self._generation(key, condition.etag)}
+        check_strong(key, condition)
         return {"e_tag": self.settings.condition_etag(condition.etag, condition.quotes)}
 
     def _generation(self, key: str, etag: str) -> str:
         """The generation of the version of a key with this ETag."""
+        if etag == STALE_ETAG:
+            return STALE_GENERATION  # so that the server refuses it, and not this function
         connection = self._connection()
         with connection.lock:
             known = connection.generations.get(key)

@@ -20,13 +20,14 @@ from loaders.store.base import (
     PART_NUMBER_MAX,
     DeleteFailure,
     DeleteFailures,
+    IfMatch,
 )
 from loaders.store.error_table import store_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from loaders.store.base import Fetched, ListPage, ObjectInfo
+    from loaders.store.base import Condition, Fetched, ListPage, ObjectInfo
 
 KEY_SIZE_BYTES_MAX = 1024
 
@@ -37,6 +38,8 @@ EMPTY_PAGES_MAX = 10_000
 
 class PagedListing(ABC):
     """Implements `list` of a store by its `list_page`. Keeps no state."""
+
+    keeps_conditions = False
 
     @abstractmethod
     def list_page(
@@ -267,6 +270,17 @@ def mark_in(metadata: Mapping[str, object]) -> str | None:
         if name.lower() == MARK_NAME:  # servers return names in other cases
             return mark if isinstance(mark, str) and _MARK.fullmatch(mark) else None
     return None
+
+
+def check_strong(key: str, condition: Condition) -> None:
+    """Check that a write does not rest on a weak ETag: conditions on it never hold, or hold for other bytes.
+
+    Raises:
+        RequestRefused: the ETag of the condition is weak.
+    """
+    if isinstance(condition, IfMatch) and condition.etag.startswith("W/"):
+        what = f"expected the ETag that the store gave the object, found a weak one, {condition.etag}"
+        raise store_error("put", key, f"{what}: a proxy between has changed the answer, perhaps to compress it")
 
 
 def bare_etag(etag: str) -> str:

@@ -156,6 +156,13 @@ class _DecoratedUpload:
         self._around(StoreCall("abort", self._key), self._upload.abort)
 
 
+def undecorated(store: ObjectStore) -> ObjectStore:
+    """The store inside decorators that do not change its writes: all stores of one client share it."""
+    while isinstance(store, DecoratedStore | PrefixedStore) and type(store).put in _PUT_PASSED_ON:
+        store = store._store  # noqa: SLF001 - the function is a part of these classes
+    return store
+
+
 class TracedStore(DecoratedStore):
     """Makes each request a span (`loaders.tracing`). Threads: as for the inner store."""
 
@@ -415,3 +422,4 @@ def _dated(store: ObjectStore) -> DatedStore | None:
 
 
 _PASSED_ON: Final = (DecoratedStore.date_seconds, PrefixedStore.date_seconds)
+_PUT_PASSED_ON: Final = (DecoratedStore.put, PrefixedStore.put)

@@ -94,6 +94,7 @@ class FileStore(PagedListing):
     """
 
     can_copy_parts = True
+    keeps_conditions = True
 
     def __init__(self, folder: Path, *, sleep: Callable[[float], object], durable: bool = True) -> None:
         if not folder.is_absolute():

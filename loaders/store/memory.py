@@ -67,6 +67,7 @@ class MemoryStore(PagedListing):
     """
 
     can_copy_parts = True
+    keeps_conditions = True
 
     def __init__(self, *, clock: Callable[[], float] | None = None, part_size_bytes_min: int = 0) -> None:
         count = itertools.count(1)

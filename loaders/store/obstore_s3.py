@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from loaders.errors import CredentialsMissing, RangeInvalid, RequestRefused
 from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
-from loaders.store.common import PagedListing, bare_etag, check_range, check_tail, metadata_of
+from loaders.store.common import PagedListing, bare_etag, check_range, check_strong, check_tail, metadata_of
 from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
 from loaders.store.s3 import S3Store, s3_errors
 from loaders.store.settings import S3Settings
@@ -140,6 +140,7 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.put`."""
         if not _takes(key):
             return self._plain.put(key, body, condition=condition, mark=mark)
+        check_strong(key, condition)
         mode, metadata = self._mode(condition), metadata_of(mark)
         with self._errors("put", key, conditional=mode != "overwrite"):
             store = self._stores().retrying if mode == "overwrite" else self._stores().once

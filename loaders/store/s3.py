@@ -45,6 +45,7 @@ from loaders.store.common import (
     check_part_number,
     check_range,
     check_size,
+    check_strong,
     check_tail,
     cut,
     delete_each,
@@ -400,6 +401,7 @@ class S3Store(PagedListing):
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
+        check_strong(key, condition)
         headers, metadata = self._headers(condition), metadata_of(mark)
         content = body if isinstance(body, bytes) else bytes(body)
         with self._errors("put", key, conditional=bool(headers)):

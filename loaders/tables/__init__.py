@@ -3,7 +3,7 @@
 `tables` creates, finds and drops tables; `table` implements one table; `settle` finds the outcome of a write without a
 clear reply; `envelope` defines the bytes around a value, `records` the bytes of records, `columns` those of their rows;
 `cache` keeps values that were read; `typed_key` reads and writes records of one class at one key; `format_record`
-stores the settings of a whole bucket, and probes how its endpoint treats conditional writes.
+stores the settings of a whole bucket; `probe` finds out how its endpoint treats conditional writes.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from loaders.tables.format_record import (
     FormatRecord,
     create_format,
     identify_catalog,
-    probe_conditions,
     read_format,
     renew_format,
 )
+from loaders.tables.probe import probe_conditions, require_conditions
 from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
@@ -52,4 +52,5 @@ __all__ = [
     "probe_conditions",
     "read_format",
     "renew_format",
+    "require_conditions",
 ]

@@ -3,47 +3,21 @@
 It is at ``accel/format``, in the envelope and the form of table values, but in no table: it is read first. Readers and
 writers find in it the largest age of an image, the time for which deleted objects are kept, the number of stream
 shards, and whether the endpoint requires quotes in If-Match, which only a writer could find out.
-
-**The probe** finds out how an endpoint treats conditional writes; it tries them on a separate key. All tables depend on
-two conditional verbs. An endpoint that accepts the header and ignores it would lose changes silently. So a catalog is
-opened for writing only after the probe has shown that the endpoint obeys the header. The probe also shows whether the
-endpoint requires quotes around the ETag of If-Match: S3 and the standard do, Ceph compares without quotes.
-
-    | step | request                               | must be                            |
-    |------|---------------------------------------|------------------------------------|
-    | 1    | PUT If-None-Match: *, a missing key   | written                            |
-    | 2    | the same again                        | refused                            |
-    | 3    | PUT If-Match: "the ETag of 1", quotes | written: quotes are required       |
-    | 4    | if not: the same without quotes       | written: quotes are not accepted   |
-    | 5    | PUT If-Match: the ETag of 1, outdated | refused                            |
-    | 6    | DELETE                                | (cleanup)                          |
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from loaders.backoff import Backoff
-from loaders.errors import (
-    AmbiguousWrite,
-    CorruptObject,
-    DataConflict,
-    FormatTooNew,
-    KeyMissing,
-    PreconditionFailed,
-    RequestRefused,
-    StoreError,
-    StoreUnavailable,
-    WriteConflict,
-)
-from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, PROBE_PREFIX, check_namespace, place_of
+from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTooNew, KeyMissing
+from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace, place_of
 from loaders.settings import RetrySettings
-from loaders.store.base import Condition, CreateOnly, IfMatch, ObjectStore
+from loaders.store.base import ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
 from loaders.tables.records import RecordForm
 from loaders.tables.settle import ConditionalWriter, Outcome
@@ -300,56 +274,3 @@ def _check_seconds(name: str, seconds: Any, *, is_zero_allowed: bool) -> None:
 def _check_at_least(name: str, seconds: float, least: float, reason: str) -> None:
     if seconds < least:
         raise ValueError(f"expected {name} of at least {least:g} ({reason}), found {seconds:g}")
-
-
-PROBES_MAX = 3
-"""Total attempts of a probe; one that a network error interrupts starts again on another key."""
-
-
-def probe_conditions(store: ObjectStore, nonce: Callable[[], bytes]) -> bool:
-    """Probe the conditional writes of an endpoint; return whether If-Match requires quotes. Five or six requests.
-
-    Args:
-        store: the store to probe.
-        nonce: returns 16 random bytes.
-
-    Raises:
-        RequestRefused: the endpoint ignores one of the conditions, or always refuses it.
-        StoreError: the endpoint does not answer, or does not permit writes.
-    """
-    attempt = 1
-    while True:
-        key = PROBE_PREFIX + nonce().hex()
-        try:
-            return _wants_quotes(store, key)
-        except (StoreUnavailable, WriteConflict):
-            attempt += 1
-            if attempt > PROBES_MAX:
-                raise
-        finally:
-            with suppress(StoreError):
-                store.delete(key)
-
-
-def _wants_quotes(store: ObjectStore, key: str) -> bool:
-    etag = store.put(key, b"created", condition=CreateOnly())
-    if _put(store, key, b"created twice", CreateOnly()):
-        raise _refused(key, "ignores If-None-Match: it created an object that existed")
-    quotes = _put(store, key, b"with quotes", IfMatch(etag, quotes=True))
-    if not quotes and not _put(store, key, b"without quotes", IfMatch(etag, quotes=False)):
-        raise _refused(key, "refuses If-Match with and without quotes, although the ETag is the object's")
-    if _put(store, key, b"outdated", IfMatch(etag, quotes=quotes)):
-        raise _refused(key, "ignores If-Match: it replaced an object that had changed")
-    return quotes
-
-
-def _put(store: ObjectStore, key: str, body: bytes, condition: Condition) -> bool:
-    try:
-        store.put(key, body, condition=condition)
-    except PreconditionFailed:
-        return False
-    return True
-
-
-def _refused(key: str, what: str) -> RequestRefused:
-    return RequestRefused("put", key, f"this endpoint {what}; tables would lose writes")

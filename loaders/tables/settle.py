@@ -38,6 +38,7 @@ from loaders.errors import AccelError, KeyMissing, PreconditionFailed, RequestRe
 from loaders.layout import place_of
 from loaders.store.base import CreateOnly, Fetched, IfMatch, ObjectStore
 from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX, VALUE_START, Stored, decode_stored, encode_stored
+from loaders.tables.probe import require_conditions
 from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Version
 
 
@@ -106,11 +107,13 @@ class ConditionalWriter:
         """Replace `base` (None: a missing key) by a value, or by a tombstone if `value` is None. Usually one request.
 
         Raises:
-            StoreError: not written, and another attempt would not help.
+            StoreError: not written, and another attempt would not help; or the endpoint ignores conditions.
             CorruptObject, FormatTooNew: not written; the stored bytes cannot be read.
             FormatLimit: the value is too long.
         """
-        return _Write(self, store_key, self._new(value, base, final=final), base).settle()
+        write = _Write(self, store_key, self._new(value, base, final=final), base)
+        require_conditions(self._store, self.backoff, self._quotes)
+        return write.settle()
 
     def read(self, store_key: str) -> Stored | None:
         """Return the version at a key; None if the key is missing. One request."""

@@ -28,7 +28,7 @@ from loaders.errors import (
 )
 from loaders.layout import FORMAT_KEY
 from loaders.store import MemoryStore, ObjectStore, PrefixedStore, S3Settings, S3Store, open_store
-from loaders.store.base import ALWAYS, Body, Condition, DatedStore
+from loaders.store.base import ALWAYS, Body, Condition, DatedStore, Fetched
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from spark_jobs.session import JAVA_VERSION_MIN, java_version
@@ -144,6 +144,20 @@ def test_an_endpoint_that_ignores_conditions_is_told(store: ObjectStore) -> None
     assert finding.state is State.FAILED
     assert "ignores If-None-Match" in finding.found
     assert "If-None-Match and If-Match" in finding.advice
+
+
+class Weakening(DecoratedStore):
+    """A store behind a proxy that compresses what is read."""
+
+    def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
+        found = super().get(key, size_bytes_max=size_bytes_max)
+        return replace(found, etag=f'W/"{found.etag}')
+
+
+def test_a_proxy_that_weakens_etags_is_told(store: ObjectStore) -> None:
+    finding = found(Weakening(store))["put"]
+    assert finding.state is State.FAILED
+    assert 'found W/"' in finding.found
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(3600, "ahead of the store's"), (-3600, "behind the store's")])

@@ -25,6 +25,7 @@ from loaders.errors import (
 )
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store import CloudStore, IfMatch, MemoryStore, PrefixedStore, S3Settings, open_store
+from loaders.store.base import STALE_ETAG
 from loaders.store.clouds import AZURE, GOOGLE, Cloud
 from loaders.tables import FormatRecord, probe_conditions
 from tests.loaders.store.contract import StoreContract
@@ -143,6 +144,15 @@ def test_google_is_asked_for_generations_which_are_remembered(google: Google, on
         on_google.put("k", b"4", condition=IfMatch(second))
     assert [request.split()[0] for request in google.requests] == ["PUT"], "it believes what it wrote"
     assert another.get("k").body == b"3"
+
+
+def test_the_server_itself_refuses_a_version_that_no_object_has(google: Google, on_google: CloudStore) -> None:
+    on_google.put("k", b"A")
+    google.requests.clear()
+    for store in (on_google, CloudStore("bucket", GOOGLE, on_google.settings)):
+        with pytest.raises(PreconditionFailed):
+            store.put("k", b"B", condition=IfMatch(STALE_ETAG))
+    assert [request.split()[0] for request in google.requests] == ["PUT", "PUT"]
 
 
 def test_of_equal_bytes_a_later_generation_is_another_version(on_google: CloudStore) -> None:

@@ -190,6 +190,16 @@ def test_conditions_travel_in_the_two_headers(store: ObjectStore, scripted: Scri
     assert sent == [(None, None), (None, "*"), ('"e0"', None), (None, '"e0"')]
 
 
+def test_no_write_rests_on_a_weak_etag(store: ObjectStore, scripted: ScriptedServer) -> None:
+    weak = {"ETag": 'W/"e1"', "Last-Modified": "Wed, 21 Oct 2026 07:28:00 GMT"}
+    scripted.expect(Reply(200, b"x", weak), Reply(200, b"", weak))
+    for etag in (store.get("k").etag, store.put("k", b"x", condition=CreateOnly())):
+        scripted.requests.clear()
+        with pytest.raises(RequestRefused, match='a weak one, W/"e1'):
+            store.put("k", b"y", condition=IfMatch(etag))
+        assert scripted.requests == []
+
+
 @pytest.mark.parametrize("kind", [S3Store, ObstoreStore])
 @pytest.mark.usefixtures("aws_environment")
 def test_an_endpoint_that_wants_no_quotes_gets_none(

@@ -56,6 +56,8 @@ def test_every_copy_of_a_write_has_the_same_bytes(memory: World) -> None:
     bodies: list[bytes] = []
 
     class Bodies(DecoratedStore):
+        keeps_conditions = True
+
         def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
             bodies.append(bytes(body))
             return super().put(key, body, condition=condition, mark=mark)
