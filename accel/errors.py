@@ -33,6 +33,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   ├── CatalogMissing         there is no catalog here
     │   ├── CatalogDamaged         a key that must be there is gone, or went back in time
     │   ├── CatalogWentBack        a key is older than when it was last read
+    │   │   └── CommitsLost        the node's list lacks commits that were acknowledged to its session
     │   ├── CommitRefused          a commit contradicts the catalog
     │   ├── SessionFenced          a newer session writes for this node
     │   ├── MaintenanceRefused     it would not be safe to delete, undo or import now
@@ -116,6 +117,7 @@ __all__ = [
     "CatalogWentBack",
     "Closed",
     "CommitRefused",
+    "CommitsLost",
     "CorruptObject",
     "CredentialsMissing",
     "DataConflict",
@@ -219,8 +221,41 @@ class CatalogWentBack(CatalogError):
         self.seen = seen
         self.found = found
 
-    def __reduce__(self) -> tuple[type[CatalogWentBack], tuple[str, tuple[int, bytes], tuple[int, bytes] | None]]:
+    def __reduce__(self) -> tuple[type[CatalogWentBack], tuple[object, ...]]:
         return type(self), (self.where, self.seen, self.found)
+
+
+class CommitsLost(CatalogWentBack):
+    """The list of a node does not follow from the last commit of its session, or lacks acknowledged objects.
+
+    The session has ended. The objects are not deleted before `orphan_seconds`.
+
+    Args:
+        where: the key of the list.
+        seen: sequence number and nonce of the session's last version of the list.
+        found: the present ones; None if the key is missing.
+        object_ids: the objects of acknowledged commits that are not listed any more.
+    """
+
+    advice = (
+        "stop all writers; if the bucket was restored from a copy, see docs/operations/repair.md; otherwise the"
+        " endpoint, or a gateway before it, ignores conditions of writes: accel doctor; then write the data again"
+    )
+
+    def __init__(
+        self,
+        where: str,
+        seen: tuple[int, bytes],
+        found: tuple[int, bytes] | None,
+        object_ids: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__(where, seen, found)
+        self.object_ids = object_ids
+        lost = ", ".join(map(str, object_ids[:20])) + (", ..." if len(object_ids) > 20 else "")
+        self.args = (f"{self.args[0]}; acknowledged objects that are not listed: {len(object_ids)} ({lost or 'none'})",)
+
+    def __reduce__(self) -> tuple[type[CommitsLost], tuple[object, ...]]:
+        return type(self), (self.where, self.seen, self.found, self.object_ids)
 
 
 class CommitRefused(CatalogError):

@@ -267,8 +267,8 @@ class ObjectCatalog:
 
         Requests and errors: see `session`.
         """
-        node_id, parts = checked_node(node_id), self._writing_parts()
-        return NodeWriter(parts, *open_session(parts, node_id))
+        node_id, parts, watch = checked_node(node_id), self._writing_parts(), self._watch
+        return NodeWriter(parts, *open_session(parts, node_id), lambda: watch.read_last(node_id))
 
     def prepare(self, node_id: int, count: int, deadline_seconds: float | None = None) -> list[int]:
         """Prepare ids for a compactor of a node's objects; the node's session continues.

@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import math
 import operator
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from numbers import Real
 
 import numpy as np
+from xxhash import xxh3_128
 
 from accel.catalog.parts import MILLISECONDS
 from accel.catalog.records import INT64_MAX, STREAMS_AN_OBJECT_MAX
@@ -215,3 +217,16 @@ def _check_batch(batch: RecordBatch) -> None:
     checked_integer(f"the count of {where}", count, -(2**31), 2**31 - 1)
     if base + abs(count) > INT64_MAX:
         raise InvalidArgument(f"expected an end of {where} of at most {INT64_MAX}, found {base + abs(count)}")
+
+
+_BATCH = struct.Struct(">qqqqq")
+
+
+def digest_of(wanted: Wanted) -> bytes:
+    """A hash of batches: batches with equal hashes make the same object. O(bytes)."""
+    hashed = xxh3_128()
+    for stream_id, batches in wanted:
+        for batch in batches:
+            hashed.update(_BATCH.pack(stream_id, batch.epoch, batch.base_offset, batch.count, len(batch.payload)))
+            hashed.update(batch.payload)
+    return hashed.digest()

@@ -177,6 +177,10 @@ class Watch:
         state = self._state
         return self.refresh() if state is None else state
 
+    def read_last(self, node_id: int) -> Versioned[NodeList] | None:
+        """A node's list as it was read last; None if it was not read. No request."""
+        return None if self._state is None else self._state.lists.get(node_id)
+
     def refresh(self) -> CatalogState:
         """Read all changes: one conditional GET a key, in two or three rounds.
 

@@ -31,8 +31,8 @@ This holds while objects are compacted, too: an output of a compaction counts as
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -66,12 +66,14 @@ from accel.catalog.records import (
 )
 from accel.catalog.stream_shards import shards_of
 from accel.catalog.survey import joined_ids, must_read
-from accel.errors import AccelError, CatalogDamaged, CommitRefused
+from accel.errors import AccelError, CatalogDamaged, CatalogWentBack, CommitRefused, CommitsLost
 from accel.image import StreamObject
+from loaders.errors import StoreError
 from loaders.format import ROW_SIZE_BYTES
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
 from loaders.tables.columns import ROWS_MAX
+from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 
@@ -436,6 +438,140 @@ def _last_writers(rows: Rows) -> Rows:
     kept, lost = rows[order[:NUMBERS_MAX]], rows[order[NUMBERS_MAX:]]
     kept["settled"][is_whole[order[:NUMBERS_MAX]] & np.isin(kept["stream_id"], lost["stream_id"])] = 1
     return kept
+
+
+# Looking back
+
+LOOK_SECONDS = 10.0
+"""A session compares its list with the stored one, if commits are made, after this time."""
+
+ACKNOWLEDGED_MAX = 10_000
+"""The maximum number of objects that a session looks for."""
+
+
+class Acknowledged:
+    """The objects of a session's commits, and whether the node's list still has them.
+
+    A session writes its list without reading it, since the store says that the condition held. If a gateway drops the
+    condition, two writers replace each other's lists, and both are told that all is well. So from time to time the list
+    is compared with the session's last version: one must follow from the other, as far as their 8 ancestors show, and
+    the objects of commits since the checkpoint must be listed, live or retired. Objects are looked for only while no
+    collector can have deleted them. Objects of one stream are not looked for: they move to stream shards.
+
+    Threads: one at a time, as the session.
+
+    Args:
+        parts: of the catalog.
+        key: the node's list.
+        followed: returns the list that a follower of this process read last; None if none did.
+    """
+
+    def __init__(
+        self, parts: CatalogParts, key: TypedKey[NodeList], followed: Callable[[], Versioned[NodeList] | None]
+    ) -> None:
+        self._parts = parts
+        self._key = key
+        self._followed = followed
+        self._compared: Versioned[NodeList] | None = None
+        self._looked_seconds = parts.system.timer()
+        self._looked_at = 0
+        self._ids: dict[int, tuple[float, float]] = {}
+        self._counted: tuple[int, ...] = ()
+        self._lost: CommitsLost | None = None
+
+    @contextmanager
+    def watched(self, seen: Callable[[], Versioned[NodeList]]) -> Iterator[None]:
+        """Carry out a call of the session, unless commits were lost before; `seen` returns its list.
+
+        Raises:
+            CommitsLost: commits were lost, or the call found that its list went back.
+        """
+        if self._lost is not None:
+            raise CommitsLost(self._lost.where, self._lost.seen, self._lost.found, self._lost.object_ids)
+        try:
+            yield
+        except CommitsLost as error:
+            self._lost = error
+            raise
+        except CatalogWentBack as error:
+            if error.where != self._key.where:
+                raise
+            try:
+                self.compare(seen(), self._key.fetch(None), is_newest=True)
+            except CommitsLost as lost:
+                self._lost = lost
+                raise lost from error
+            raise
+
+    def add(self, claims: Iterable[Claims]) -> None:
+        """Note that commits were acknowledged."""
+        now = self._parts.system.timer(), self._parts.system.clock()
+        self._ids |= {each.facts.object_id: now for each in claims if each.facts is not None}
+        while len(self._ids) > ACKNOWLEDGED_MAX:
+            del self._ids[next(iter(self._ids))]
+
+    def count(self) -> None:
+        """Note that a checkpoint was written: after the next look, the objects so far are not looked for any more."""
+        self._counted = tuple(self._ids)
+
+    def look_back(self, seen: Versioned[NodeList], *, at_once: bool = False) -> None:
+        """Compare the session's list with the stored one. No request as a rule; at most one, mostly without a body.
+
+        Args:
+            seen: the list as the session wrote or read it last.
+            at_once: whether to look however short ago the last look was.
+
+        Raises:
+            CommitsLost: commits are missing.
+        """
+        followed, now_seconds = self._followed(), self._parts.system.timer()
+        if followed is not None and followed is not self._compared:
+            self._compared = followed
+            self.compare(seen, followed, is_newest=followed.version.sequence >= seen.version.sequence)
+            if followed.version.sequence >= self._looked_at:
+                self._looked(seen, now_seconds)
+        if at_once or now_seconds - self._looked_seconds >= LOOK_SECONDS:
+            with suppress(StoreError):
+                self.compare(seen, self._key.fetch(seen), is_newest=True)
+                self._looked(seen, now_seconds)
+
+    def compare(self, seen: Versioned[NodeList], found: Versioned[NodeList] | None, *, is_newest: bool) -> None:
+        """Compare the session's list with another version. No request.
+
+        Args:
+            seen: as for `look_back`.
+            found: the other version; None = the key is missing.
+            is_newest: whether `found` must be the same version or a later one; otherwise it may be an earlier one.
+
+        Raises:
+            CommitsLost: commits are missing.
+        """
+        if found is seen:
+            return
+        follows = found is not None and (
+            found.version.follows(seen.version) or (not is_newest and seen.version.follows(found.version))
+        )
+        lost = self._missing(found) if is_newest or not follows else ()
+        if lost or not follows:
+            now = None if found is None else (found.version.sequence, found.version.nonce)
+            raise CommitsLost(self._key.where, (seen.version.sequence, seen.version.nonce), now, lost)
+
+    def _missing(self, found: Versioned[NodeList] | None) -> tuple[int, ...]:
+        record, system = self._parts.format, self._parts.system
+        kept_seconds = max(record.retention_seconds, 2 * record.max_image_age_seconds)
+        # A timer may stop while the machine sleeps, and a clock may be set back: each may say that it was long ago.
+        timer, clock = system.timer() - kept_seconds, system.clock() - kept_seconds
+        self._ids = {each: at for each, at in self._ids.items() if at[0] > timer and at[1] > clock}
+        ids = np.fromiter(self._ids, dtype=np.int64)
+        if found is not None:
+            ids = ids[~np.isin(ids, joined_ids([found.value.live["object_id"], found.value.retired["object_id"]]))]
+        return tuple(ids.tolist())
+
+    def _looked(self, seen: Versioned[NodeList], now_seconds: float) -> None:
+        self._looked_seconds, self._looked_at = now_seconds, seen.version.sequence
+        for object_id in self._counted:
+            self._ids.pop(object_id, None)
+        self._counted = ()
 
 
 # Opening

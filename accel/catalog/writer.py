@@ -15,6 +15,9 @@ compaction, the collector) costs one more read. A newer session of the same node
 commit that fails with an error of the store may have happened. The session finds out before it commits anything else:
 the same object may be committed again, and another object with the same offsets is refused if the commit happened.
 
+The list in memory is what the store has acknowledged. Where conditions of writes are dropped on the way, it may be
+gone: the session looks back every 10 seconds of commits and at its end, and ends with `CommitsLost`.
+
 Another node may take streams over from this node (`takeover`). The session finds out when it commits, closes or opens
 such streams: `StreamsReleased`. It then drops these streams and keeps the others. Opening a dropped stream again raises
 an error that names its node, or takes the stream back if the other node crashed before it had moved the stream.
@@ -34,10 +37,9 @@ Failures of an upload:
 from __future__ import annotations
 
 import logging
-import struct
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
@@ -46,7 +48,6 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from xxhash import xxh3_128
 
 from accel.catalog.edges import (
     StreamBatches,
@@ -60,6 +61,7 @@ from accel.catalog.edges import (
     checked_streams,
     data_time_ms_of,
     deadline_ms_after,
+    digest_of,
     ordered,
 )
 from accel.catalog.keys import require
@@ -81,7 +83,16 @@ from accel.catalog.records import (
     ids_of,
     make_rows,
 )
-from accel.catalog.session import Claims, KnownNumbers, Recovered, SessionTimes, StreamEnds, TimeLog, make_claims
+from accel.catalog.session import (
+    Acknowledged,
+    Claims,
+    KnownNumbers,
+    Recovered,
+    SessionTimes,
+    StreamEnds,
+    TimeLog,
+    make_claims,
+)
 from accel.catalog.shard_writes import close_ranges, move_stream_objects, open_ranges, trim_streams
 from accel.catalog.survey import list_node_ids
 from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
@@ -124,7 +135,13 @@ class NodeWriter:
     one after another, because each commit continues its streams at the ends of the previous commit.
     """
 
-    def __init__(self, parts: CatalogParts, seen: Versioned[NodeList], recovered: Recovered) -> None:
+    def __init__(
+        self,
+        parts: CatalogParts,
+        seen: Versioned[NodeList],
+        recovered: Recovered,
+        followed: Callable[[], Versioned[NodeList] | None] = lambda: None,
+    ) -> None:
         self._lifetime = Lifetime(f"a session of node {seen.value.node_id}", parts.system.process_id)
         self._parts = parts
         self._seen = seen
@@ -141,6 +158,7 @@ class NodeWriter:
         self._commits_since_checkpoint = recovered.opened
         self._known_commits = seen.value.next_order_id
         self._releases = SessionReleases(seen.value.node_id, seen.value.epoch)
+        self._acknowledged = Acknowledged(parts, self._key, followed)
         self.node_id = seen.value.node_id
         self.session_number = seen.value.epoch
         parts.ends.tell_session(self.node_id, self._end_now)
@@ -242,6 +260,7 @@ class NodeWriter:
             SessionFenced: a newer session writes for this node; nothing was committed.
             NamespaceShared: another system writes objects under this namespace; nothing was committed, and the session
                 has ended: all later calls raise this error.
+            CommitsLost: the list lacks earlier commits of this session, which has ended; nothing was committed.
             CatalogDamaged: the counter of ids was deleted or went back.
             FormatError, FormatLimit: batches that the format cannot hold.
             StoreError, AmbiguousWrite, DataConflict: the object may have been committed. Upload the same batches again:
@@ -450,9 +469,13 @@ class NodeWriter:
         """Write a last checkpoint. The session stays the node's session until another session is opened.
 
         A failure to write the checkpoint is logged: it costs the next session time, but no data is lost.
+
+        Raises:
+            CommitsLost: the list lacks commits of this session.
         """
         if self._stopped is None:
             with self._turn():
+                self._acknowledged.look_back(self._seen, at_once=True)
                 self._try_checkpoint()
 
     def stop(self, error: AccelError) -> None:
@@ -478,7 +501,8 @@ class NodeWriter:
         if not self._busy.acquire(blocking=False):
             raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second call")
         try:
-            yield
+            with self._acknowledged.watched(lambda: self._seen):
+                yield
         finally:
             self._busy.release()
 
@@ -504,6 +528,7 @@ class NodeWriter:
 
     def _commit(self, claims: Sequence[Claims], ids_ahead: int | None = None) -> None:
         self._settle()
+        self._acknowledged.look_back(self._seen)
         self._check(claims)
         self._look_at(claims)
         more, deadline_ms = self._ids_ahead(ids_ahead), self._ahead_deadline_ms()
@@ -539,6 +564,7 @@ class NodeWriter:
         [self._known_commits] = known
         if self._seen is not before:
             self._doubtful.clear()  # a write still in flight has a condition on an old version, and fails
+        self._acknowledged.add(claims)
         for each in claims:
             self._ends = self._ends.with_higher_ends(each.stream_ids, each.ends)
         self._ready += [(object_id, deadline_ms) for object_id in more if _is_prepared(self._seen.value, object_id)]
@@ -688,6 +714,7 @@ class NodeWriter:
         key = self._parts.keys.checkpoint(self.node_id)
         self._checkpoint = key.change(change, seen=self._checkpoint)
         self._commits_since_checkpoint = 0
+        self._acknowledged.count()
         self._times.counts(checkpoint.order_id, times, numbers)
 
 
@@ -699,8 +726,6 @@ def _is_prepared(node_list: NodeList, object_id: int) -> bool:
 
 NEW_IDS_MAX = 8
 """The maximum number of ids that are tried for one object, if other objects are at their keys."""
-
-_BATCH = struct.Struct(">qqqqq")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -749,16 +774,6 @@ def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:
                 raise CommitRefused(f"stream {stream_id}: expected batches without holes, found {found}")
     rows = [(stream_id, batches[0].base_offset, batches[-1].end_offset) for stream_id, batches in wanted]
     ends.check_continued(*np.array(rows, dtype=np.int64).T)
-
-
-def digest_of(wanted: Wanted) -> bytes:
-    """A hash of batches: batches with equal hashes make the same object. O(bytes)."""
-    hashed = xxh3_128()
-    for stream_id, batches in wanted:
-        for batch in batches:
-            hashed.update(_BATCH.pack(stream_id, batch.epoch, batch.base_offset, batch.count, len(batch.payload)))
-            hashed.update(batch.payload)
-    return hashed.digest()
 
 
 def write_object(

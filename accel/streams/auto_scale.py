@@ -48,6 +48,7 @@ from accel.errors import (
     AccelError,
     Closed,
     CommitRefused,
+    CommitsLost,
     IllegalState,
     NotInHistory,
     OperationNotAllowed,
@@ -308,7 +309,7 @@ class AutoScaler:
             self._count(failures=1)
             with self._lock:
                 self._stats = replace(self._stats, last_error=f"{'/'.join(name)}: {error}"[:ERROR_SIZE_MAX])
-            if isinstance(error, SessionFenced):
+            if isinstance(error, SessionFenced | CommitsLost):
                 self.stop()
             if isinstance(error, NotInHistory):  # another stream may have the name by now
                 self._followed[name] = _Followed(self._system.timer() + self.settings.look_seconds)

@@ -37,6 +37,7 @@ from weakref import WeakSet
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from accel.errors import (
     AccelError,
+    CatalogWentBack,
     Closed,
     CommitRefused,
     FormatError,
@@ -94,7 +95,7 @@ class EventSource(Protocol):
         ...
 
 
-_FINAL: Final = (SessionFenced, NamespaceShared, CommitRefused, FormatError, Closed, WrongProcess)
+_FINAL: Final = (SessionFenced, NamespaceShared, CommitRefused, CatalogWentBack, FormatError, Closed, WrongProcess)
 """Errors of uploads that no retry cures."""
 
 

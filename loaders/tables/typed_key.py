@@ -544,12 +544,13 @@ def check_counter(now: int | None, highest_id: int, where: str, damaged: Callabl
 
 
 class _Free:
-    """The ids that one process has taken and not yet allocated, and the highest id in use that it has seen."""
+    """The ids that one process has not yet allocated, the highest id in use, and its last write of the counter."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.blocks: list[range] = []
         self.highest_id = -1
+        self.written: Version | None = None
 
 
 class IdBlocks:
@@ -576,11 +577,12 @@ class IdBlocks:
         """Check that the counter exists and is above the ids in use that were seen. One request.
 
         Raises:
-            The error of `damaged`: the counter is missing, or not above these ids.
+            The error of `damaged`: the counter is missing, not above these ids, or not a later version than was written
+                here.
             StoreError, TableError, CorruptObject, FormatTooNew: it cannot be read.
         """
         highest_id = self._highest_id()
-        seen = self._counter.read()
+        seen = self._read()
         check_counter(None if seen is None else seen.value, highest_id, self._counter.where, self._damaged)
 
     def take(self, count: int = 1) -> list[int]:
@@ -588,7 +590,8 @@ class IdBlocks:
 
         Raises:
             ValueError: a count below 1, or above 1,048,576.
-            The error of `damaged`: the counter was deleted, or is not above the ids in use that were seen.
+            The error of `damaged`: the counter was deleted, is not above the ids in use that were seen, or does not
+                follow from the last write of this process.
             StoreError, TableError: the counter could not be raised.
         """
         if not 1 <= count <= IDS_AT_ONCE_MAX:
@@ -626,7 +629,25 @@ class IdBlocks:
             return check_counter(now, highest_id, self._counter.where, self._damaged) + count
 
         try:
-            after = self._counter.change(raised).value
+            now = self._read()
+            after = self._counter.change(raised, seen=now)
         except TableMissing as error:
             raise self._damaged(f"expected a counter in {self._counter.where}, found no such table") from error
-        return range(after - count, after)
+        with (free := self._free()).lock:
+            if free.written is None or free.written.sequence < after.version.sequence:
+                free.written = after.version
+        return range(after.value - count, after.value)
+
+    def _read(self) -> Versioned[int] | None:
+        """The stored counter; it must follow from the last write of this process, or another has the same ids."""
+        with (free := self._free()).lock:
+            written = free.written
+        now = self._counter.read()
+        if now is not None and written is not None and not now.version.follows(written):
+            expected = f"version {written.sequence} ({written.nonce.hex()}), which this process wrote, or a later one"
+            found = f"{now.version.sequence} ({now.version.nonce.hex()})"
+            raise self._damaged(
+                f"{self._counter.where}: expected {expected}, found {found}: ids may have been given out twice; was it "
+                "put back, or are conditions of writes ignored (accel doctor)?"
+            )
+        return now
