@@ -581,9 +581,7 @@ class IdBlocks:
                 here.
             StoreError, TableError, CorruptObject, FormatTooNew: it cannot be read.
         """
-        highest_id = self._highest_id()
-        seen = self._read()
-        check_counter(None if seen is None else seen.value, highest_id, self._counter.where, self._damaged)
+        self._read(self._highest_id())
 
     def take(self, count: int = 1) -> list[int]:
         """Return `count` new ids, ascending. No request while the block lasts, otherwise two.
@@ -629,7 +627,7 @@ class IdBlocks:
             return check_counter(now, highest_id, self._counter.where, self._damaged) + count
 
         try:
-            now = self._read()
+            now = self._read(highest_id)
             after = self._counter.change(raised, seen=now)
         except TableMissing as error:
             raise self._damaged(f"expected a counter in {self._counter.where}, found no such table") from error
@@ -638,11 +636,12 @@ class IdBlocks:
                 free.written = after.version
         return range(after.value - count, after.value)
 
-    def _read(self) -> Versioned[int] | None:
+    def _read(self, highest_id: int) -> Versioned[int] | None:
         """The stored counter; it must follow from the last write of this process, or another has the same ids."""
         with (free := self._free()).lock:
             written = free.written
         now = self._counter.read()
+        check_counter(None if now is None else now.value, highest_id, self._counter.where, self._damaged)
         if now is not None and written is not None and not now.version.follows(written):
             expected = f"version {written.sequence} ({written.nonce.hex()}), which this process wrote, or a later one"
             found = f"{now.version.sequence} ({now.version.nonce.hex()})"

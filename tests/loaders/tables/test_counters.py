@@ -112,9 +112,9 @@ def test_a_counter_that_is_gone_gives_none() -> None:
         with pytest.raises(Damaged, match="expected a counter in table 'counters', key 'ids', found none: it was del"):
             refused()
     tables_in(store).drop_table("counters")
-    for cache, found in ((None, "none: it was deleted"), (RecordCache(1000, lambda _: 0), "no such table")):
+    for cache in (None, RecordCache(1000, lambda _: 0)):
         key = TypedKey(tables_in(store).table("counters"), "ids", FORM, cache=cache)
-        with pytest.raises(Damaged, match=f"found {found}"):
+        with pytest.raises(Damaged, match="found no such table"):
             IdBlocks(key, 10, Damaged).take()
 
 
