@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from numbers import Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 from xxhash import xxh3_128
@@ -27,6 +28,9 @@ from accel.image import StreamObject
 from loaders.format import RecordBatch
 from loaders.object_ref import ObjectRef
 from loaders.tables.columns import ROWS_MAX
+
+if TYPE_CHECKING:
+    from accel.catalog.session import StreamEnds
 
 DEADLINE_SECONDS_MAX = 10 * 366 * 86_400.0
 """Ten years: a longer deadline is probably in another unit."""
@@ -217,6 +221,21 @@ def _check_batch(batch: RecordBatch) -> None:
     checked_integer(f"the count of {where}", count, -(2**31), 2**31 - 1)
     if base + abs(count) > INT64_MAX:
         raise InvalidArgument(f"expected an end of {where} of at most {INT64_MAX}, found {base + abs(count)}")
+
+
+def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:
+    """Check that batches continue their streams at their ends without gaps. No request.
+
+    Raises:
+        CommitRefused: they do not.
+    """
+    for stream_id, batches in wanted:
+        for before, after in pairwise(batches):
+            if before.end_offset != after.base_offset:
+                found = f"[{before.base_offset}, {before.end_offset}) and then {after.base_offset}"
+                raise CommitRefused(f"stream {stream_id}: expected batches without holes, found {found}")
+    rows = [(stream_id, batches[0].base_offset, batches[-1].end_offset) for stream_id, batches in wanted]
+    ends.check_continued(*np.array(rows, dtype=np.int64).T)
 
 
 _BATCH = struct.Struct(">qqqqq")

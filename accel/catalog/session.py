@@ -477,21 +477,22 @@ class Acknowledged:
         self._looked_at = 0
         self._ids: dict[int, tuple[float, float]] = {}
         self._counted: tuple[int, ...] = ()
-        self._lost: CommitsLost | None = None
 
     @contextmanager
-    def watched(self, seen: Callable[[], Versioned[NodeList]]) -> Iterator[None]:
-        """Carry out a call of the session, unless commits were lost before; `seen` returns its list.
+    def watched(self, seen: Callable[[], Versioned[NodeList]], stop: Callable[[AccelError], object]) -> Iterator[None]:
+        """Carry out a call of the session; if commits were lost, the session is stopped.
+
+        Args:
+            seen: returns the list as the session wrote or read it last.
+            stop: ends the session with an error.
 
         Raises:
             CommitsLost: commits were lost, or the call found that its list went back.
         """
-        if self._lost is not None:
-            raise CommitsLost(self._lost.where, self._lost.seen, self._lost.found, self._lost.object_ids)
         try:
             yield
         except CommitsLost as error:
-            self._lost = error
+            stop(error)
             raise
         except CatalogWentBack as error:
             if error.where != self._key.where:
@@ -499,7 +500,7 @@ class Acknowledged:
             try:
                 self.compare(seen(), self._key.fetch(None), is_newest=True)
             except CommitsLost as lost:
-                self._lost = lost
+                stop(lost)
                 raise lost from error
             raise
 

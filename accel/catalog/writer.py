@@ -43,7 +43,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
@@ -63,6 +62,7 @@ from accel.catalog.edges import (
     deadline_ms_after,
     digest_of,
     ordered,
+    refuse_discontinuous,
 )
 from accel.catalog.keys import require
 from accel.catalog.node_list import (
@@ -501,7 +501,7 @@ class NodeWriter:
         if not self._busy.acquire(blocking=False):
             raise RuntimeError(f"node {self.node_id}: expected one call at a time, found a second call")
         try:
-            with self._acknowledged.watched(lambda: self._seen):
+            with self._acknowledged.watched(lambda: self._seen, self.stop):
                 yield
         finally:
             self._busy.release()
@@ -759,21 +759,6 @@ class Unsettled:
     uploaded: Uploaded
     claims: Claims
     digest: bytes
-
-
-def refuse_discontinuous(wanted: Wanted, ends: StreamEnds) -> None:
-    """Check that batches continue their streams at their ends without gaps. No request.
-
-    Raises:
-        CommitRefused: they do not.
-    """
-    for stream_id, batches in wanted:
-        for before, after in pairwise(batches):
-            if before.end_offset != after.base_offset:
-                found = f"[{before.base_offset}, {before.end_offset}) and then {after.base_offset}"
-                raise CommitRefused(f"stream {stream_id}: expected batches without holes, found {found}")
-    rows = [(stream_id, batches[0].base_offset, batches[-1].end_offset) for stream_id, batches in wanted]
-    ends.check_continued(*np.array(rows, dtype=np.int64).T)
 
 
 def write_object(

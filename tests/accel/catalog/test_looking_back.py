@@ -34,10 +34,10 @@ class Gateway(DecoratedStore):
         self.chance, self._random = chance, random.Random(seed)
         self.before: dict[str, Callable[[], object]] = {}
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         self.before.pop(key, lambda: None)()
         drops = isinstance(condition, self.dropped) and self._random.random() < self.chance
-        return super().put(key, body, condition=ALWAYS if drops else condition)
+        return super().put(key, body, condition=ALWAYS if drops else condition, mark=mark)
 
 
 class Processes:
@@ -144,9 +144,14 @@ def test_a_list_that_went_back_names_the_commits_too() -> None:
     with pytest.raises(CommitsLost) as caught:
         upload(processes.writer)
     assert caught.value.object_ids == (lost,)
+
+
+def test_a_list_that_is_gone_names_all_commits() -> None:
+    processes = Processes()
     processes.world.memory.delete(LIST_KEY)
-    with pytest.raises(CommitsLost):
+    with pytest.raises(CommitsLost, match="found nothing") as caught:
         processes.writer.close()
+    assert caught.value.object_ids == tuple(processes.kept)
 
 
 def test_looking_costs_a_request_without_a_body_every_ten_seconds_and_none_beside_a_follower() -> None:

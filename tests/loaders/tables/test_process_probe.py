@@ -36,9 +36,9 @@ class Gateway(DecoratedStore):
         self.ignored = ignored
         self.puts: list[tuple[str, Condition]] = []
 
-    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS) -> str:
+    def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         self.puts.append((key, condition))
-        return super().put(key, body, condition=ALWAYS if isinstance(condition, self.ignored) else condition)
+        return super().put(key, body, condition=ALWAYS if isinstance(condition, self.ignored) else condition, mark=mark)
 
     @property
     def probes(self) -> list[Condition]:
