@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,6 +175,77 @@ def _may_be_dead(parts: CatalogParts, ref: ObjectRef, first_kept: FirstKept) -> 
     index = np.frombuffer(found.body, dtype=ROW_DTYPE)
     ends = index["start"].astype(np.int64) + index["end_delta"].astype(np.int64)
     return bool((ends <= first_kept.of_streams(index["stream_id"].astype(np.int64))).all())
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The bytes of some objects.
+
+    Args:
+        size_bytes: of all objects that are listed.
+        dead_bytes: of these, the data below first kept offsets.
+        retired_bytes: of objects that have left the list, and that readers of old images or an undo may need.
+        waiting_bytes: of objects that are being deleted (delete pending).
+    """
+
+    size_bytes: int
+    dead_bytes: int
+    retired_bytes: int
+    waiting_bytes: int
+
+    def to_dict(self) -> dict[str, int]:
+        """Plain data, with the live bytes: listed and not dead."""
+        return {"live_bytes": self.size_bytes - self.dead_bytes, **asdict(self)}
+
+    @classmethod
+    def of(cls, listed: Rows, dead_bytes: int, retired: Rows) -> Space:
+        """Of rows with sizes, and retired rows."""
+        is_pending = retired["doomed"] != 0
+        sizes_bytes = retired["size_bytes"]
+        left = int(sizes_bytes[~is_pending].sum()), int(sizes_bytes[is_pending].sum())
+        return cls(int(listed["size_bytes"].sum()), dead_bytes, *left)
+
+
+MEASURED_OBJECTS_MAX = 1000
+"""The number of objects that are opened to find out how much of them is dead; of more, every second, third, ..."""
+
+
+def measure_space(
+    parts: CatalogParts, lists: Sequence[NodeList], shards: Sequence[StreamShard]
+) -> tuple[dict[int, Space], Space]:
+    """The space of each node's list, and of all stream objects.
+
+    The dead bytes of lists with more than 1,000 objects that may hold data of trimmed streams are estimated from that
+    number of them; those of a stream object follow from its offsets. An object that cannot be opened counts as live.
+
+    Requests: one for each object whose sketch does not exclude all trimmed streams, at most 1,000.
+    """
+    first_kept = FirstKept.of(shards)
+    may_be = {
+        each.node_id: each.live[may_hold(each, streams_of_node(shards, each.node_id, first_kept.stream_ids))]
+        for each in lists
+    }
+    step = 1 + sum(map(len, may_be.values())) // MEASURED_OBJECTS_MAX
+    refs = ((node_id, ref) for node_id, rows in may_be.items() for ref in refs_of(rows[::step]))
+    wanted = [(node_id, ref) for node_id, ref in refs if not ref.is_composite]
+    dead = dict.fromkeys(may_be, 0)
+    for (node_id, ref), (_, opened) in zip(wanted, open_each(parts, wanted), strict=True):
+        if isinstance(opened, OpenedObject):
+            is_dead = first_kept.keeps_nothing_of(opened.ranges)
+            dead[node_id] += ref.size_bytes if is_dead else first_kept.dropped_bytes(opened.index)
+    opened_bytes = {node_id: int(rows["size_bytes"][::step].sum()) for node_id, rows in may_be.items()}
+    spaces = {
+        each.node_id: Space.of(
+            each.live,
+            dead[each.node_id] * int(may_be[each.node_id]["size_bytes"].sum()) // max(1, opened_bytes[each.node_id]),
+            each.retired,
+        )
+        for each in lists
+    }
+    own = np.concatenate([shard.stream_objects for shard in shards])
+    below = np.clip(first_kept.of_streams(own["stream_id"]) - own["start"], 0, own["end"] - own["start"])
+    dead_bytes = int((own["size_bytes"] * (below / np.maximum(1, own["end"] - own["start"]))).sum())
+    return spaces, Space.of(own, dead_bytes, np.concatenate([shard.retired for shard in shards]))
 
 
 def retire_dead(parts: CatalogParts, dead: DeadObjects) -> tuple[ObjectRef, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import msgspec
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import set_aside_of, set_aside_text
+from accel.catalog.dead_objects import Space, measure_space
 from accel.catalog.records import NodeList
 from accel.catalog.refresh import CatalogState
 from accel.cli.options import TIME, StoreChoice, command, option, store_options
@@ -74,11 +76,19 @@ def init(*, namespace: str, stream_buckets: int, store: StoreChoice, output: Out
 @command(None, "accel catalog status --store s3://bucket", "accel catalog status --store s3://bucket --output json")
 @store_options
 def status(*, store: StoreChoice, output: Output) -> None:
-    """Show the contents of a catalog: its format record, nodes, objects and streams."""
+    """Show the contents of a catalog: its format record, nodes, objects, streams and space.
+
+    Dead bytes are data of deleted and truncated streams in listed objects: one request for each object that may have
+    some, for at most 1,000; of more objects they are estimated. Retired objects may still be restored; those that are
+    waiting are being deleted.
+    """
     with ObjectCatalog.open(store.open()) as catalog:
         started = SYSTEM.timer()
         state = catalog.refresh_state()
-        output.show(_shown_status(catalog.format, state, SYSTEM.timer() - started))
+        age_seconds = SYSTEM.timer() - started
+        shards, lists = [seen.value for seen in state.shards], state.node_lists()
+        space = measure_space(catalog.parts, [lists[node_id] for node_id in sorted(lists)], shards)
+        output.show(_shown_status(catalog.format, state, space, age_seconds))
 
 
 @command(
@@ -113,27 +123,37 @@ def _format_lines(record: FormatRecord) -> Iterator[str]:
         yield f"{name:<24}{'unknown' if value is None else value}"
 
 
-def _node_row(node_list: NodeList) -> dict[str, Any]:
+def _node_row(node_list: NodeList, space: Space) -> dict[str, Any]:
     return {
         "node_id": node_list.node_id,
         "epoch": node_list.epoch,
         "live": len(node_list.live),
         "prepared": len(node_list.prepared),
         "retired": len(node_list.retired),
-        "bytes": int(node_list.live["size_bytes"].sum()),
+        "bytes": space.size_bytes,
+        **_space(space),
         "set_aside": [row | {"why": set_aside_text(row)} for row in set_aside_of(node_list)],
     }
 
 
-def _shown_status(record: FormatRecord, state: CatalogState, age_seconds: float) -> Shown:
+def _space(space: Space) -> dict[str, int]:
+    return {name: size_bytes for name, size_bytes in space.to_dict().items() if name != "size_bytes"}
+
+
+def _shown_status(
+    record: FormatRecord, state: CatalogState, space: tuple[dict[int, Space], Space], age_seconds: float
+) -> Shown:
     image = state.built.image
-    nodes = [_node_row(node_list) for _, node_list in sorted(state.node_lists().items())]
+    by_node, own = space
+    nodes = [_node_row(node_list, by_node[node_id]) for node_id, node_list in sorted(state.node_lists().items())]
+    summed = ("live", "prepared", "retired", "bytes", *_space(own))
     data = {
         "format": msgspec.structs.asdict(record),
         "nodes": nodes,
-        "total": {name: sum(node[name] for node in nodes) for name in ("live", "prepared", "retired", "bytes")},
+        "total": {name: sum(node[name] for node in nodes) for name in summed},
         "streams": len(image.streams),
         "stream_objects": sum(len(seen.value.stream_objects) for seen in state.shards),
+        "space_of_stream_objects": {"bytes": own.size_bytes, **_space(own)},
         "image": {"version": version_number(image.version), "age_seconds": age_seconds},
     }
     return Shown(data, _status_lines(record, data))
@@ -145,17 +165,25 @@ def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Ren
     yield ""
     if data["nodes"]:
         counts = [Column(name, itemgetter(name)) for name in ("epoch", "live", "prepared", "retired")]
-        size: Column[dict[str, Any]] = Column("size", lambda node: size_text(node["bytes"]))
-        yield table_of(data["nodes"], Column("node", itemgetter("node_id")), *counts, size)
+        columns = (("size", "bytes"), ("dead", "dead_bytes"), ("waiting", "waiting_bytes"))
+        sizes = [Column(title, partial(_size_of, name)) for title, name in columns]
+        yield table_of(data["nodes"], Column("node", itemgetter("node_id")), *counts, *sizes)
         yield ""
     for node in data["nodes"]:
         for bad in node["set_aside"]:
             since = moment_text(bad["since_ms"])
             yield f"set aside  object {bad['object_id']} of node {node['node_id']}: {bad['why']}, first at {since}"
+    for name, row in (("objects of many streams", data["total"]), ("stream objects", data["space_of_stream_objects"])):
+        sizes_of = {kind: size_text(row[f"{kind}_bytes"]) for kind in ("live", "dead", "retired", "waiting")}
+        yield f"{name}: {', '.join(f'{size} {kind}' for kind, size in sizes_of.items())}"
     total, image = data["total"], data["image"]
     objects = f"{count_text(total['live'], 'live object')}, {size_text(total['bytes'])}"
     yield f"{count_text(len(data['nodes']), 'node')}, {objects}, {count_text(data['streams'], 'stream')}"
     yield f"image {image['version']}, {time_text(image['age_seconds'])} old"
+
+
+def _size_of(name: str, row: Mapping[str, Any]) -> str:
+    return size_text(row[name])
 
 
 def _shown_refreshes(state: CatalogState, costs: Mapping[str, Mapping[str, Any]]) -> Shown:

@@ -77,6 +77,26 @@ def test_status_counts_what_a_catalog_holds(filled: str) -> None:
     assert list(found["image"]) == ["version", "age_seconds"]
 
 
+def test_status_shows_what_is_live_dead_and_waiting_of_all_kinds_of_objects(filled: str) -> None:
+    with ObjectCatalog.open(open_store(filled)) as catalog:
+        catalog.trim({1: 20})
+    found = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)
+    [node] = found["nodes"]
+    assert node["live_bytes"] + node["dead_bytes"] == node["bytes"]
+    assert node["dead_bytes"] > 0
+    assert (node["retired_bytes"], node["waiting_bytes"]) == (0, 0)
+    assert found["total"]["dead_bytes"] == node["dead_bytes"]
+    assert found["space_of_stream_objects"] == {
+        "bytes": 0,
+        "live_bytes": 0,
+        "dead_bytes": 0,
+        "retired_bytes": 0,
+        "waiting_bytes": 0,
+    }
+    lines = run("catalog", "status", "--store", filled).stdout.splitlines()
+    assert lines[-3] == "stream objects: 0 B live, 0 B dead, 0 B retired, 0 B waiting"
+
+
 def test_status_as_text_ends_with_sums(filled: str) -> None:
     lines = run("catalog", "status", "--store", filled).stdout.splitlines()
     assert lines[-2].startswith("1 node, 3 live objects, ")

@@ -13,15 +13,23 @@ from hypothesis import strategies as st
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.dead_objects import LAST_ROWS, FirstKept, find_dead, may_hold, with_dead_retired
+from accel.catalog.dead_objects import (
+    LAST_ROWS,
+    FirstKept,
+    Space,
+    find_dead,
+    may_hold,
+    measure_space,
+    with_dead_retired,
+)
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix
 from accel.catalog.node_list import after_undo, check_list
 from accel.catalog.records import NodeList, StreamShard
 from accel.catalog.undo import undo
 from accel.compaction import CompactionSettings, compact, plan_compaction
 from accel.compaction.planning import REWRITE_DAYS
-from accel.errors import AccessDenied, MaintenanceRefused
-from accel.testing import Crash, CrashStore
+from accel.errors import AccessDenied, MaintenanceRefused, MaintenanceStopped
+from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.object_ref import ObjectRef
 from loaders.store import ALWAYS, Body, Condition, MemoryStore
 from loaders.store.decorated import DecoratedStore
@@ -332,6 +340,41 @@ def test_a_retirement_that_fails_is_reported_and_no_group_suffers(aging: Aging) 
     assert (report.failed_retirements, report.retired_objects, report.is_partial) == (1, 0, True)
     assert compact(aging.cluster.catalog, plan).retired_objects == 4
     aging.cluster.check()
+
+
+def spaces(aging: Aging) -> tuple[Space, Space]:
+    """The space of the node's list, and of all stream objects."""
+    with aging.world.open() as catalog:
+        state = catalog.refresh_state()
+        by_node, own = measure_space(
+            catalog.parts, list(state.node_lists().values()), [seen.value for seen in state.shards]
+        )
+    return by_node[NODE], own
+
+
+def test_space_is_live_or_dead_then_retired_then_waiting(aging: Aging) -> None:
+    first = aging.cluster.upload(NODE, {8: 4}, {7: 10})
+    second = aging.cluster.upload(NODE, {8: 2, 9: 1})
+    assert spaces(aging)[0] == Space(first.size_bytes + second.size_bytes, 0, 0, 0)
+    aging.cluster.trim(8, 5)
+    aging.cluster.trim(7, 5)
+    listed, own = spaces(aging)
+    assert first.size_bytes < listed.dead_bytes < listed.size_bytes
+    assert own.dead_bytes == own.size_bytes // 2
+    assert sum(listed.to_dict()[name] for name in ("live_bytes", "dead_bytes")) == listed.size_bytes
+    whole = own.size_bytes
+    aging.cluster.trim(7, 10)
+    assert spaces(aging)[1] == Space(0, 0, whole, 0)
+    aging.days(1, compacts=False)
+    listed, own = spaces(aging)
+    assert (listed.size_bytes, listed.retired_bytes) == (second.size_bytes, first.size_bytes)
+    assert own == Space(0, 0, 0, 0)
+    aging.world.clock.seconds += DAY_SECONDS
+    faults = FaultStore(aging.world.memory, operations={"delete_many", "delete"})
+    faults.schedule(*[Fault.SERVER_ERROR] * 20)
+    with aging.world.open(faults) as catalog, suppress(MaintenanceStopped):
+        collect(catalog, plan_collection(catalog))
+    assert spaces(aging)[0].waiting_bytes == first.size_bytes
 
 
 # Against a naive model
