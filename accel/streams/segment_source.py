@@ -42,6 +42,7 @@ from accel.history.rules.values import TIME_MS_END, IdMap, checked_id, checked_i
 from accel.history.store import Stream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer, version_number
 from accel.lookup.accelerator import ReadAccelerator
+from accel.lookup.answer import Ending
 from accel.streams.rules.arrival_order import SegmentRead
 from accel.streams.rules.events import EventBatch, EventColumns, HostClock, decode_columns
 from accel.streams.rules.frontier import Frontier
@@ -224,7 +225,7 @@ class ObjectSegmentSource:
             return SegmentEvents((), fill.offset, token, as_of)  # nothing was written yet
         timed, token = self._timed(fill, known, columns, wants_token=wants_token)
         newest = version_number(self._accelerator.image_version)  # a read may continue with a newer image
-        return SegmentEvents(timed, reading.next_offset, token, as_of, newest)
+        return SegmentEvents(timed, reading.next_offset, token, as_of, newest, reading.ending is Ending.LIMIT)
 
     def read(self, segment_id: int, offset: int, max_bytes: int, token: int = NO_TOKEN) -> SegmentRead:
         """Return the bytes of a segment's events from an offset on, for a peer.

@@ -101,6 +101,8 @@ class SegmentEvents(NamedTuple):
         as_of: the number of an image of the stream; newer images have higher numbers. The answer contains all requested
             data of this image. 0 from a source that has no such number.
         newest: the number of the newest image that any of the data may come from, if it is higher.
+        has_more: whether it ends because it contains as much as was requested; sources count bytes differently, so the
+            payload may be less.
     """
 
     batches: tuple[EventBatch, ...]
@@ -108,6 +110,7 @@ class SegmentEvents(NamedTuple):
     token: int = NO_TOKEN
     as_of: int = 0
     newest: int = 0
+    has_more: bool = False
 
 
 class SegmentEnd(NamedTuple):
@@ -334,7 +337,7 @@ class ReaderCore:
             buffer.reach = max(buffer.reach, *(batch.value for batch in batches[-1:]), 0)
         else:
             buffer.must_ask_end = True
-        buffer.has_more = size_bytes >= fill.max_bytes
+        buffer.has_more = events.has_more or size_bytes >= fill.max_bytes
         if not buffer.has_more:
             buffer.as_of = max(buffer.as_of, buffer.news_as_of, events.as_of)
             buffer.seen_seconds = buffer.asked_seconds if buffer.is_at_tail else buffer.seen_seconds

@@ -116,7 +116,7 @@ def test_of_a_segment_that_is_given_up_the_rest_of_a_batch_is_not_given() -> Non
         [given_up] = both - set(only.position())
         readers.read_all()
         assert by_key(readers.events) == orders.written
-        assert {each.segment_id for each in readers.own("b")} == {given_up}
+        assert {each.segment_id for each in readers.own("b")} <= {given_up}  # none if its events were given before
 
 
 def test_iterated_event_by_event_a_member_rebalances_too(orders: Shop) -> None:

@@ -482,6 +482,21 @@ def test_the_end_of_a_segment_in_history_is_asked_for_with_its_last_events_thoug
     assert told(events) == story.told
 
 
+def test_the_end_is_not_asked_for_after_an_answer_that_contains_as_much_as_it_could() -> None:
+    """A source counts the bytes of whole batches, so the payload of a full answer may be less than was requested."""
+    story = Story(1)
+    for _ in range(3):
+        story.append([0])
+    core = ReaderCore(story.frontier(story.beginning()), ReaderSettings(), follow=False)
+    [fill] = core.next_steps()
+    assert isinstance(fill, Fill)
+    first = tuple(story.batches[fill.segment_id][:1])
+    core.take_events(fill, story.fill(fill, None)._replace(batches=first, next_offset=1, has_more=True))
+    [following] = core.next_steps()
+    assert isinstance(following, Fill)
+    assert (following.offset, following.ahead_bytes > 0) == (1, True)
+
+
 def test_an_early_question_for_the_end_makes_no_segment_idle() -> None:
     """An answer may be short for other reasons than the end."""
     story = Story(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from random import Random
@@ -408,6 +409,32 @@ def end_of(source: ObjectSegmentSource, segment_id: int) -> SegmentEnd:
         end = source.ask_end(AskEnd(segment_id))
         if not end.is_stale:
             return end
+
+
+def test_the_end_of_a_segment_is_asked_for_at_its_end_not_after_each_request(steady_orders: Shop) -> None:
+    with StreamWriter(steady_orders.stream, steady_orders.host) as writer:
+        for _ in range(20):
+            steady_orders.write(writer, 24)
+    steady_orders.split()
+    asked: Counter[tuple[type, int]] = Counter()
+    source = steady_orders.source()
+
+    class Counted:
+        def fill(self, fill: Fill) -> SegmentEvents:
+            asked[Fill, fill.segment_id] += 1
+            return source.fill(fill)
+
+        def ask_end(self, step: AskEnd) -> SegmentEnd:
+            end = source.ask_end(step)
+            asked[AskEnd, step.segment_id] += not end.is_stale
+            return end
+
+    settings = replace(QUICK, fill_bytes=64, buffer_bytes_max=1 << 20)
+    with StreamReader(steady_orders.stream, Counted(), settings=settings) as reader:
+        assert by_key(list(reader)) == steady_orders.written
+    segment_ids = {segment_id for _, segment_id in asked}
+    assert max(asked[Fill, segment_id] for segment_id in segment_ids) > 4
+    assert all(asked[AskEnd, segment_id] <= 2 for segment_id in segment_ids)
 
 
 def test_that_nothing_follows_a_segment_is_believed_only_of_a_sealed_stream(
