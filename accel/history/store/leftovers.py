@@ -9,25 +9,31 @@
     |                                        | outlived                         | has no table                     |
     | likewise, of an existing stream        | a writer whose transaction was   | its table has no entry of it, or |
     |                                        | ended by others, or a crash      | was dropped with its epoch       |
+    | part of a time index, table of numbers | a host that the deletion of its  | no segment that is not deleted   |
+    |                                        | segment outlived                 | has its stream                   |
 
 Each key is listed **before** it is found out who owns it. A stream is listed in its scope before anything of it is
 written, and its id is never used again; a transaction has an entry before it has data, and never again after its end.
 So what has no owner afterwards has none for good, whatever other processes do meanwhile. `StreamStore.recover` sweeps.
 
 What is missing by damage is not taken for an end: a table whose marker is missing although its epoch is named, a scope
-whose table is missing, or a stream that is not listed and has tables. Nothing of these is deleted.
+whose table is missing, or a stream that is not listed and has tables. Nothing of these is deleted. Segments have no
+name in keys of time indexes: of these nothing is deleted while one stream is damaged, or not whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby, islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from accel.errors import NotInHistory
 from accel.history.rules.configuration import HistoryLayout
+from accel.history.rules.cuts import PlacedCut
+from accel.history.rules.retention import place_truncation
 from accel.history.rules.states import NamePhase
 from accel.history.rules.values import transaction_epoch
 from accel.history.store import keys
@@ -35,8 +41,18 @@ from accel.history.store.epoch_store import EpochReading
 from accel.history.store.hosts import NoHost
 from accel.history.store.parts import StoreParts, StreamParts
 from loaders.errors import DataNotFound, TableMissing
-from loaders.layout import TRANSACTIONS_PREFIX, transaction_key
+from loaders.layout import (
+    TIMES_PREFIX,
+    TRANSACTIONS_PREFIX,
+    parse_number_table_key,
+    parse_time_part_key,
+    time_part_prefix,
+    transaction_key,
+)
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
+
+if TYPE_CHECKING:
+    from accel.history.store.stream import Stream
 
 BATCH_PREFIX: Final = "_system/completedTransactionsBatch-"
 
@@ -91,6 +107,38 @@ class Leftovers:
             count += len(unneeded)
         return count
 
+    def delete_times(self, opened: Callable[[str, str], Stream]) -> int:
+        """Delete time indexes and tables of numbers of segments that no stream has any more; return the number of keys.
+
+        Calls: 1 for 1,000 objects. If there are any, 1 for each scope, those of opening each stream and reading which
+        segments it has, and 1 for each segment, until all objects belong to one; for the others, 1 for each table.
+
+        Args:
+            opened: opens a stream, by scope and name; raises NotInHistory if it is not whole.
+        """
+        store = self._parts.tables.store
+        ids = {stream_id for info in store.list(TIMES_PREFIX) if (stream_id := _stream_id(info.key)) is not None}
+        known = {keys.listed_name(listed)[1] for listed in list(self._parts.keys.scopes.keys(keys.LISTED))}
+        for identity in self._streams() if ids else ():
+            known.add(identity.unique_id)
+            try:
+                ids -= _owned(opened(identity.scope, identity.name), ids)
+            except (NotInHistory, DataNotFound):
+                return 0
+            if not ids:
+                return 0
+        if not ids or not known.issuperset(self._with_tables()):
+            return 0
+        unneeded = [
+            info.key
+            for stream_id in sorted(ids)
+            for info in store.list(time_part_prefix(stream_id))
+            if _stream_id(info.key) is not None
+        ]
+        for failure in store.delete_many(unneeded):
+            raise failure.error
+        return len(unneeded)
+
     def _streams(self) -> Iterator[keys.StreamIdentity]:
         """All listed streams. 1 call for 1,000 scopes, 2 for each scope."""
         for listed in list(self._parts.keys.scopes.keys(keys.LISTED)):
@@ -128,6 +176,39 @@ class Leftovers:
                 if epoch not in marked and epoch < current.reference_epoch:
                     ended.append(transaction_id)
         return ended
+
+
+def _owned(stream: Stream, wanted: Collection[int]) -> set[int]:
+    """Those of these streams of the object layer that have a segment which is not deleted; reads until all are found.
+
+    Raises:
+        DataNotFound: a segment without a stream.
+    """
+    head = stream.truncation()
+    start = place_truncation(head)
+    if head.updating:  # what is being deleted hands its numbers on first
+        start = PlacedCut(head.last_cut, head.last_span) if len(head.last_cut) else None
+    found: set[int] = set()
+    for part in stream.cuts.between(start, None):
+        ids = part.ids.tolist()
+        for segment_id, stream_id in zip(ids, stream.segment_streams(ids), strict=True):
+            if stream_id is None:
+                raise DataNotFound(stream.parts.stream.metadata_table, "", f"expected the stream of segment {segment_id}")
+            found.add(stream_id)
+        if found.issuperset(wanted):
+            break
+    return found
+
+
+def _stream_id(key: str) -> int | None:
+    """The stream in the key of a part of a time index, or of a table of numbers; None for another key."""
+    text = key.removeprefix(TIMES_PREFIX).partition("/")[0]
+    try:
+        stream_id = int(text) if text.isdecimal() else -1
+        is_ours = parse_time_part_key(stream_id, key) is not None or parse_number_table_key(stream_id, key) is not None
+    except ValueError:
+        return None
+    return stream_id if is_ours else None
 
 
 def _parsed(key: str) -> tuple[UUID, UUID] | None:

@@ -410,6 +410,7 @@ class StreamStore:
             with recovered.collected("leftovers"):
                 Leftovers(self._parts).drop_batches()
                 Leftovers(self._parts).delete_transactions()
+                Leftovers(self._parts).delete_times(self.stream)
         return recovered
 
     def recover_stream(self, scope: str, name: str) -> list[str]:

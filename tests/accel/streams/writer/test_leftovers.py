@@ -13,15 +13,16 @@ import pytest
 
 from accel.errors import AccelError
 from accel.history.store import HistorySettings, StreamStore
+from accel.history.store.leftovers import Leftovers
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.uploads import TransactionName
 from accel.testing import Crash, CrashStore
-from loaders.layout import TABLE_MARKER, transaction_key
+from loaders.layout import TABLE_MARKER, TIMES_PREFIX, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import Bench
-from tests.accel.streams.writer.world import NAME, World
+from tests.accel.streams.writer.world import NAME, Process, World, ids_of
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.examples import examples
 
@@ -129,6 +130,87 @@ def test_what_is_missing_by_damage_is_not_taken_for_an_end(part: str) -> None:
     assert world.transaction_keys() == before
 
 
+# Time indexes
+
+
+def time_keys(world: World) -> dict[str, bytes]:
+    """All that lies beside the segments' data."""
+    return {info.key: world.store.get(info.key).body for info in world.store.list(TIMES_PREFIX)}
+
+
+def write_some(world: World, process: Process) -> None:
+    """Each active segment gets so many events, one by one, that parts of its time index are moved."""
+    for segment in process.stream().active_segments():
+        for number in range(12):
+            world.seconds += 1
+            process.host.append(NAME, segment.id, [b"%d" % number])
+            process.host.flush()
+
+
+def test_what_comes_late_to_the_time_index_of_a_deleted_segment_is_deleted_and_that_of_others_stays() -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        stream = process.stream()
+        write_some(world, process)
+        stream.scale(ids_of("0@0"), [(0.0, 0.5)])
+        write_some(world, process)
+        before = time_keys(world)
+        stream.truncate(dict.fromkeys(stream.active_segments().ids.tolist(), 1))
+        after = time_keys(world)
+        gone = before.keys() - after.keys()
+        assert len(gone) > 1
+        for key in gone:
+            world.store.put(key, before[key])  # late
+        assert StreamStore.open(world.store, system=world.system).recover().is_whole
+        assert time_keys(world) == after
+        process.streams.create_stream(NAME[0], "other")
+        stream.seal()
+        process.streams.delete_stream(*NAME)
+        assert time_keys(world) == {}
+        world.store.put(min(gone), before[min(gone)])
+        world.store.put(f"{TIMES_PREFIX}7/x", b"not ours")
+        assert process.streams.recover().is_whole
+        assert time_keys(world) == {f"{TIMES_PREFIX}7/x": b"not ours"}
+
+
+def test_segments_of_a_truncation_under_way_keep_their_time_indexes_until_it_deletes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It hands their writers' numbers on first."""
+    world = World()
+    world.create()
+
+    def dies(*_: object) -> None:
+        raise Crash
+
+    with world.process() as process:
+        stream = process.stream()
+        write_some(world, process)
+        stream.scale(ids_of("0@0"), [(0.0, 0.5)])
+        before = time_keys(world)
+        monkeypatch.setattr(process.host, "delete", dies)
+        with pytest.raises(Crash):
+            stream.truncate(dict.fromkeys(stream.active_segments().ids.tolist(), 0))
+    assert stream.truncation().updating
+    assert StreamStore.open(world.store, system=world.system).recover().failed.keys() == {"/".join(NAME)}
+    assert time_keys(world) == before
+
+
+@pytest.mark.parametrize("part", ["segmentStream-1", "/listed%2Forders%2F{}"])
+def test_while_a_stream_is_damaged_no_time_index_is_deleted(part: str) -> None:
+    world = World()
+    world.create()
+    with world.process() as process:
+        stream = process.stream()
+        write_some(world, process)
+        before = time_keys(world)
+        lose(world.store, part.format(stream.unique_id))
+    with suppress(AccelError):
+        Leftovers(process.streams._parts).delete_times(StreamStore.open(world.store, system=world.system).stream)
+    assert time_keys(world) == before
+
+
 def test_a_key_that_comes_into_a_dropped_table_is_deleted(bench_store: Bench) -> None:
     bench = bench_store
     first = bench.transaction("first", commit=None)
@@ -224,7 +306,7 @@ def test_after_deletions_late_writes_and_crashes_no_key_is_left() -> None:
             info.key
             for info in world.store.list("accel/")
             if info.size_bytes != TOMBSTONE_SIZE_BYTES
-            and ("%2E%23%2E" in info.key or "accel/transactions/" in info.key)
+            and any(part in info.key for part in ("%2E%23%2E", "accel/transactions/", TIMES_PREFIX))
             and "streamsInScope" not in info.key
         ]
         assert left == [], seed
