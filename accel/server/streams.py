@@ -132,9 +132,13 @@ class TwoCuts(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CutOrder(Struct, frozen=True):
-    """The order of the first cut relative to the other one: Before, EqualOrAfter or Overlaps."""
+    """The order of the first cut relative to the other one: Before, EqualOrAfter or Overlaps.
+
+    `unchecked` are segments whose ends are not known, as their data is not in this catalog: a cut may be after the end.
+    """
 
     order: str
+    unchecked: list[str]
 
 
 class CutSpan(Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,11 +149,12 @@ class CutSpan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Between(Struct, frozen=True):
-    """Segments between two cuts, and the size of the stream between them."""
+    """Segments between two cuts, and the size of the stream between them; `unchecked` as in `CutOrder`."""
 
     segments: list[str]
     size: int
     unit: str
+    unchecked: list[str]
 
 
 class Head(Struct, frozen=True):
@@ -204,11 +209,11 @@ async def _ask(sidecar: Sidecar, asked: Asked, question: Callable[[Stream], T]) 
     return await sidecar.in_thread(work)
 
 
-def _refuse_beyond(sidecar: Sidecar, stream: Stream, *cuts: Mapping[int, int]) -> None:
-    """Refuse cuts after the end of a segment: of a sealed one, or of one with data in the bucket's catalog."""
+def _refuse_beyond(sidecar: Sidecar, stream: Stream, *cuts: Mapping[int, int]) -> list[str]:
+    """Refuse cuts after the end of a segment; return the segments whose ends are not known here."""
     ask = partial(known_ends, sidecar.connection.catalog, stream)
-    for cut in cuts:
-        stream.cuts.refuse_beyond(cut, ask)
+    unknown = {segment_id for cut in cuts for segment_id in stream.cuts.refuse_beyond(cut, ask)}
+    return list(map(segment_text, sorted(unknown)))
 
 
 def _segment(row: SegmentRecord, offset: int | None = None) -> Segment:
@@ -313,8 +318,7 @@ async def compare_cuts(sidecar: Sidecar, asked: Asked) -> Response:
 
     def question(stream: Stream) -> CutOrder:
         order = stream.cuts.compare(one, other)
-        _refuse_beyond(sidecar, stream, one, other)
-        return CutOrder(order.value)
+        return CutOrder(order.value, _refuse_beyond(sidecar, stream, one, other))
 
     return json_response(await _ask(sidecar, asked, question))
 
@@ -325,10 +329,10 @@ async def between_cuts(sidecar: Sidecar, asked: Asked) -> Response:
 
     def question(stream: Stream) -> Between:
         begin = start or stream.truncation().cut
-        ids = stream.cuts.segments_between(begin, end).tolist()
-        _refuse_beyond(sidecar, stream, start, end)
+        ids = map(segment_text, stream.cuts.segments_between(begin, end).tolist())
+        unchecked = _refuse_beyond(sidecar, stream, start, end)
         unit = stream.configuration().offset_unit.value
-        return Between([segment_text(each) for each in ids], stream.cuts.size_between(begin, end), unit)
+        return Between(list(ids), stream.cuts.size_between(begin, end), unit, unchecked)
 
     return json_response(await _ask(sidecar, asked, question))
 

@@ -193,7 +193,8 @@ def _owned(stream: Stream, wanted: Collection[int]) -> set[int]:
         ids = part.ids.tolist()
         for segment_id, stream_id in zip(ids, stream.segment_streams(ids), strict=True):
             if stream_id is None:
-                raise DataNotFound(stream.parts.stream.metadata_table, "", f"expected the stream of segment {segment_id}")
+                table = stream.parts.stream.metadata_table
+                raise DataNotFound(table, "", f"expected the stream of segment {segment_id}, found none")
             found.add(stream_id)
         if found.issuperset(wanted):
             break

@@ -13,6 +13,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 import accel
 from accel import ObjectCatalog, ReadAccelerator
+from accel.history.store import StreamStore
 from accel.server import Sidecar
 from accel.server.app import OPERATIONS
 from accel.server.guard import App
@@ -166,7 +167,7 @@ def test_histories_tell_what_the_library_tells() -> None:
         epochs = (await ask(app, f"{base}/epochs?limit=1")).json
         assert ([each["epoch"] for each in epochs["epochs"]], epochs["more"]) == ([0], True)
         cuts = {"cut": {"0@0": 0}, "other": dict.fromkeys(active, 0)}
-        assert (await post(app, f"{base}/cuts:compare", cuts)).json == {"order": "Before"}
+        assert (await post(app, f"{base}/cuts:compare", cuts)).json == {"order": "Before", "unchecked": []}
         span = (await post(app, f"{base}/cuts:between", {"start": {"0@0": 0}, "end": dict.fromkeys(active, 0)})).json
         assert sorted(span["segments"]) == sorted(["0@0", *active])
         assert (await ask(app, f"{base}/cuts")).json == {"cuts": [], "more": False, "unit": "records"}
@@ -207,6 +208,24 @@ def test_cuts_beyond_the_end_and_cuts_that_no_reader_can_be_at_are_refused() -> 
             refused = await post(app, f"{base}/cuts:{path}", body)
             assert (refused.status, refused.json["type"]) == (400, "urn:accel:InvalidArgument")
         assert (await post(app, f"{base}/cuts:compare", {"cut": ends, "other": ends})).status == 200
+
+    run(work, store)
+
+
+def test_offsets_in_segments_that_nobody_wrote_here_are_named_as_unchecked() -> None:
+    """Their data may be elsewhere, and a position in it right; as the library and the command say."""
+    store = filled(1)
+    with accel.connect(store) as streams:
+        streams.create_scope("shop")
+        streams.create_stream("shop", "orders", segments=2)
+    assert StreamStore.open(store).stream("shop", "orders").cuts.refuse_beyond({0: 1000, 1: 0}) == [0]
+
+    async def work(app: App, _: Sidecar) -> None:
+        base = "/v1/streams/shop/orders"
+        cuts = {"cut": {"0@0": 0, "1@0": 0}, "other": {"0@0": 1000, "1@0": 0}}
+        assert (await post(app, f"{base}/cuts:compare", cuts)).json == {"order": "Before", "unchecked": ["0@0"]}
+        span = (await post(app, f"{base}/cuts:between", {"end": {"0@0": 1000, "1@0": 2}})).json
+        assert (span["size"], span["unchecked"]) == (1002, ["0@0", "1@0"])
 
     run(work, store)
 
