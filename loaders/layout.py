@@ -14,6 +14,7 @@ below are whole keys:
     accel/tables/<table>/!table       a table's marker: without it there is no table
     accel/probe/<nonce>               the probe of the endpoint's conditional writes; deleted at once
     accel/probe/clock                 an empty object; when it was last written is the time of a store that reports none
+    accel/uploads/<object id>/<upload id>   an unfinished multipart upload of an object; 20 digits, and percent-encoded
     accel/journal/...                 the collector's deletions and their reasons
     accel/time/<stream id>/<record>   part of a segment's time index; number of its first record as 20 decimal digits
     accel/transactions/<stream's unique id>/<transaction id>     data of a transaction that is to be committed
@@ -78,6 +79,9 @@ CLOCK_KEY = "accel/probe/clock"
 
 JOURNAL_PREFIX = "accel/journal/"
 """The beginning of the keys of the collector's journal."""
+
+UPLOADS_PREFIX = "accel/uploads/"
+"""The beginning of the keys of unfinished multipart uploads."""
 
 TIMES_PREFIX = "accel/time/"
 """The beginning of the keys of all parts of time indexes."""
@@ -207,6 +211,36 @@ def checked_key(store_key: str) -> str:
     if size_bytes > KEY_SIZE_BYTES_MAX:
         raise ValueError(f"expected a key of at most {KEY_SIZE_BYTES_MAX} bytes, found {size_bytes}: {store_key!r}")
     return store_key
+
+
+def upload_key(object_id: int, upload_id: str) -> str:
+    """The key that exists from before the first part of a multipart upload of an object until its end.
+
+    >>> upload_key(42, "2~a.b")
+    'accel/uploads/00000000000000000042/2~a%2Eb'
+
+    Raises:
+        ValueError: an id below 0 or beyond 64 bits, or as for `encode_name`.
+    """
+    _check_number("an object id", object_id)
+    return checked_key(f"{UPLOADS_PREFIX}{object_id:0{_DIGITS}d}/{encode_name(upload_id)}")
+
+
+def parse_upload_key(key: str) -> tuple[int, str] | None:
+    """Object and upload of this key, or None for a key that ``upload_key`` never returns.
+
+    >>> parse_upload_key("accel/uploads/00000000000000000042/2~a%2Eb")
+    (42, '2~a.b')
+    """
+    digits, _, encoded = key.removeprefix(UPLOADS_PREFIX).partition("/")
+    object_id = _number(digits)
+    try:
+        upload_id = decode_name(encoded)
+    except ValueError:
+        return None
+    if object_id is None or upload_key(object_id, upload_id) != key:
+        return None
+    return object_id, upload_id
 
 
 class HintKind(StrEnum):

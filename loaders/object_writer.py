@@ -38,7 +38,7 @@ a reply was carried out. A server may lose metadata: bytes decide for an object 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -57,7 +57,7 @@ from loaders.errors import (
 )
 from loaders.format import ObjectEncoder, RecordBatch, tail_checksum
 from loaders.format.object_encoder import BLOCK_THRESHOLD_BYTES
-from loaders.layout import NO_CATALOG, Mark, ObjectLayout
+from loaders.layout import NO_CATALOG, Mark, ObjectLayout, upload_key
 from loaders.lifetime import Lifetime
 from loaders.object_ref import ObjectRef, Proof
 from loaders.settings import PART_SIZE_BYTES
@@ -299,8 +299,57 @@ class StreamedObject:
             most = f"{PART_NUMBER_MAX} parts of {self._part_size_bytes} bytes"
             raise FormatLimit(f"object {self.key!r}: expected at most {most}, found more")
         if self._upload is None:
-            self._upload = self._store.start_multipart(self.key, mark=self._mark)
+            self._upload = start_upload(self._store, self.key, self._mark)
         self._receipts.append(self._upload.upload_part(number, body))
+
+
+def start_upload(store: ObjectStore, key: str, mark: str | None) -> MultipartUpload:
+    """Begin a multipart upload; that of an object of a catalog is recorded until it ends. One request, or two.
+
+    The parts of a process that dies stay in the store, which lists them without their metadata. The record, which is
+    written before the first part, proves whose they are: `accel catalog gc` deletes them when it is old.
+
+    Raises:
+        StoreError: nothing was begun.
+    """
+    upload = store.start_multipart(key, mark=mark)
+    owner = Mark.of(mark)
+    if owner is None or owner.catalog_id == NO_CATALOG or not upload.upload_id:
+        return upload
+    record = upload_key(owner.object_id, upload.upload_id)
+    try:
+        store.put(record, b"")
+    except BaseException:
+        with suppress(StoreError):
+            upload.abort()
+        raise
+    return _RecordedUpload(upload, store, record)
+
+
+class _RecordedUpload:
+    """An upload whose record is deleted when it ends; see `MultipartUpload`. Threads: as the upload."""
+
+    def __init__(self, upload: MultipartUpload, store: ObjectStore, record: str) -> None:
+        self.upload_id = upload.upload_id
+        self.upload_part = upload.upload_part
+        self.copy_part = upload.copy_part
+        self._upload = upload
+        self._store = store
+        self._record = record
+
+    def complete(self, receipts: Iterable[PartReceipt]) -> str:
+        etag = self._upload.complete(receipts)
+        self._forget()
+        return etag
+
+    def abort(self) -> None:
+        self._upload.abort()
+        self._forget()
+
+    def _forget(self) -> None:
+        # If it stays, the collector aborts an upload that has ended, which changes nothing.
+        with suppress(StoreError):
+            self._store.delete(self._record)
 
 
 ATTEMPTS_MAX = 4

@@ -250,6 +250,10 @@ class RecordedStore(MemoryStore):
         self._note("s3:ListBucket", "")
         return super().list_page(prefix, *args, **options)
 
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        self._note("s3:AbortMultipartUpload", key)
+        super().abort_multipart(key, upload_id)
+
     def start_multipart(self, key: str, **options: Any) -> Any:
         self._note("s3:PutObject", key)
         return super().start_multipart(key, **options)

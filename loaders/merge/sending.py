@@ -19,7 +19,7 @@ from typing import NamedTuple, cast
 
 from loaders.errors import FormatLimit, KeyMissing, NamespaceShared, ObjectExists, StoreError
 from loaders.merge.reading import Part
-from loaders.object_writer import create_object, refuse_existing
+from loaders.object_writer import create_object, refuse_existing, start_upload
 from loaders.parallel import end_all
 from loaders.settings import MergeSettings
 from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
@@ -218,7 +218,7 @@ class OutputSender:
             raise FormatLimit(f"object {key!r}: expected at most {PART_NUMBER_MAX} parts, found more: use larger ones")
         if part.output not in self._uploads:
             key = self._keys[part.output]
-            self._uploads[part.output] = self._store.start_multipart(key, mark=self._marks[key])
+            self._uploads[part.output] = start_upload(self._store, key, self._marks[key])
         future: Future[PartReceipt | None] = self._executor.submit(send, self._uploads[part.output])
         self._receipts.setdefault(part.output, []).append(future)
         self._note(future, sending)

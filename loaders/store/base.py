@@ -157,6 +157,11 @@ DeleteFailures: TypeAlias = list[DeleteFailure]
 class MultipartUpload(Protocol):
     """An object that is being uploaded. Many threads may send parts at once; one thread completes or aborts it."""
 
+    @property
+    def upload_id(self) -> str:
+        """The store's name of this upload, for `ObjectStore.abort_multipart`; empty if the store keeps no parts."""
+        ...
+
     def upload_part(self, number: int, body: Body) -> PartReceipt:
         """Send part `number` (1 to 10,000); sent again, it replaces the earlier one."""
         ...
@@ -301,4 +306,13 @@ class ObjectStore(Protocol):
 
     def start_multipart(self, key: str, *, mark: str | None = None) -> MultipartUpload:
         """Begin to upload an object in parts; every part but the last has at least 5 MiB. Its mark is as for `put`."""
+        ...
+
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        """Delete the parts of an upload that another process began; an unknown upload is no error. One request.
+
+        Args:
+            key: of the object.
+            upload_id: `MultipartUpload.upload_id`.
+        """
         ...

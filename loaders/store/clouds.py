@@ -283,6 +283,9 @@ class CloudStore(PagedListing):
             self._stores(key)
         return SpooledUpload(key, partial(self._send, key, metadata), self.get_range)
 
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        """See `ObjectStore.abort_multipart`: the store has no parts before the completion."""
+
     # Private methods
 
     def _errors(self, operation: str, key: str, *, conditional: bool = False) -> AbstractContextManager[None]:

@@ -132,6 +132,10 @@ class DecoratedStore(PagedListing):
         call = StoreCall("start_multipart", key)
         return _DecoratedUpload(self, self._around(call, lambda: self._store.start_multipart(key, mark=mark)), key)
 
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        """See `ObjectStore.abort_multipart`."""
+        self._around(StoreCall("abort", key), lambda: self._store.abort_multipart(key, upload_id))
+
 
 class _DecoratedUpload:
     """An upload that sends its requests through the `_around` of its store."""
@@ -140,6 +144,7 @@ class _DecoratedUpload:
         self._around = store._around  # noqa: SLF001 - the two classes are one mechanism
         self._upload = upload
         self._key = key
+        self.upload_id = upload.upload_id
 
     def upload_part(self, number: int, body: Body) -> PartReceipt:
         call = StoreCall("upload_part", self._key, len(body))
@@ -236,6 +241,10 @@ class PrefixedStore(PagedListing):
         """See `ObjectStore.start_multipart`."""
         return _PrefixedUpload(self._store.start_multipart(self.prefix + key, mark=mark), self.prefix)
 
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        """See `ObjectStore.abort_multipart`."""
+        self._store.abort_multipart(self.prefix + key, upload_id)
+
     def _short(self, key: str) -> str:
         return key.removeprefix(self.prefix)
 
@@ -245,6 +254,7 @@ class _PrefixedUpload:
 
     def __init__(self, upload: MultipartUpload, prefix: str) -> None:
         self._prefix = prefix
+        self.upload_id = upload.upload_id
         self.upload_part = upload.upload_part
         self.complete = upload.complete
         self.abort = upload.abort

@@ -187,6 +187,9 @@ class FileStore(PagedListing):
         with _errors("start_multipart", key):
             return _FileUpload(self, key, Path(tempfile.mkdtemp(dir=self._new())), mark)
 
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        """See `ObjectStore.abort_multipart`: its parts are files in `%new`, which are deleted once they are old."""
+
     @contextmanager
     def _opened(self, operation: str, key: str, path: Path | None = None) -> Iterator[_Opened]:
         with _errors(operation, key):
@@ -335,6 +338,7 @@ class _FileUpload:
     """An object that is being uploaded; see `MultipartUpload`. Threads: any. Process: the one that began it."""
 
     __reduce__ = unpickled("an upload in parts")
+    upload_id = ""
 
     def __init__(self, store: FileStore, key: str, folder: Path, mark: str | None) -> None:
         self.key = key

@@ -76,7 +76,7 @@ class MemoryStore(PagedListing):
         self._lock = ProcessLock()
         self._objects: dict[str, _Stored] = {}
         self._keys: list[str] = []  # ascending: the order of code points is that of UTF-8 bytes
-        self._uploads: set[_MemoryUpload] = set()
+        self._uploads: dict[str, _MemoryUpload] = {}
 
     __reduce__ = unpickled("a store in memory")
 
@@ -154,8 +154,14 @@ class MemoryStore(PagedListing):
         metadata_of(mark)
         upload = _MemoryUpload(self, key, mark)
         with self._lock:
-            self._uploads.add(upload)
+            self._uploads[upload.upload_id] = upload
         return upload
+
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        """See `ObjectStore.abort_multipart`."""
+        with self._lock:
+            if (upload := self._uploads.get(upload_id)) is not None and upload.key == key:
+                del self._uploads[upload_id]
 
     @property
     def open_uploads(self) -> int:
@@ -202,14 +208,17 @@ class MemoryStore(PagedListing):
 
     def _abandon(self, upload: _MemoryUpload) -> None:
         with self._lock:
-            self._uploads.discard(upload)
+            self._uploads.pop(upload.upload_id, None)
 
     def _complete(self, upload: _MemoryUpload, content: bytes, etag: str) -> None:
         with self._whole():
-            if upload not in self._uploads:
+            if upload.upload_id not in self._uploads:
                 raise store_error("complete", upload.key, "no such upload", code="NoSuchUpload", status=404)
-            self._uploads.remove(upload)
+            del self._uploads[upload.upload_id]
             self._write(upload.key, content, etag, upload.mark)
+
+
+_UPLOADS = itertools.count(1)
 
 
 class _MemoryUpload:
@@ -218,6 +227,7 @@ class _MemoryUpload:
     def __init__(self, store: MemoryStore, key: str, mark: str | None) -> None:
         self.key = key
         self.mark = mark
+        self.upload_id = f"upload-{next(_UPLOADS)}"
         self._store = store
         self._lock = ProcessLock()
         self._parts: dict[int, bytes] = {}

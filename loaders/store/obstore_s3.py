@@ -169,6 +169,10 @@ class ObstoreStore(PagedListing):
         """See `ObjectStore.start_multipart`."""
         return self._plain.start_multipart(key, mark=mark)
 
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        """See `ObjectStore.abort_multipart`."""
+        self._plain.abort_multipart(key, upload_id)
+
     def _fetch(self, key: str, options: GetOptions, size_bytes_max: int | None = None) -> Fetched:
         return fetch(self._stores().retrying, key, options, size_bytes_max)[0]
 

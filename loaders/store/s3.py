@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
+from functools import cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, TypedDict, Unpack
 from urllib.parse import urlsplit
@@ -60,7 +61,7 @@ from loaders.store.error_table import named_bucket, store_error, store_error_of
 from loaders.store.settings import S3Settings, check_endpoint_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import ErrorTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
@@ -133,13 +134,15 @@ class S3Multipart:
         bucket: the bucket of the object.
         key: the key of the object.
         upload_id: S3's id of this upload.
+        completing: the same client, with the time limit of completions.
     """
 
-    def __init__(self, client: S3Client, bucket: str, key: str, upload_id: str) -> None:
+    def __init__(self, client: S3Client, bucket: str, key: str, upload_id: str, completing: S3Client) -> None:
         self._client = client
+        self._completing = completing
         self._bucket = bucket
         self._key = key
-        self._upload_id = upload_id
+        self.upload_id = upload_id
 
     def upload_part(self, number: int, body: Body) -> PartReceipt:
         """See `MultipartUpload.upload_part`."""
@@ -147,7 +150,7 @@ class S3Multipart:
         content = body if isinstance(body, bytes) else bytes(body)
         with s3_errors("upload_part", self._key):
             answer = self._client.upload_part(
-                Bucket=self._bucket, Key=self._key, UploadId=self._upload_id, PartNumber=number, Body=content
+                Bucket=self._bucket, Key=self._key, UploadId=self.upload_id, PartNumber=number, Body=content
             )
         return PartReceipt(number, bare_etag(answer["ETag"]))
 
@@ -162,7 +165,7 @@ class S3Multipart:
             answer = self._client.upload_part_copy(
                 Bucket=self._bucket,
                 Key=self._key,
-                UploadId=self._upload_id,
+                UploadId=self.upload_id,
                 PartNumber=number,
                 CopySource={"Bucket": self._bucket, "Key": source_key},
                 CopySourceRange=range_header(start, end),
@@ -173,10 +176,10 @@ class S3Multipart:
         """See `MultipartUpload.complete`."""
         ordered = sorted(receipts, key=lambda receipt: receipt.number)
         with s3_errors("complete", self._key):
-            answer = self._client.complete_multipart_upload(
+            answer = self._completing.complete_multipart_upload(
                 Bucket=self._bucket,
                 Key=self._key,
-                UploadId=self._upload_id,
+                UploadId=self.upload_id,
                 MultipartUpload={"Parts": [{"PartNumber": each.number, "ETag": f'"{each.etag}"'} for each in ordered]},
             )
             # Ceph returns an empty ETag for a completed upload; a HEAD of the object returns it.
@@ -187,7 +190,7 @@ class S3Multipart:
         """See `MultipartUpload.abort`."""
         with s3_errors("abort", self._key):
             try:
-                self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self._upload_id)
+                self._client.abort_multipart_upload(Bucket=self._bucket, Key=self._key, UploadId=self.upload_id)
             except self._client.exceptions.NoSuchUpload:
                 return
 
@@ -223,17 +226,18 @@ class S3Clients:
         session: finds credentials by AWS's configuration chain.
         retrying: repeats failed requests, with jittered backoff.
         once: sends each request once.
+        completing: creates, once, a client like `retrying` with the time limit of completions. One thread at a time.
     """
 
     session: boto3.Session
     retrying: S3Client
     once: S3Client
+    completing: Callable[[], S3Client]
 
     @property
     def path_style(self) -> bool:
         """Whether the bucket is part of the path of the URL."""
-        config = self.retrying.meta.config.s3 or {}  # type: ignore[attr-defined] # missing in the stubs
-        return config.get("addressing_style") == "path"
+        return _style(self.retrying) == "path"
 
 
 @dataclass(slots=True, eq=False)
@@ -262,11 +266,18 @@ def connect(settings: S3Settings) -> S3Clients:
     session = boto3.Session(profile_name=settings.profile, region_name=settings.region)
     style = {True: "path", False: "virtual", None: None}[settings.path_style]
     once = _client(session, settings, 1, style)
-    if settings.path_style is None and not _is_aws(once.meta.endpoint_url):
-        # Only a client can report the endpoint of the configuration chain, so the first one is created for that.
+    if settings.path_style is None and not _is_aws(once.meta.endpoint_url) and _style(once) == "auto":
+        # Only a client can report what the configuration chain says, so the first one is created for that.
         style = "path"
         once = _client(session, settings, 1, style)
-    return S3Clients(session, _client(session, settings, settings.attempts, style), once)
+    patient = replace(settings, read_timeout_seconds=settings.completion_timeout_seconds)
+    completing = cache(partial(_client, session, patient, settings.attempts, style))
+    return S3Clients(session, _client(session, settings, settings.attempts, style), once, completing)
+
+
+def _style(client: S3Client) -> str:
+    config = client.meta.config.s3 or {}  # type: ignore[attr-defined] # missing in the stubs
+    return str(config.get("addressing_style") or "auto")
 
 
 def _named_endpoint() -> str | None:
@@ -448,7 +459,17 @@ class S3Store(PagedListing):
         with self._errors("start_multipart", key):
             client = self.clients().retrying
             answer = client.create_multipart_upload(Bucket=self.bucket, Key=key, Metadata=metadata)
-        return S3Multipart(client, self.bucket, key, answer["UploadId"])
+        return self._upload(key, answer["UploadId"])
+
+    def abort_multipart(self, key: str, upload_id: str) -> None:
+        """See `ObjectStore.abort_multipart`."""
+        self._upload(key, upload_id).abort()
+
+    def _upload(self, key: str, upload_id: str) -> S3Multipart:
+        clients = self.clients()
+        with self._connection().lock:
+            completing = clients.completing()
+        return S3Multipart(clients.retrying, self.bucket, key, upload_id, completing)
 
     def _fetch(self, key: str, size_bytes_max: int | None = None, **asked: Unpack[_ReadHeaders]) -> Fetched:
         clients = self.clients()

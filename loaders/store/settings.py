@@ -85,8 +85,10 @@ class S3Settings(StoreSettings):
             a GET.
         profile: a profile of the AWS config files; None = from the configuration chain.
         region: None = from the configuration chain, otherwise us-east-1.
-        path_style: whether the bucket is part of the path; None = yes for endpoints other than AWS, which often have
-            no DNS name per bucket, and for AWS from the configuration chain (by default part of the host name).
+        path_style: whether the bucket is part of the path; None = from the configuration chain (`addressing_style`),
+            and where that says nothing, yes for endpoints other than AWS, which often have no DNS name per bucket.
+        completion_timeout_seconds: longest silence while the server joins the parts of an upload; large objects take
+            some servers minutes.
 
     Raises:
         ValueError: as `StoreSettings`, or another client.
@@ -96,6 +98,7 @@ class S3Settings(StoreSettings):
     profile: str | None = None
     region: str | None = None
     path_style: bool | None = None
+    completion_timeout_seconds: float = 300.0
 
     def __post_init__(self) -> None:
         if self.client not in get_args(Client):

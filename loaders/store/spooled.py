@@ -35,6 +35,8 @@ class SpooledUpload:
         read: reads bytes of another object of the store: key, start, end.
     """
 
+    upload_id = ""
+
     def __init__(
         self, key: str, send: Callable[[Iterator[bytes]], str], read: Callable[[str, int, int], Fetched]
     ) -> None:

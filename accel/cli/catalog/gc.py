@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import click
@@ -21,6 +21,7 @@ from accel.catalog.collect import (
     total_of,
 )
 from accel.catalog.survey import BulkScan
+from accel.catalog.unfinished import UnfinishedUpload, abort_unfinished, find_unfinished
 from accel.cli.options import StoreChoice, command, end_with, limit_option, store_options, yes_option
 from accel.errors import MaintenanceStopped
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
@@ -69,7 +70,8 @@ def collection_options(command: Command) -> Command:
 def gc(*, wanted: Collection, store: StoreChoice, output: Output) -> None:
     """Delete retired objects after their retention, prepared ones after their deadline, and old orphans.
 
-    Objects whose streams are all deleted, or trimmed beyond them, are retired first.
+    Objects whose streams are all deleted, or trimmed beyond them, are retired first. Multipart uploads that a dead
+    process left are aborted.
     Without --yes it shows what would be deleted, in the same form. It stops before the first deletion if a list is
     unexpectedly empty, or a key cannot be read. It reads the whole catalog again before each 1,000 objects, and first
     writes a journal of the deletions and their reasons. Exits with 1 if an object could not be deleted.
@@ -104,16 +106,18 @@ class Collection:
         output.note("listing the bucket")
         with output.progress("keys seen") as tell:
             plan = plan_collection(catalog, allow_empty_nodes=self.empty_nodes, progress=tell, scan=scan)
+        uploads = Uploads(find_unfinished(catalog.parts))
         if not self.yes:
-            output.show(shown_collection(plan, None, self.limit))
+            output.show(shown_collection(plan, None, self.limit, uploads))
             return 0
         try:
             report = _collected(catalog, plan, output)
         except MaintenanceStopped as error:
-            output.show(shown_collection(plan, error.report, self.limit))
+            output.show(shown_collection(plan, error.report, self.limit, uploads))
             raise
-        output.show(shown_collection(plan, report, self.limit))
-        return int(bool(report.failed))
+        uploads = replace(uploads, failed=abort_unfinished(catalog.parts, uploads.planned))
+        output.show(shown_collection(plan, report, self.limit, uploads))
+        return int(bool(report.failed or uploads.failed))
 
 
 def _collected(catalog: ObjectCatalog, plan: CollectionPlan, output: Output) -> CollectionReport:
@@ -121,13 +125,43 @@ def _collected(catalog: ObjectCatalog, plan: CollectionPlan, output: Output) -> 
         return collect(catalog, plan, progress=tell)
 
 
-def shown_collection(plan: CollectionPlan, report: CollectionReport | None, limit: int) -> Shown:
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """Unfinished multipart uploads.
+
+    Args:
+        planned: to be aborted.
+        failed: those that were not aborted, with the error; None as long as it was not tried.
+    """
+
+    planned: list[UnfinishedUpload]
+    failed: list[tuple[UnfinishedUpload, str]] | None = None
+
+    def counts(self) -> dict[str, int]:
+        """The number of uploads by what became of them."""
+        failed = len(self.failed or ())
+        return {
+            "planned": len(self.planned),
+            "aborted": 0 if self.failed is None else len(self.planned) - failed,
+            "failed": failed,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """What a person reads."""
+        if self.planned:
+            done = "would be aborted" if self.failed is None else f"aborted, {len(self.failed)} failed"
+            yield f"uploads     {count_text(len(self.planned), 'unfinished multipart upload')}: {done}"
+        yield from (f"            {error}" for _, error in self.failed or ())
+
+
+def shown_collection(plan: CollectionPlan, report: CollectionReport | None, limit: int, uploads: Uploads) -> Shown:
     """What a collection did or would do.
 
     Args:
         plan: what may be deleted.
         report: the result for each object; None for a dry run.
         limit: objects to show; 0 for all.
+        uploads: unfinished ones.
     """
     planned, totals, shown = plan.tallies(), _totals(report), _outcomes(plan, report, limit)
     data = {
@@ -142,8 +176,9 @@ def shown_collection(plan: CollectionPlan, report: CollectionReport | None, limi
         "young_orphans": _tally(plan.young),
         "foreign": _tally(plan.foreign),
         "journals": list(report.journals) if report is not None else [],
+        "uploads": uploads.counts(),
     }
-    return Shown(data, _lines(plan, report, totals, shown))
+    return Shown(data, [*_lines(plan, report, totals, shown), *uploads.lines()])
 
 
 def _lines(

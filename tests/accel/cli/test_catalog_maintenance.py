@@ -21,9 +21,9 @@ from accel.testing import ClockStore, Crash, CrashStore
 from bloom import StreamSketch
 from loaders.errors import AccessDenied, StoreUnavailable
 from loaders.format import MissingBytes, open_tail
-from loaders.layout import JOURNAL_PREFIX, ObjectLayout
+from loaders.layout import JOURNAL_PREFIX, UPLOADS_PREFIX, ObjectLayout
 from loaders.object_ref import ObjectRef
-from loaders.object_writer import ObjectWriter
+from loaders.object_writer import ObjectWriter, start_upload
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore, S3Settings, open_store
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
@@ -543,3 +543,14 @@ def test_an_object_is_given_up_only_with_yes_and_the_ranges_that_are_lost_are_na
     assert (done["dry_run"], [each["object_id"] for each in done["given_up"]]) == (False, [gone])
     assert "found it in none" in shop.run("repair", "--give-up", str(gone)).stderr
     assert shop.run("verify").exit_code == 0
+
+
+def test_a_collection_aborts_uploads_that_dead_processes_left(shop: Shop) -> None:
+    layout = ObjectLayout(namespace="shop", catalog_id="c" * 32)
+    for object_id in (900, 901):
+        start_upload(shop.store, layout.object_key(object_id), str(layout.mark(object_id, lambda: bytes(16))))
+    assert shop.json("gc")["uploads"] == {"planned": 2, "aborted": 0, "failed": 0}
+    assert "uploads     2 unfinished multipart uploads: would be aborted" in shop.run("gc").stdout
+    assert "2 unfinished multipart uploads: aborted, 0 failed" in shop.run("gc", "--yes").stdout
+    assert shop.json("gc")["uploads"] == {"planned": 0, "aborted": 0, "failed": 0}
+    assert [*shop.store.list(UPLOADS_PREFIX)] == []

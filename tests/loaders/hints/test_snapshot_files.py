@@ -122,6 +122,8 @@ class ForgetfulStore(DecoratedStore):
 
 
 class _ForgetfulUpload:
+    upload_id = ""
+
     def __init__(self, inner: MultipartUpload) -> None:
         self._inner = inner
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from random import Random
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.system import SYSTEM
-from accel.testing import Fault, FaultStore
+from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import AccelError, CorruptObject, FormatError, FormatLimit, StoreError
 from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, encode_composite, tail_checksum
-from loaders.layout import ObjectLayout
+from loaders.layout import UPLOADS_PREFIX, ObjectLayout, parse_upload_key
 from loaders.merge.merger import MergeResult, merge_objects
 from loaders.merge.plan import MergeLimits
 from loaders.merge.reading import Source, open_sources
@@ -55,12 +57,14 @@ def merge(
     executor: ThreadPoolExecutor,
     merging: MergeSettings,
     limits: MergeLimits = LIMITS,
+    *,
+    layout: ObjectLayout = LAYOUT,
 ) -> MergeResult:
-    sources = open_sources(store, LAYOUT, refs, merging, executor=executor)
+    sources = open_sources(store, layout, refs, merging, executor=executor)
     plan = group.plan(limits)
     ids = [FIRST_OUTPUT + number for number in range(len(plan.outputs))]
     return merge_objects(
-        store, LAYOUT, sources, plan, ids, merging, executor=executor, nonce=SYSTEM.nonce, limits=limits
+        store, layout, sources, plan, ids, merging, executor=executor, nonce=SYSTEM.nonce, limits=limits
     )
 
 
@@ -205,6 +209,19 @@ def fault_operations(fault: Fault) -> set[str]:
     writes = {"put", "start_multipart", "upload_part", "copy_part", "complete"}
     gets = {"get", "get_range", "get_tail"}
     return {Fault.LOST_REPLY: writes, Fault.SHORT_BODY: gets}.get(fault, writes | gets)
+
+
+def test_uploads_of_a_merge_are_recorded_while_they_last(executor: ThreadPoolExecutor) -> None:
+    group = MergeGroup([write_wide([(stream, 0, 100) for stream in range(9)])] * 1)
+    layout = replace(LAYOUT, catalog_id="c" * 32)
+    merging = MergeSettings(part_size_bytes=60, parallel_requests=1)
+    left = MemoryStore()
+    refs = put_group(left, group)
+    with pytest.raises(Crash):
+        merge(CrashStore(left, 4), group, refs, executor, merging, layout=layout)
+    assert [parse_upload_key(info.key) for info in left.list(UPLOADS_PREFIX)] == [(FIRST_OUTPUT, ANY)]
+    merge(left, group, refs, executor, merging, layout=layout)
+    assert len([*left.list(UPLOADS_PREFIX)]) == 1, "that of the dead process"
 
 
 @pytest.mark.parametrize("fault", [Fault.TIMEOUT, Fault.SLOW_DOWN, Fault.LOST_REPLY, Fault.SHORT_BODY])

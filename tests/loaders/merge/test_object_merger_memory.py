@@ -67,6 +67,8 @@ class MadeUpStore(DecoratedStore):
 class ForgetfulUpload:
     """Keeps sizes, and the end of the last part."""
 
+    upload_id = ""
+
     def __init__(self, store: MadeUpStore, key: str) -> None:
         self._store = store
         self._key = key

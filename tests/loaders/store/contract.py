@@ -457,6 +457,19 @@ class StoreContract:
         with pytest.raises(KeyMissing):
             store.get("k")
 
+    def test_another_process_aborts_an_upload_by_its_id(self, store: ObjectStore) -> None:
+        upload = store.start_multipart("k")
+        receipt = upload.upload_part(1, BODY)
+        if not upload.upload_id:  # then the parts are not in the store
+            upload.abort()
+            return
+        store.abort_multipart("another", "unknown-upload")
+        store.abort_multipart("k", upload.upload_id)
+        store.abort_multipart("k", upload.upload_id)
+        with pytest.raises(StoreError):
+            upload.complete([receipt])
+        assert [*store.list("")] == []
+
     def test_a_small_part_that_is_not_the_last_is_refused(self, store: ObjectStore) -> None:
         upload = store.start_multipart("k")
         receipts = [upload.upload_part(number, BODY) for number in (1, 2)]

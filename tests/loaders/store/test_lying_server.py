@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from random import Random
 from types import SimpleNamespace
+from typing import TypeVar
 
 import botocore.endpoint
 import pytest
@@ -34,6 +35,8 @@ from tests.servers.fixtures import Endpoint, new_bucket
 from tests.servers.lying import Lying, lying_s3
 from tests.servers.scripted import Reply, ScriptedServer, refusal
 from tests.servers.stores import CLIENTS
+
+Answer = TypeVar("Answer")
 
 HARMLESS = {Lie.EMPTY_PAGE: 0.3, Lie.SHORT_PAGE: 0.3, Lie.START_AFTER_IGNORED: 0.3}
 FATAL = sorted(LIES_OF_LISTINGS - set(HARMLESS), key=lambda lie: lie.value)
@@ -219,7 +222,7 @@ def test_lies_about_writes_are_as_the_table_says() -> None:
 class Held(DecoratedStore):
     """One key cannot be deleted, and refuses each batch that has it."""
 
-    def _around(self, call: StoreCall, send: Callable[[], object]) -> object:  # type: ignore[override] # any answer
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation == "delete_many" or call.key == "a/03":
             raise AccessDenied(call.operation, call.key, "object protected by object lock")
         return send()
@@ -248,7 +251,7 @@ class Away(DecoratedStore):
 
     deletes = 2
 
-    def _around(self, call: StoreCall, send: Callable[[], object]) -> object:  # type: ignore[override] # any answer
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
         if call.operation == "delete_many":
             raise RequestRefused(call.operation, call.key, "no batches")
         self.deletes -= 1
