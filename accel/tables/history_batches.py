@@ -17,7 +17,6 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from accel.errors import NotInHistory, Sought, StreamDeleted
 from accel.history.rules.epochs import EpochRecord, sealed_by
@@ -153,7 +152,7 @@ def _segments(stream: Stream, _bounds: Bounds, needed: Collection[str]) -> Itera
                 **_segment_columns(segments.where(part)),
                 "sealed_epoch": _or_null(sealed_epochs[part]),
                 "sealed_time": _times(sealed_times_ms[part]),
-                **_asked_columns(stream, segments.where(part), sealed_epochs[part] >= 0, needed),
+                **_asked_columns(stream, segments.where(part), needed),
             }
 
 
@@ -196,13 +195,11 @@ def _segment_columns(segments: Segments) -> dict[str, pa.Array]:
     }
 
 
-def _asked_columns(
-    stream: Stream, segments: Segments, sealed: NDArray[np.bool_], needed: Collection[str]
-) -> dict[str, pa.Array]:
+def _asked_columns(stream: Stream, segments: Segments, needed: Collection[str]) -> dict[str, pa.Array]:
     ids, nothing = segments.ids, pa.nulls(len(segments), pa.int64())
     columns = {"size": nothing, "stream_id": nothing}
-    if "size" in needed and sealed.any():
-        sizes = stream.cuts.sealed_sizes(ids[sealed])
+    if "size" in needed:  # those of the last epoch have sizes once the stream is sealed
+        sizes = stream.cuts.sealed_sizes(ids)
         columns["size"] = pa.array([sizes.get(each) for each in ids.tolist()], pa.int64())
     if "stream_id" in needed:
         columns["stream_id"] = pa.array(stream.segment_streams(ids), pa.int64())

@@ -85,6 +85,15 @@ def test_segments_are_all_that_there_ever_were_each_once(bench: Bench) -> None:
         assert row["stream_id"] == stream.segment_stream(segment.id)
 
 
+def test_the_last_segments_of_a_sealed_stream_have_sizes_and_no_epoch_after_their_sealing(bench: Bench) -> None:
+    bench.stream().seal()
+    rows = rows_of(tables.segments(bench.store))
+    last = [row for row in rows if row["segment_id"] in bench.stream().active_segments().ids.tolist()]
+    assert last
+    assert all(row["sealed_epoch"] is row["sealed_time"] is None for row in last)
+    assert all(row["size"] is not None for row in rows)
+
+
 def test_cuts_are_the_recorded_ones_and_where_the_stream_begins(bench: Bench) -> None:
     stream = bench.stream()
     rows = rows_of(tables.cuts(bench.store))
