@@ -41,6 +41,7 @@ BENCHMARKS: Final = {
     "follow_idle": "following.run_idle",
     "refresh": "following.run_refresh",
     "compaction_copy": "compaction_copy.run",
+    "compaction_aging": "compaction_copy.run_aging",
     "history_year": "history_year.run",
     "time_order": "time_order.run",
     "order_latency": "reader_latency.run_order",
@@ -75,9 +76,9 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
 
     NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
     cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
-    refresh, compaction_copy, history_year, time_order, order_latency, order_slow, stream_read, stream_read_slow,
-    stream_decode, seen_latency, reader_idle, reader_restart, write_durable, ack_latency, writer_restart,
-    read_pipelined, slow_get, hanging, async_get, sidecar_batch, sidecar_requests.
+    refresh, compaction_copy, compaction_aging, history_year, time_order, order_latency, order_slow, stream_read,
+    stream_read_slow, stream_decode, seen_latency, reader_idle, reader_restart, write_durable, ack_latency,
+    writer_restart, read_pipelined, slow_get, hanging, async_get, sidecar_batch, sidecar_requests.
     Without a name all benchmarks run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]

@@ -1,6 +1,7 @@
-"""Merging ten objects of 10 MB in memory, without a store: 9,000 streams of small blocks, 900 and 90 of larger ones.
+"""Merging objects: the work of a merge, and what becomes of a list in the course of 30 days.
 
-Three lines a shape:
+Ten objects of 10 MB in memory, without a store: 9,000 streams of small blocks, 900 and 90 of larger ones. Three lines
+a shape:
 
 * `compaction_copy`: plan, copy, and make the new index. The peer is a simple loop over the rows of `BlockIndex`: merged
   by a heap, each block cut out and appended, rows coalesced and encoded one by one.
@@ -10,29 +11,57 @@ Three lines a shape:
   bytes to be sent. This is the whole work of a merge besides requests.
 
 Each round of the first and the third must produce the same object on both sides, byte for byte.
+
+`compaction_aging`: 30 days of uploads in virtual time, without any bytes; the planning of compactions is what runs. The
+results are exact: bytes that are rewritten for each uploaded one, the longest list, and the GETs of cold lookups in the
+list that is left, against a list of as many objects of one size.
 """
 
 from __future__ import annotations
 
 import heapq
+import random
+import statistics
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 from xxhash import xxh3_64
 
+from accel.compaction import CompactionSettings
+from accel.compaction.facts import GroupLimits, MergeCandidate, earliest_starts
+from accel.compaction.grouping import Run, choose_groups
+from accel.image import MetadataImage, make_node
+from benchmarks.cold_requests import (
+    NODE_ID,
+    OTHER_STREAM_ID,
+    STREAM_ID,
+    End,
+    Node,
+    empty_knowledge,
+    filters_known,
+    measure,
+    with_end,
+)
 from benchmarks.harness import Comparison, interleave
 from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch, open_tail
+from loaders.format.block_index import ROW_SIZE_BYTES
+from loaders.format.object_encoder import STREAMS_MAX
 from loaders.format.tail import Footer
 from loaders.merge.merger import cut_pieces, join_copies
 from loaders.merge.plan import Copies, MergedOutput, MergeLimits, plan_merge
 from loaders.merge.reading import Source, SourceSpan, divide, locate
 from loaders.merge.sending import PartBuffer
 from loaders.object_ref import ObjectRef
+from loaders.plan import Spread
 from loaders.settings import MergeSettings
 from loaders.store import Body
+from range_index import ObjectRanges
 
 OBJECTS: Final = 10
 OBJECT_SIZE_BYTES: Final = 10_000_000
@@ -191,3 +220,169 @@ def _digest(parts: object) -> int:
     for part in parts:
         digest.update(part)
     return digest.intdigest()
+
+
+# A list in the course of 30 days
+
+
+@dataclass(frozen=True, slots=True)
+class Aged:
+    """A node's list after some days of uploads, each compaction that was due carried out.
+
+    Args:
+        uploads: of each object of the list, the number of uploads that it was merged from.
+        rewritten: uploads that were rewritten, as often as they were.
+        longest: the largest number of objects in the list.
+    """
+
+    uploads: list[int]
+    rewritten: int
+    longest: int
+
+    @property
+    def amplification(self) -> float:
+        """Bytes that were rewritten for each uploaded one."""
+        return self.rewritten / sum(self.uploads)
+
+
+DAYS: Final = 30
+STREAMS_EACH: Final = 1_000
+RUN_HOURS: Final = {12: 1.0, 60: 1.0, 600: 0.25}
+"""Uploads an hour -> hours between two compactions: 600 young objects and 600 more are too many for a list of 1,000."""
+
+
+def age(
+    uploads_an_hour: int, size_bytes: int, settings: CompactionSettings, run_hours: float, days: int = DAYS
+) -> Aged:
+    """Age a list in virtual time; no bytes are moved. Every object holds the same 1,000 streams.
+
+    Args:
+        uploads_an_hour: evenly spread.
+        size_bytes: of each.
+        settings: of the compactions; only limits are used.
+        run_hours: hours from one compaction to the next.
+        days: of uploads.
+    """
+    uploads: list[int] = []
+    ages_hours: list[float] = []
+    rewritten = longest = made = 0
+    for number in range(1, int(24 * days / run_hours) + 1):
+        now_hours, before = number * run_hours, made
+        made = round(uploads_an_hour * now_hours)
+        uploads += [1] * (made - before)
+        ages_hours += [now_hours - run_hours * at / (made - before) for at in range(made - before)][::-1]
+        longest = max(longest, len(uploads))
+        coming = len(ages_hours) - bisect_left(ages_hours, now_hours - 1)
+        target = settings.targets({1: len(uploads)}, {1: coming}).get(1)
+        if target is None:
+            continue
+        old = bisect_right(ages_hours, now_hours - settings.min_age_seconds / 3600)
+        for first, end in reversed(_chosen(uploads[:old], size_bytes, settings, len(uploads) - target)):
+            merged = sum(uploads[first:end])
+            uploads[first:end], ages_hours[first:end] = [merged], [ages_hours[first]]
+            rewritten += merged
+    return Aged(uploads, rewritten, longest)
+
+
+def _chosen(uploads: list[int], size_bytes: int, settings: CompactionSettings, wanted: int) -> list[Run]:
+    limits = GroupLimits(
+        settings.target_object_size_bytes,
+        settings.group_index_size_bytes_max,
+        STREAMS_MAX,
+        settings.max_sources_per_group,
+    )
+    facts = []
+    for position, count in enumerate(uploads):
+        rows = STREAMS_EACH * -(-count * size_bytes // (STREAMS_EACH * LIMITS.row_size_bytes_max))
+        seen = np.arange(position - 1, position, dtype=np.int64)[: position > 0]
+        counts = np.full(len(seen), STREAMS_EACH)
+        facts.append(MergeCandidate(count * size_bytes, rows * ROW_SIZE_BYTES, STREAMS_EACH, -1, seen, counts))
+    sizes_bytes = [known.size_bytes for known in facts]
+    return choose_groups(sizes_bytes, earliest_starts(facts, limits), wanted, once=settings.rewrite_all)
+
+
+LOAD_SIZES: Final = {"10 kB": 10_000, "1 MB": 1_000_000, "100 MB": 100_000_000}
+AMPLIFICATION_MAX: Final = 3.0
+GETS_RATIO_MIN: Final = 1 / 1.2
+
+
+def group_size_for(uploads_an_hour: int, size_bytes: int) -> int:
+    """The size of a group with which the uploads of 30 days fit the list, as a plan names it; at least the default.
+
+    Groups that cannot be joined with their neighbours are half full or more. The young objects need places, too.
+    """
+    default = CompactionSettings()
+    places = default.max_objects_per_node * 8 // 10 - uploads_an_hour
+    return max(default.target_object_size_bytes, 2 * DAYS * 24 * uploads_an_hour * size_bytes // places)
+
+
+def run_aging(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - counts are exact, so there is nothing to repeat
+    """Bytes rewritten for each uploaded one, the longest list, and the GETs of cold lookups, after 30 days."""
+    rows: list[Comparison] = []
+    for name, size_bytes in LOAD_SIZES.items():
+        for rate, run_hours in RUN_HOURS.items():
+            group_bytes = group_size_for(rate, size_bytes)
+            settings = CompactionSettings(target_object_size_bytes=group_bytes)
+            aged = age(rate, size_bytes, settings, run_hours)
+            what = f"compaction_aging, {rate} of {name} an hour, groups of {group_bytes / 2**20:,.0f} MiB"
+            rows += _aging_rows(what, aged)
+    for limit in (100, 30, 20):
+        settings = CompactionSettings(max_objects_per_node=limit)
+        grown, cheapest = (
+            age(12, 1_000, replace(settings, rewrite_all=is_once, target_objects=limit * 8 // 10), 1.0)
+            for is_once in (False, True)
+        )
+        what = f"compaction_aging, 12 an hour, limit {limit}: bytes rewritten for an uploaded one"
+        rows.append(
+            Comparison.exact(what, grown.amplification, "", "the cheapest groups of each run", cheapest.amplification)
+        )
+    return rows
+
+
+def _aging_rows(what: str, aged: Aged) -> Iterator[Comparison]:
+    limit = CompactionSettings().max_objects_per_node
+    yield Comparison.exact(
+        f"{what}: bytes rewritten for an uploaded one", aged.amplification, "", "the bound", AMPLIFICATION_MAX, 1.0
+    )
+    yield Comparison.exact(f"{what}: longest list", aged.longest, "", "max_objects_per_node", limit, 1.0)
+    for share, kind in ((1.0, "all uploads"), (0.1, "10 % of them"), (0.1, "10 % of them, with filters")):
+        gets, even = (
+            _mean_gets(aged_node(uploads, share), with_filters="filters" in kind)
+            for uploads in (aged.uploads, _evened(aged.uploads))
+        )
+        goal = GETS_RATIO_MIN if share == 1.0 else None
+        yield Comparison.exact(f"{what}: GETs, a stream of {kind}", gets, "", "an even list as long", even, goal)
+
+
+def _mean_gets(node: Node, *, with_filters: bool) -> float:
+    known = filters_known(node) if with_filters else empty_knowledge()
+    return statistics.fmean(cost.gets for cost in measure(node, Spread(), places_anywhere(node), known))
+
+
+def _evened(uploads: list[int]) -> list[int]:
+    ends = np.linspace(0, sum(uploads), len(uploads) + 1).round().astype(np.int64)
+    evened: list[int] = np.diff(ends).tolist()
+    return evened
+
+
+OFFSETS_ANYWHERE: Final = 60
+
+
+def places_anywhere(node: Node) -> list[int]:
+    """Offsets anywhere in the stream."""
+    draw = random.Random(5)
+    return [draw.randrange(node.end) for _ in range(OFFSETS_ANYWHERE)]
+
+
+def aged_node(uploads: list[int], share: float) -> Node:
+    """A node whose objects were merged from so many uploads. A share of these held the stream; its rate varies."""
+    generator = np.random.default_rng(5)
+    steps = np.exp(generator.normal(0, 0.02, sum(uploads)).cumsum())
+    lengths = np.where(generator.random(sum(uploads)) < share, 1 + (100 * steps).astype(np.int64) % 10_000, 0)
+    ends = np.concatenate(([0], lengths.cumsum()))[np.concatenate(([0], np.cumsum(uploads)))].tolist()
+    spans = [(at, start, end) for at, (start, end) in enumerate(pairwise(ends))]
+    holders = [span for span in spans if span[2] > span[1]]
+    held = {at: [(STREAM_ID, start, end)] if end > start else [] for at, start, end in spans}
+    ranges = {at: ObjectRanges.from_ranges([(OTHER_STREAM_ID, at, at + 1), *rows]) for at, rows in held.items()}
+    listed = make_node(NODE_ID, [(at, ObjectRef(at)) for at in range(len(uploads))])
+    return with_end(Node(MetadataImage(0, "DEFAULT", {}, {NODE_ID: listed}), ranges, holders), End.TOLD)

@@ -350,9 +350,10 @@ class _NodePlanner:
         if plan.objects_after > plan.target_objects:
             found = obstacles(facts, _limits(self._settings), runs)
             if found.get(TOO_LARGE):
-                least_bytes = 2 * sum(known.size_bytes for known in facts) // plan.target_objects + 1
-                hint = f"{TOO_LARGE} (target_object_size_bytes = {least_bytes} leaves none)"
-                found[hint] = found.pop(TOO_LARGE)
+                movable_bytes = [known.size_bytes for known in facts if not known.is_excluded]
+                if (places := plan.target_objects - len(facts) + len(movable_bytes)) > 0:
+                    enough = f"target_object_size_bytes = {2 * sum(movable_bytes) // places + 1}"
+                    found[f"{TOO_LARGE} ({enough} leaves none)"] = found.pop(TOO_LARGE)
             causes = ", ".join(f"{count} {cause}" for cause, count in found.items() if count)
             return f"its target is {plan.target_objects}; pairs of neighbours that stay: {causes}"
         if plan.groups or plan.dead:
