@@ -77,6 +77,13 @@ SYSTEM = Components(
 )
 
 
+class StopRequested(BaseException):
+    """Raised by a progress callback: the work is to end there, and to return what it has done so far.
+
+    Not an `Exception`: a failure of one part of the work is caught where the others go on, and this is none.
+    """
+
+
 def clock_skew_seconds(stamp: float, before: float, after: float) -> float:
     """How far a clock is ahead of a store's; below 0 = behind; 0 if both may be the same.
 

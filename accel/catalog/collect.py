@@ -53,6 +53,7 @@ from accel.catalog.survey import (
     read_survey,
 )
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
+from accel.system import StopRequested
 from loaders.layout import JOURNAL_PREFIX
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
 
@@ -226,7 +227,8 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
     Args:
         catalog: the catalog of the plan.
         plan: of `plan_collection`.
-        progress: called with the number of objects that were processed so far.
+        progress: called with the number of objects that were processed so far. If it raises `StopRequested`, no further
+            batch is processed, and the report names the objects that were not reached.
 
     Requests: three or four for each list with dead objects, two or three a list and one or two a shard in the
     beginning; then for each batch two a list and one a shard to check, two to write and delete, and one for each list
@@ -249,6 +251,8 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
             round_.do_batch(number, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
             if progress is not None:
                 progress(round_.done)
+    except StopRequested:
+        return round_.report()
     except AccelError as error:
         report = round_.report()
         so_far = f"{len(report.deleted)} of {len(plan.objects)} objects deleted"

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -43,6 +43,7 @@ from accel.compaction.plan import CompactionPlan, Group
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, AmbiguousWrite, NamespaceShared, ObjectExists
 from accel.image import StreamObject
+from accel.system import StopRequested
 from loaders.format import BlockIndex
 from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
 from loaders.merge.plan import MergePlan, plan_merge
@@ -169,7 +170,8 @@ def compact(
         plan: of `plan_compaction`.
         run: merges groups; by default in this process, one after another. Called again for the neighbours of sources
             that could not be read.
-        progress: called after each group with (bytes of the groups so far, bytes of all groups).
+        progress: called after each group with (bytes of the groups so far, bytes of all groups). If it raises
+            `StopRequested`, no further group is merged, and the report has those so far.
 
     Requests: a refresh; for each node with objects to retire those of `retire_dead`; for each group those of
     `run_group` and `commit_outcome`; those of `remember` for each node with objects that could not be read.
@@ -182,12 +184,13 @@ def compact(
     work = _Work(catalog, plan, progress)
     work.retire()
     todo = work.still_to_do()
-    for _ in range(ROUNDS_MAX):
-        for outcome in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
-            work.take(outcome)
-        todo = work.take_next()
-        if not todo:
-            break
+    with suppress(StopRequested):
+        for _ in range(ROUNDS_MAX):
+            for outcome in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
+                work.take(outcome)
+            todo = work.take_next()
+            if not todo:
+                break
     work.remember()
     return work.report(system.timer() - started)
 

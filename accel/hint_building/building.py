@@ -10,6 +10,7 @@ Nodes and kinds of hints fail independently: the report contains the failure of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -37,6 +38,7 @@ from accel.hint_building.snapshots import (
     find_snapshot_needs,
     new_generation,
 )
+from accel.system import StopRequested
 from bloom import StreamFilter, class_for
 from loaders.hints import EntrySorter, HintProblem, object_entries
 from loaders.hints.packs import FilterEntry
@@ -292,7 +294,8 @@ def build_hints(
     Args:
         catalog: the catalog of the plan.
         plan: the hints to build.
-        progress: called with the number of opened objects, and the number to open.
+        progress: called with the number of opened objects, and the number to open. If it raises `StopRequested`, the
+            hints of that node are not written, and the report has the nodes before it.
     """
     timer = catalog.parts.system.timer
     started, in_all, done = timer(), plan.to_open, 0
@@ -303,7 +306,11 @@ def build_hints(
         if progress is not None:
             progress(done, in_all)
 
-    nodes = tuple(build_node_hints(catalog.parts, node, tell) for node in plan.nodes)
+    built: list[NodeReport] = []
+    with suppress(StopRequested):
+        for node in plan.nodes:
+            built.append(build_node_hints(catalog.parts, node, tell))
+    nodes = tuple(built)
     remember_failures(catalog, plan, nodes)
     return HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)
 

@@ -11,11 +11,8 @@ were printed. A second signal ends the command at once.
 from __future__ import annotations
 
 import functools
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +28,7 @@ from accel.cli.options import (
     slow_log_option,
     telling_slow,
 )
+from accel.cli.signals import Signals, noted_signals
 from accel.cli.stream.notation import Place, cut_text, moment_ms_text, numbers_by_segment, parse_place
 from accel.cli.stream.options import (
     StreamChoice,
@@ -88,7 +86,7 @@ def write(
     with (
         connect(stream.scope.store.open(), node_id=node_id) as streams,
         streams.writer(stream.scope.scope, stream.name) as writer,
-        _noted_signals() as signals,
+        noted_signals() as signals,
     ):
         count = _written(writer, key, key_separator, signals)
         writer.flush()
@@ -97,7 +95,7 @@ def write(
         raise click.exceptions.Exit(128 + signals[0])
 
 
-def _written(writer: StreamWriter, key: str | None, separator: str | None, signals: _Signals) -> int:
+def _written(writer: StreamWriter, key: str | None, separator: str | None, signals: Signals) -> int:
     count = 0
     for line in _lines(signals):
         own, event = (key or line, line) if separator is None else _divided(line, separator.encode())
@@ -106,7 +104,7 @@ def _written(writer: StreamWriter, key: str | None, separator: str | None, signa
     return count
 
 
-def _lines(signals: _Signals) -> Iterator[bytes]:
+def _lines(signals: Signals) -> Iterator[bytes]:
     """Lines of stdin without their ends, until a signal arrives; an incomplete last line is then not an event."""
     while line := signals.interrupted(sys.stdin.buffer.readline):
         yield line.removesuffix(b"\n").removesuffix(b"\r")
@@ -189,7 +187,7 @@ class StreamRead:
             reader.open(store, slow_seconds=slow_seconds) as opened,
             telling_slow(opened.accelerator, printer.output),
             self._opened(stream, ObjectSegmentSource(stream, opened.accelerator, store)) as events,
-            _noted_signals() as signals,
+            noted_signals() as signals,
         ):
             try:
                 printer.show(self._events(events, signals), at_once=self.follow)
@@ -271,48 +269,6 @@ class StreamRead:
         """Whether to call a group again: readers retry their own requests, but not their calls to the group."""
         was_taken_for_dead = isinstance(error, IllegalState) and self.name is None
         return self.group is not None and (error.retryable or was_taken_for_dead)
-
-
-class _Signals(list[int]):
-    """Ctrl-C and SIGTERM in the order of arrival; replaces their default actions. One thread."""
-
-    _is_waiting = False
-
-    def note(self, number: int, _: object) -> None:
-        """Note a signal. A second one interrupts, and so does the first one while `interrupted` waits."""
-        is_first, is_waiting = not self, self._is_waiting
-        self.append(number)
-        if is_waiting or not is_first:
-            raise KeyboardInterrupt
-
-    def interrupted(self, read: Callable[[], bytes]) -> bytes:
-        """The result of a call that may wait for long; empty if a signal came before the call, or ended it."""
-        try:
-            try:
-                self._is_waiting = True
-                return b"" if self else read()
-            finally:
-                self._is_waiting = False
-        except KeyboardInterrupt:
-            if len(self) != 1:  # not from this call, or the second signal
-                raise
-            return b""
-
-
-@contextmanager
-def _noted_signals() -> Iterator[_Signals]:
-    """Note signals; their earlier handlers are restored at the end."""
-    noted = _Signals()
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.getsignal(number) for number in numbers}
-    caught = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in caught:
-        signal.signal(number, noted.note)
-    try:
-        yield noted
-    finally:
-        for number in caught:
-            signal.signal(number, before[number])
 
 
 def _commit(reader: StreamReader | GroupReader) -> None:
