@@ -9,6 +9,8 @@ Exit codes, the same for every command:
     | 2    | the command line is wrong                                      |
     | 3    | a verification ran, and found problems                         |
     | 4    | a job did part of its work, and could not do the rest          |
+    | 130  | Ctrl-C ended a command that reports what it has done (128 + 2) |
+    | 143  | the same for SIGTERM (128 + 15)                                |
 
 Another package adds a command with an entry point of the group `accel.commands`, which names a click command:
 

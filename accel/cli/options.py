@@ -543,6 +543,9 @@ def limit_option(default: int, text: str) -> Callable[[Command], Command]:
     return click.option("--limit", type=INTEGER, default=default, show_default=True, help=text)
 
 
+EXIT_FAILED = 1
+"""Nothing was done, or something could not be checked."""
+
 EXIT_PARTIAL = 4
 """Part of the work was done, and the rest could not be."""
 

@@ -2,9 +2,9 @@
 
     with noted_signals() as signals:
         ...                                     between two steps: if signals: end
-    with stopping() as stop:
-        report = work(progress=stop.at(tell))   the work ends at its next step, and returns what it has done
-    return stop.code(0)                         128 and the number of the signal, as shells do
+    def work(signals):
+        report = merge(progress=signals.at(tell))   it ends at its next step, and returns what it has done
+    return until_signal(output, work)               128 and the number of the signal, as shells do
 
 Work that a progress callback may end catches `StopRequested`. A second signal ends the command at once.
 """
@@ -17,7 +17,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from accel.cli.options import EXIT_FAILED
+from accel.rendering import Output, Shown
 from accel.system import StopRequested
+
+SIGNALLED = 128
+"""An exit code above it is this and the number of a signal."""
 
 
 class Signals(list[int]):
@@ -61,7 +66,7 @@ class Signals(list[int]):
 
     def code(self, code: int) -> int:
         """The exit code of the command: 128 and the number of the first signal; without one, the given code."""
-        return 128 + self[0] if self else code
+        return SIGNALLED + self[0] if self else code
 
 
 @contextmanager
@@ -83,3 +88,14 @@ def noted_signals() -> Iterator[Signals]:
     finally:
         for number in caught:
             signal.signal(number, handlers[number])
+
+
+def until_signal(output: Output, work: Callable[[Signals], int]) -> int:
+    """The exit code of work that checks for signals, and may raise `StopRequested` until it changes something."""
+    with noted_signals() as signals:
+        try:
+            return signals.code(work(signals))
+        except StopRequested:
+            said = "stopped by a signal before anything was changed"
+            output.show(Shown({"stopped": True, "report": None}, (said,)))
+            return signals.code(EXIT_FAILED)

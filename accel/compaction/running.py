@@ -26,8 +26,8 @@ not answer for a source, the whole group is tried once more before.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -184,13 +184,15 @@ def compact(
     work = _Work(catalog, plan, progress)
     work.retire()
     todo = work.still_to_do()
-    with suppress(StopRequested):
+    try:
         for _ in range(ROUNDS_MAX):
             for outcome in run(todo) if run is not None else run_in_process(catalog, todo, plan.settings):
                 work.take(outcome)
             todo = work.take_next()
             if not todo:
                 break
+    except StopRequested:
+        work.why_not = "the run was stopped before it"
     work.remember()
     return work.report(system.timer() - started)
 
@@ -211,6 +213,7 @@ class _Work:
         self._source_bytes = plan.source_bytes
         self._progress = progress
         self._results: dict[str, GroupResult] = {}
+        self.why_not = "no attempt returned a result"
         self._next: list[Group] = []
         self._tried_again: set[str] = set()
         self._bad = {bad.object_id: bad for node in plan.nodes for bad in node.bad}
@@ -307,7 +310,9 @@ class _Work:
 
     def report(self, seconds: float) -> CompactionReport:
         """What was done."""
-        groups = tuple(_result(self._results, group) for group in self._groups)
+        groups = tuple(
+            self._results.get(group.name) or GroupResult(group, Status.FAILED, self.why_not) for group in self._groups
+        )
         committed = [group for group in groups if group.status is Status.COMMITTED]
         outcomes = [result.outcome for result in committed if result.outcome is not None]
         return CompactionReport(
@@ -338,10 +343,6 @@ class _Work:
                 each.group.source_bytes for each in self._results.values() if each.status is not Status.SET_ASIDE
             )
             self._progress(done, self._source_bytes)
-
-
-def _result(results: Mapping[str, GroupResult], group: Group) -> GroupResult:
-    return results.get(group.name) or GroupResult(group, Status.FAILED, "no attempt returned a result")
 
 
 logger = logging.getLogger(__name__)

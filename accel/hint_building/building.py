@@ -308,8 +308,7 @@ def build_hints(
 
     built: list[NodeReport] = []
     with suppress(StopRequested):
-        for node in plan.nodes:
-            built.append(build_node_hints(catalog.parts, node, tell))
+        built.extend(build_node_hints(catalog.parts, node, tell) for node in plan.nodes)
     nodes = tuple(built)
     remember_failures(catalog, plan, nodes)
     return HintReport(nodes, sum(node.requests for node in nodes), 0, timer() - started)

@@ -25,6 +25,7 @@ from accel.cli.options import (
     log_option,
     store_options,
 )
+from accel.cli.signals import Signals, until_signal
 from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, Status, compact, plan_compaction
 from accel.compaction.controller import plan_for_controller
 from accel.compaction.plan import NodePlan
@@ -68,15 +69,19 @@ class CompactionWork:
             output: how to print.
             moved: returns the bytes sent over the network so far, if this process counts them.
         """
-        with output.progress("planning nodes", moved=moved) as tell:
-            plan = plan_with(self.settings, tell)
-        if self.is_dry_run:
-            output.show(shown_compaction(plan, None))
-            return 0
-        with output.progress("merging groups", plan.source_bytes, is_bytes=True) as tell:
-            report = merge_with(plan, tell)
-        output.show(shown_compaction(plan, report))
-        return EXIT_PARTIAL if report.is_partial else 0
+
+        def carried_out(signals: Signals) -> int:
+            with output.progress("planning nodes", moved=moved) as tell:
+                plan = plan_with(self.settings, signals.at(tell))
+            if self.is_dry_run:
+                output.show(shown_compaction(plan, None))
+                return 0
+            with output.progress("merging groups", plan.source_bytes, is_bytes=True) as tell:
+                report = merge_with(plan, signals.at(tell))
+            output.show(shown_compaction(plan, report))
+            return EXIT_PARTIAL if report.is_partial else 0
+
+        return until_signal(output, carried_out)
 
 
 def compaction_options(command: Command) -> Command:
@@ -207,8 +212,9 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, store:
     records are kept, except truncated ones. Readers with an older image find the old objects until gc deletes them.
     Groups that another run is compacting are left to that run. An object that cannot be read is set aside: its
     neighbours are merged, and later runs read it again only after it has changed. Exits with 4 if some groups or nodes
-    could not be compacted, or an object was set aside; run it again to retry them. With --image, only --dry-run is
-    possible: use `accel controller compact`.
+    could not be compacted, or an object was set aside; run it again to retry them. Ctrl-C and SIGTERM end it after the
+    present group: it prints what was done, and exits with 130 or 143. With --image, only --dry-run is possible: use
+    `accel controller compact`.
     """
     if image is not None:
         show_foreign_plan(work, image, store.open(), output)

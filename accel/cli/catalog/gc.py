@@ -23,6 +23,7 @@ from accel.catalog.collect import (
 from accel.catalog.survey import BulkScan
 from accel.catalog.unfinished import UnfinishedUpload, abort_unfinished, find_unfinished
 from accel.cli.options import StoreChoice, command, end_with, limit_option, store_options, yes_option
+from accel.cli.signals import Signals, until_signal
 from accel.errors import MaintenanceStopped
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text, moment_text, size_text
@@ -104,25 +105,28 @@ class Collection:
             scan: lists the bucket; this process does by default.
         """
         output.note("listing the bucket")
-        with output.progress("keys seen") as tell:
-            plan = plan_collection(catalog, allow_empty_nodes=self.empty_nodes, progress=tell, scan=scan)
-        uploads = Uploads(find_unfinished(catalog.parts))
-        if not self.yes:
-            output.show(shown_collection(plan, None, self.limit, uploads))
-            return 0
-        try:
-            report = _collected(catalog, plan, output)
-        except MaintenanceStopped as error:
-            output.show(shown_collection(plan, error.report, self.limit, uploads))
-            raise
-        uploads = replace(uploads, failed=abort_unfinished(catalog.parts, uploads.planned))
-        output.show(shown_collection(plan, report, self.limit, uploads))
-        return int(bool(report.failed or uploads.failed))
 
+        def carried_out(signals: Signals) -> int:
+            with output.progress("keys seen") as tell:
+                plan = plan_collection(
+                    catalog, allow_empty_nodes=self.empty_nodes, progress=signals.at(tell), scan=scan
+                )
+            uploads = Uploads(find_unfinished(catalog.parts))
+            if not self.yes:
+                output.show(shown_collection(plan, None, self.limit, uploads))
+                return 0
+            try:
+                with output.progress("deleting", len(plan.objects)) as tell:
+                    report = collect(catalog, plan, progress=signals.at(tell))
+            except MaintenanceStopped as error:
+                output.show(shown_collection(plan, error.report, self.limit, uploads))
+                raise
+            if not signals:
+                uploads = replace(uploads, failed=abort_unfinished(catalog.parts, uploads.planned))
+            output.show(shown_collection(plan, report, self.limit, uploads))
+            return int(bool(report.failed or uploads.failed))
 
-def _collected(catalog: ObjectCatalog, plan: CollectionPlan, output: Output) -> CollectionReport:
-    with output.progress("deleting", len(plan.objects)) as tell:
-        return collect(catalog, plan, progress=tell)
+        return until_signal(output, carried_out)
 
 
 @dataclass(frozen=True, slots=True)

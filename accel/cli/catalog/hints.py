@@ -14,7 +14,16 @@ from typing import Any
 
 import click
 
-from accel.cli.options import EXIT_PARTIAL, INTEGER, StoreChoice, command, end_with, image_option, store_options
+from accel.cli.options import (
+    EXIT_PARTIAL,
+    INTEGER,
+    StoreChoice,
+    command,
+    end_with,
+    image_option,
+    store_options,
+)
+from accel.cli.signals import Signals, until_signal
 from accel.hint_building import (
     Depth,
     FailedObject,
@@ -67,15 +76,19 @@ class HintWork:
             output: how to print.
             moved: returns the bytes sent over the network so far, if this process counts them.
         """
-        with output.progress("looking at hints", moved=moved) as tell:
-            plan = plan_with(self, tell)
-        if self.is_dry_run:
-            output.show(shown_hints(plan, None))
-            return 0
-        with output.progress("building hints", moved=moved) as tell:
-            report = build_with(plan, tell)
-        output.show(shown_hints(plan, report))
-        return EXIT_PARTIAL if report.is_partial else 0
+
+        def carried_out(signals: Signals) -> int:
+            with output.progress("looking at hints", moved=moved) as tell:
+                plan = plan_with(self, signals.at(tell))
+            if self.is_dry_run:
+                output.show(shown_hints(plan, None))
+                return 0
+            with output.progress("building hints", moved=moved) as tell:
+                report = build_with(plan, signals.at(tell))
+            output.show(shown_hints(plan, report))
+            return EXIT_PARTIAL if report.is_partial else 0
+
+        return until_signal(output, carried_out)
 
 
 def node_option(command: Command) -> Command:

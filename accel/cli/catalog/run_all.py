@@ -22,15 +22,14 @@ from accel.catalog import ObjectCatalog
 from accel.cli.catalog.compact import CompactionWork, compaction_options
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.hints import HintWork
-from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, log_option, store_options
+from accel.cli.options import EXIT_FAILED, EXIT_PARTIAL, StoreChoice, command, end_with, log_option, store_options
+from accel.cli.signals import SIGNALLED, noted_signals
 from accel.compaction import compact, plan_compaction
 from accel.errors import AccelError
 from accel.hint_building import HintChoice, build_hints, opened_catalog, plan_hints
 from accel.rendering import Output, Rendered, Shown
 from accel.system import SYSTEM
 from accel.units import time_text
-
-_FAILED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Ended:
 
     Attributes:
         name: of its command.
-        status: "done", "partial", "failed" or "skipped".
+        status: "done", "partial", "stopped" by a signal, "failed" or "skipped".
         seconds: how long it took.
         why: the error, or the steps that caused it to be skipped; empty if there is no problem.
         shown: what it printed.
@@ -97,16 +96,18 @@ def run_steps(steps: Sequence[Step], output: Output, timer: Callable[[], float])
         timer: seconds.
     """
     ended: list[Ended] = []
-    for step in steps:
-        stopped = [each.name for each in ended if each.name in step.needs and each.status in ("failed", "skipped")]
-        if stopped:
-            ended.append(Ended(step.name, "skipped", why=f"it needs {', '.join(stopped)}"))
-            continue
-        output.note(f"{step.name} ...")
-        ended.append(_carried_out(step, output, timer))
-    statuses = {each.status for each in ended}
-    code = _FAILED if "failed" in statuses else EXIT_PARTIAL if "partial" in statuses else 0
-    return ended, code
+    with noted_signals() as signals:
+        for step in steps:
+            stopped = [each.name for each in ended if each.name in step.needs and each.status in ("failed", "skipped")]
+            if stopped or signals:
+                why = f"it needs {', '.join(stopped)}" if stopped else "a signal ended the run"
+                ended.append(Ended(step.name, "skipped", why=why))
+                continue
+            output.note(f"{step.name} ...")
+            ended.append(_carried_out(step, output, timer))
+        statuses = {each.status for each in ended}
+        code = EXIT_FAILED if "failed" in statuses else EXIT_PARTIAL if "partial" in statuses else 0
+        return ended, signals.code(code)
 
 
 def shown_steps(ended: Sequence[Ended]) -> Shown:
@@ -155,6 +156,7 @@ def run_all(*, work: CompactionWork, wanted: Collection, store: StoreChoice, out
 
     gc deletes only with --yes; --dry-run shows all three plans and changes nothing. If compact fails, the other two are
     skipped; if build-hints fails, gc still runs. Exits with 1 if a step failed, else with 4 if a step was partly done.
+    Ctrl-C and SIGTERM end the present step early, and skip the others; the report is printed, the code is 130 or 143.
     """
 
     def compacts(work: CompactionWork, output: Output) -> int:
@@ -192,8 +194,8 @@ def _carried_out(step: Step, output: Output, timer: Callable[[], float]) -> Ende
     try:
         code, why = step.run(kept), ""
     except (AccelError, OSError, ValueError) as error:
-        code, why = _FAILED, f"{type(error).__name__}: {error}"
-    status = "done" if code == 0 else "partial" if code == EXIT_PARTIAL else "failed"
+        code, why = EXIT_FAILED, f"{type(error).__name__}: {error}"
+    status = {0: "done", EXIT_PARTIAL: "partial"}.get(code, "stopped" if code > SIGNALLED else "failed")
     return Ended(step.name, status, timer() - started, why, kept.kept)
 
 

@@ -27,13 +27,11 @@ from accel.catalog.undo import (
     versions,
 )
 from accel.catalog.undo import undo as undo_commits
-from accel.cli.options import StoreChoice, command, end_with, store_options, yes_option
+from accel.cli.options import EXIT_FAILED, StoreChoice, command, end_with, store_options, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text, moment_text, size_text
 
 IDS_SHOWN_MAX = 20
-
-EXIT_FAILED = 1
 
 
 @command(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -175,3 +178,44 @@ def test_settings_that_contradict_each_other_are_wrong_usage(shop: Shop) -> None
     result = shop.run("compact", "--max-objects-per-node", "3", "--target-objects", "4")
     assert result.exit_code == 2
     assert "target_objects" in result.stderr
+
+
+def and_then_a_signal(work: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The same work, during which this process gets a signal."""
+
+    def called(*args: Any, **named: Any) -> Any:
+        result = work(*args, **named)
+        os.kill(os.getpid(), number)
+        return result
+
+    return called
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_compaction_after_the_present_group_with_its_report(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    handlers = signal.getsignal(number)
+    monkeypatch.setattr(running, "commit_outcome", and_then_a_signal(running.commit_outcome, number))
+    size = str(2 * 300)
+    told = shop.json("compact", *YOUNG, "--rewrite-all", "--target-object-size", size, code=128 + number)
+    statuses = [each["status"] for each in told["report"]["groups"]]
+    assert statuses.count(Status.COMMITTED) == 1 < len(statuses)
+    assert "stopped" in next(each["reason"] for each in told["report"]["groups"] if each["status"] == Status.FAILED)
+    assert shop.objects == 5
+    assert signal.getsignal(number) is handlers
+
+
+def test_a_signal_ends_a_build_of_hints_and_the_code_says_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "write_filters", and_then_a_signal(building.write_filters, signal.SIGTERM))
+    report = shop.json("build-hints", code=128 + signal.SIGTERM)["report"]
+    assert report["nodes"] == 1
+
+
+def test_a_signal_ends_a_run_of_all_jobs_and_the_jobs_that_follow_are_skipped(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "commit_outcome", and_then_a_signal(running.commit_outcome, signal.SIGTERM))
+    told = shop.json("run-all", *YOUNG, "--rewrite-all", "--yes", code=128 + signal.SIGTERM)
+    assert [step["status"] for step in told["steps"]] == ["stopped", "skipped", "skipped"]
+    assert told["steps"][0]["result"]["report"]["rewritten_objects"] == 6

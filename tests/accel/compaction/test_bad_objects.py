@@ -20,6 +20,7 @@ from accel.catalog.verify import verify
 from accel.compaction import CompactionReport, Status, compact, plan_compaction
 from accel.compaction.controller import compact_for_controller, plan_for_controller
 from accel.hint_building import HintChoice, HintReport, build_hints, plan_hints
+from accel.system import StopRequested
 from loaders.errors import AccessDenied, RequestRefused, StoreError, StoreUnavailable
 from loaders.store import CountingStore, ObjectStore
 from loaders.store.decorated import GETS, DecoratedStore, StoreCall
@@ -306,3 +307,17 @@ def test_a_list_remembers_bad_live_objects_and_how_often(
         now = after or now
         found_rows = {row["object_id"]: (row["cause"], row["runs"], row["since_ms"]) for row in set_aside_of(now)}
         assert found_rows == expected
+
+
+def test_a_collection_that_is_told_to_stop_returns_what_it_did() -> None:
+    bench = Bench()
+    bench.compact()
+    bench.world.clock.seconds += 5 * DAY_SECONDS
+    plan = plan_collection(bench.catalog)
+
+    def stop(done: int) -> None:
+        raise StopRequested(done)
+
+    report = collect(bench.catalog, plan, progress=stop)
+    assert len(report.deleted) == len(plan.objects) > 0
+    assert report.not_reached == ()
