@@ -207,7 +207,7 @@ def test_a_signal_ends_a_compaction_after_the_present_group_with_its_report(
 
 
 def test_a_signal_ends_a_build_of_hints_and_the_code_says_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "write_filters", and_then_a_signal(building.write_filters, signal.SIGTERM))
+    monkeypatch.setattr(building, "write_filters", and_then_a_signal(filters.write_filters, signal.SIGTERM))
     report = shop.json("build-hints", code=128 + signal.SIGTERM)["report"]
     assert report["nodes"] == 1
 
