@@ -9,6 +9,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   ├── BucketMissing          no such bucket
     │   ├── AccessDenied           the credentials do not permit this
     │   ├── CredentialsMissing     no credentials were found
+    │   │   └── CredentialsExpired  the store does not accept the credentials (any more)     (retryable)
     │   ├── PreconditionFailed     a conditional request lost
     │   │   └── ObjectExists       another object is at the key to be written
     │   ├── NamespaceShared        an object of another system is at the key to be written
@@ -83,6 +84,7 @@ from loaders.errors import (
     BucketMissing,
     Closed,
     CorruptObject,
+    CredentialsExpired,
     CredentialsMissing,
     DataConflict,
     DataExists,
@@ -119,6 +121,7 @@ __all__ = [
     "CommitRefused",
     "CommitsLost",
     "CorruptObject",
+    "CredentialsExpired",
     "CredentialsMissing",
     "DataConflict",
     "DataExists",
@@ -243,11 +246,7 @@ class CommitsLost(CatalogWentBack):
     )
 
     def __init__(
-        self,
-        where: str,
-        seen: tuple[int, bytes],
-        found: tuple[int, bytes] | None,
-        object_ids: tuple[int, ...] = (),
+        self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None, object_ids: tuple[int, ...] = ()
     ) -> None:
         super().__init__(where, seen, found)
         self.object_ids = object_ids

@@ -233,7 +233,7 @@ def _requests(store: CountingStore) -> Iterator[Metric]:
     received = {name: count.received_bytes for name, count in counts.items()}
     yield _counters("accel_store_sent_bytes", "Bytes of bodies sent to the store.", "operation", sent)
     yield _counters("accel_store_received_bytes", "Bytes of bodies received from the store.", "operation", received)
-    text = "1 if the store was unavailable at the last request that ended."
+    text = "1 if the store was unavailable at the last request that ended, or did not accept the credentials."
     yield _gauge("accel_store_failing", text, int(store.is_failing))
     text = "Time since the start of the oldest request under way; 0 if there is none."
     yield _gauge("accel_store_oldest_request_seconds", text, store.oldest_request_seconds())

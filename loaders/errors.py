@@ -10,6 +10,7 @@ should not parse it.
     │   ├── BucketMissing          no such bucket
     │   ├── AccessDenied           the credentials may not do this
     │   ├── CredentialsMissing     no credentials were found
+    │   │   └── CredentialsExpired  the store does not accept the credentials (any more)     (retryable)
     │   ├── PreconditionFailed     a conditional request lost: the object is not the version that the caller named
     │   │   └── ObjectExists       another object is at the key of an object to be written
     │   ├── NamespaceShared        an object that another system wrote is at the key of an object to be written
@@ -138,6 +139,20 @@ class CredentialsMissing(StoreError):
     advice = (
         "give credentials as for any AWS tool: AWS_PROFILE or --profile, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
         "or a role of the machine; a public bucket is read with --no-sign-request"
+    )
+
+
+class CredentialsExpired(CredentialsMissing):
+    """The credentials have expired, or the store does not know them (any more), and no others were found so far.
+
+    New ones are taken up by the next request, within ten seconds: from profiles and their files, from a process, a role
+    or a web identity.
+    """
+
+    retryable = True
+    advice = (
+        "renew the credentials where AWS's configuration chain finds them (the shared credentials file, the role, the"
+        " token file): running processes take them up; variables of the environment need a new process"
     )
 
 

@@ -37,6 +37,7 @@ STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.Closed, 503),
     (errors.CatalogMissing, 503),
     (errors.StoreUnavailable, 503),
+    (errors.CredentialsExpired, 503),
     (errors.CatalogError, 502),
     (errors.StoreError, 502),
     (errors.TableError, 502),

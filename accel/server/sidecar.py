@@ -175,7 +175,7 @@ class Sidecar:
         if accelerator.is_source_failing:
             reasons.append("the last request to the source of images failed")
         if self.store.is_failing:
-            reasons.append("the store was unavailable at the last request")
+            reasons.append("at the last request the store was unavailable, or did not accept the credentials")
         if (seconds := self.store.oldest_request_seconds()) > self.settings.slow_request_seconds:
             reasons.append(f"a request to the store has taken {seconds:.0f} s so far")
         return Readiness(State.DEGRADED if reasons else State.READY, reasons)

@@ -23,7 +23,8 @@ Accel are ASCII.
 
 obstore finds the credentials: application default credentials and `GOOGLE_...`; `AZURE_...` (the account in
 `AZURE_STORAGE_ACCOUNT_NAME`), managed identities, the Azure CLI. These fields of `StoreSettings` are used: endpoint,
-unsigned requests, connections, attempts, time-outs. A write with a condition is sent once, as in all stores.
+unsigned requests, connections, attempts, time-outs. If a service refuses the credentials, they are read again for the
+next request. A write with a condition is sent once, as in all stores.
 
 Google was tested with an emulation in the tests, and Azure with Azurite; neither with the service itself.
 """
@@ -31,7 +32,7 @@ Google was tested with an emulation in the tests, and Azure with Azurite; neithe
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import nsmallest
@@ -40,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 from cachetools import LRUCache
 
 from loaders.errors import (
+    CredentialsExpired,
     KeyMissing,
     PreconditionFailed,
     RangeInvalid,
@@ -288,8 +290,14 @@ class CloudStore(PagedListing):
 
     # Private methods
 
-    def _errors(self, operation: str, key: str, *, conditional: bool = False) -> AbstractContextManager[None]:
-        return obstore_errors(operation, key, self.bucket, conditional=conditional)
+    @contextmanager
+    def _errors(self, operation: str, key: str, *, conditional: bool = False) -> Iterator[None]:
+        try:
+            with obstore_errors(operation, key, self.bucket, conditional=conditional):
+                yield
+        except CredentialsExpired:
+            self._connection().stores = None  # the next request reads files and variables again
+            raise
 
     def _stores(self, key: str) -> tuple[RustStore, RustStore]:
         """Obstore's store that repeats requests, and the one that does not."""

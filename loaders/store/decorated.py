@@ -13,7 +13,7 @@ from os import getpid
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from loaders.counting import SECONDS_BOUNDS, Histogram, HistogramStats
-from loaders.errors import StoreError, StoreUnavailable
+from loaders.errors import CredentialsMissing, StoreError, StoreUnavailable
 from loaders.lifetime import ProcessLock
 from loaders.store.base import (
     ALWAYS,
@@ -333,7 +333,7 @@ class CountingStore(DecoratedStore):
         timer: seconds from any start; None = no durations.
 
     Attributes:
-        is_failing: whether the last ended request failed with `StoreUnavailable`.
+        is_failing: whether the last ended request failed with `StoreUnavailable`, or for want of valid credentials.
     """
 
     def __init__(self, store: ObjectStore, timer: Callable[[], float] | None = None) -> None:
@@ -403,7 +403,7 @@ class CountingStore(DecoratedStore):
         try:
             answer = send()
         except StoreError as error:
-            self.is_failing = isinstance(error, StoreUnavailable)
+            self.is_failing = isinstance(error, StoreUnavailable | CredentialsMissing)
             self._add(call.operation, OperationCount(1, 1, call.sent_bytes))
             raise
         self.is_failing = False

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from loaders.errors import (
     AccessDenied,
     BucketMissing,
+    CredentialsExpired,
     CredentialsMissing,
     EndpointUnreachable,
     KeyMissing,
@@ -45,11 +46,12 @@ BY_CODE: Table = MappingProxyType(
         "NoSuchBucket": BucketMissing,
         "NoSuchUpload": RequestRefused,
         "AccessDenied": AccessDenied,
-        "InvalidAccessKeyId": AccessDenied,
+        "InvalidAccessKeyId": CredentialsExpired,
         "SignatureDoesNotMatch": AccessDenied,
-        "ExpiredToken": AccessDenied,
-        "InvalidToken": AccessDenied,
-        "TokenRefreshRequired": AccessDenied,
+        "ExpiredToken": CredentialsExpired,
+        "InvalidToken": CredentialsExpired,
+        "InvalidTokenId": CredentialsExpired,  # MinIO
+        "TokenRefreshRequired": CredentialsExpired,
         "InvalidObjectState": RequestRefused,  # 403: the object is in an archive
         "PreconditionFailed": PreconditionFailed,
         "ConditionalRequestConflict": WriteConflict,
@@ -67,6 +69,7 @@ BY_CODE: Table = MappingProxyType(
         "ServiceUnavailable": StoreUnavailable,
         "NotImplemented": RequestRefused,
         # Azure's own names
+        "AuthenticationFailed": CredentialsExpired,
         "BlobNotFound": KeyMissing,
         "ContainerNotFound": BucketMissing,
         "ContainerBeingDeleted": BucketMissing,
@@ -79,7 +82,7 @@ BY_CODE: Table = MappingProxyType(
 
 BY_STATUS: Mapping[int, type[StoreError]] = MappingProxyType(
     {
-        401: AccessDenied,
+        401: CredentialsExpired,
         403: AccessDenied,
         404: KeyMissing,
         408: StoreUnavailable,
@@ -117,7 +120,7 @@ BY_EXCEPTION: Table = MappingProxyType(
         "AlreadyExistsError": PreconditionFailed,
         "PreconditionError": PreconditionFailed,
         "PermissionDeniedError": AccessDenied,
-        "UnauthenticatedError": AccessDenied,
+        "UnauthenticatedError": CredentialsExpired,
         "InvalidPathError": RequestRefused,
         "NotSupportedError": RequestRefused,
         "UnknownConfigurationKeyError": RequestRefused,

@@ -5,8 +5,8 @@ Reads and writes of objects go through obstore. Other operations go through boto
 (obstore does not number or copy parts), and keys that obstore would change (`/a`, `a/`, `a//b`, `a/./b`, control
 characters). The extra `obstore` installs obstore.
 
-These settings and parts of AWS's configuration chain are used: endpoint, region, path style, profile, credentials (read
-from boto3's session again every five minutes, so that roles and tokens are renewed), unsigned requests, attempts,
+These settings and parts of AWS's configuration chain are used: endpoint, region, path style, profile, credentials (of
+boto3's session, read again every 20 seconds), unsigned requests, attempts,
 timeouts. Not used: the other S3 sections of the config files (dualstack, FIPS, acceleration, checksums, custom
 certificate bundles, proxies of the profile), and redirects to a bucket's true region: set the region. `connections`
 bounds the idle connections, not the open ones. An interrupted answer is resumed where it was interrupted.
@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from loaders.errors import CredentialsMissing, RangeInvalid, RequestRefused
+from loaders.errors import CredentialsExpired, CredentialsMissing, RangeInvalid, RequestRefused
 from loaders.lifetime import PerProcess
 from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
 from loaders.store.common import PagedListing, bare_etag, check_range, check_strong, check_tail, metadata_of
@@ -40,15 +40,17 @@ from obstore.exceptions import NotModifiedError
 from obstore.store import S3Store as RustStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from obstore import GetOptions, PutMode
 
     from loaders.store.base import Body, Condition, DeleteFailures, ListPage, MultipartUpload
     from loaders.store.s3 import S3Clients
 
-# botocore renews temporary credentials 10 to 15 minutes before they expire; kept for less than 10, they stay valid.
-CREDENTIALS_TTL = timedelta(minutes=5)
+Answer = TypeVar("Answer")
+
+# To ask boto3's session again costs microseconds, and it may have renewed or replaced them.
+CREDENTIALS_TTL = timedelta(seconds=20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,51 +103,61 @@ class ObstoreStore(PagedListing):
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
-        if not _takes(key):
-            return self._plain.get(key, size_bytes_max=size_bytes_max)
-        with self._errors("get", key):
-            return self._fetch(key, {}, size_bytes_max)
+
+        def send() -> Fetched:
+            with self._errors("get", key):
+                return self._fetch(key, {}, size_bytes_max)
+
+        return _either(key, send, lambda: self._plain.get(key, size_bytes_max=size_bytes_max))
 
     def get_range(self, key: str, start: int, end: int) -> Fetched:
         """See `ObjectStore.get_range`."""
         check_range(start, end)
-        if not _takes(key):
-            return self._plain.get_range(key, start, end)
-        with self._errors("get_range", key):
-            return self._fetch(key, {"range": (start, end)})
+
+        def send() -> Fetched:
+            with self._errors("get_range", key):
+                return self._fetch(key, {"range": (start, end)})
+
+        return _either(key, send, lambda: self._plain.get_range(key, start, end))
 
     def get_tail(self, key: str, length: int) -> Fetched:
         """See `ObjectStore.get_tail`."""
         check_tail(length)
-        if not _takes(key):
-            return self._plain.get_tail(key, length)
-        try:
+
+        def send() -> Fetched:
             with self._errors("get_tail", key):
                 return self._fetch(key, {"range": {"suffix": length}})
+
+        try:
+            return _either(key, send, lambda: self._plain.get_tail(key, length))
         except (RangeInvalid, RequestRefused):
             # In HTTP an empty object has no tail: a server refuses the range, or obstore refuses the answer.
             return self._plain.get_tail(key, length)
 
     def get_if_changed(self, key: str, etag: str, *, size_bytes_max: int | None = None) -> Fetched | None:
         """See `ObjectStore.get_if_changed`."""
-        if not _takes(key):
-            return self._plain.get_if_changed(key, etag, size_bytes_max=size_bytes_max)
-        with self._errors("get_if_changed", key):
-            try:
-                return self._fetch(key, {"if_none_match": f'"{etag}"'}, size_bytes_max)
-            except NotModifiedError:
-                return None
+
+        def send() -> Fetched | None:
+            with self._errors("get_if_changed", key):
+                try:
+                    return self._fetch(key, {"if_none_match": f'"{etag}"'}, size_bytes_max)
+                except NotModifiedError:
+                    return None
+
+        return _either(key, send, lambda: self._plain.get_if_changed(key, etag, size_bytes_max=size_bytes_max))
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
-        if not _takes(key):
-            return self._plain.put(key, body, condition=condition, mark=mark)
         check_strong(key, condition)
         mode, metadata = self._mode(condition), metadata_of(mark)
-        with self._errors("put", key, conditional=mode != "overwrite"):
-            store = self._stores().retrying if mode == "overwrite" else self._stores().once
-            answer = obstore.put(store, key, body, attributes=metadata, mode=mode, use_multipart=False)
-            return bare_etag(answer["e_tag"] or "")
+
+        def send() -> str:
+            with self._errors("put", key, conditional=mode != "overwrite"):
+                store = self._stores().retrying if mode == "overwrite" else self._stores().once
+                answer = obstore.put(store, key, body, attributes=metadata, mode=mode, use_multipart=False)
+                return bare_etag(answer["e_tag"] or "")
+
+        return _either(key, send, lambda: self._plain.put(key, body, condition=condition, mark=mark))
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
@@ -189,6 +201,19 @@ class ObstoreStore(PagedListing):
             if connection.stores is None:
                 connection.stores = _connect(self.bucket, self.settings, self._plain.clients())
             return connection.stores
+
+
+def _either(key: str, send: Callable[[], Answer], send_plainly: Callable[[], Answer]) -> Answer:
+    """Send a request through obstore; through boto3 if obstore does not take the key, or credentials were refused.
+
+    A refused request was not carried out; boto3 finds new credentials, which obstore then uses, too.
+    """
+    if not _takes(key):
+        return send_plainly()
+    try:
+        return send()
+    except CredentialsExpired:
+        return send_plainly()
 
 
 def _takes(key: str) -> bool:

@@ -7,23 +7,34 @@ read; a GET whose body is interrupted is sent once more, at once, and then raise
 shorter than its header says is never returned.
 
 Checksums, proxies, certificates, endpoints, credentials: from AWS's configuration chain.
+
+Credentials are replaced while a process runs: an agent writes the shared credentials file anew, a role is renewed.
+botocore renews those of which it knows when they expire, and keeps all others for ever. So if the store does not accept
+them (any more), the chain is searched again, at most every 10 s; if it has others, the refused request is signed with
+those and sent again, also one with a condition: what was refused was not written.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
 from threading import Lock
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 import boto3
+import botocore.session
 from botocore import UNSIGNED
 from botocore.config import Config
+from botocore.credentials import CredentialProvider, CredentialResolver, Credentials, ReadOnlyCredentials
 from botocore.exceptions import BotoCoreError, ClientError, FlexibleChecksumError, HTTPClientError, IncompleteReadError
 
 from loaders.errors import KeyMissing, RangeInvalid, StoreError
@@ -61,12 +72,15 @@ from loaders.store.error_table import named_bucket, store_error, store_error_of
 from loaders.store.settings import S3Settings, check_endpoint_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import ErrorTypeDef, GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
     from loaders.store.base import Body, Condition, DeleteFailures
+
+
+logger = logging.getLogger(__name__)
 
 
 def fetched(answer: GetObjectOutputTypeDef, key: str, size_bytes_max: int | None = None) -> Fetched:
@@ -195,6 +209,121 @@ class S3Multipart:
                 return
 
 
+# Credentials
+
+RENEWAL_SECONDS = 10.0
+"""The least time between two searches for other credentials."""
+
+REFUSED_CREDENTIALS = frozenset(
+    {
+        "ExpiredToken",
+        "InvalidAccessKeyId",
+        "InvalidToken",
+        "InvalidTokenId",
+        "SignatureDoesNotMatch",
+        "TokenRefreshRequired",
+    }
+)
+"""S3's names of refusals that other credentials may cure."""
+
+UNAUTHORIZED = 401
+_SIGNED_BY = "accel_credentials"
+
+
+class CurrentCredentials(Credentials):
+    """The credentials of a store's clients, which are replaced when the store refuses them. Threads: any.
+
+    No lock is held while others are searched for; threads that need them meanwhile wait for that search.
+
+    Args:
+        found: those that the configuration chain has now.
+        find: searches the chain again; None = there are none.
+        timer: seconds from any start.
+    """
+
+    def __init__(
+        self,
+        found: Credentials,
+        find: Callable[[], Credentials | None],
+        timer: Callable[[], float] = time.monotonic,  # noqa: TID251 - a store is opened by a program, not a simulation
+    ) -> None:
+        self._found = found
+        self._find = find
+        self._timer = timer
+        self._lock = Lock()
+        self._search: Future[None] | None = None
+        self._next_seconds = -math.inf
+        self.number = 0
+        self.method = found.method
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        """The present credentials."""
+        return self._found.get_frozen_credentials()
+
+    def __getattr__(self, name: str) -> Any:
+        """Key, secret and token of the present credentials, for who does not freeze them."""
+        return getattr(self._found, name)
+
+    def renewed_since(self, number: int) -> bool:
+        """Whether there are others than those of this number; searches for them if the last search is 10 s ago."""
+        with self._lock:
+            if self.number != number:
+                return True
+            search, leads = self._search, False
+            if search is None:
+                if self._timer() < self._next_seconds:
+                    return False
+                search, leads = Future(), True
+                self._search, self._next_seconds = search, self._timer() + RENEWAL_SECONDS
+        if leads:
+            try:
+                self._renew()
+            finally:
+                self._search = None
+                search.set_result(None)
+        search.result()
+        return self.number != number
+
+    def _renew(self) -> None:
+        try:
+            found = self._find()
+            is_other = found is not None and found.get_frozen_credentials() != self._found.get_frozen_credentials()
+        except (BotoCoreError, ClientError, OSError, RuntimeError, ValueError) as error:  # a service that is away
+            logger.warning("no other credentials were found: %s", error)
+            return
+        if found is not None and is_other:
+            self._found = found
+            self.number += 1
+            logger.info("the credentials were refused, and other ones were found (%s)", found.method)
+
+    # Events of botocore's clients
+
+    def note_signer(self, **event: Any) -> None:
+        """Called before a request is signed."""
+        event["request"].context[_SIGNED_BY] = self.number
+
+    def retry_delay_seconds(self, **event: Any) -> Any:
+        """Called after each answer: 0 if the request was refused and there are other credentials; else None."""
+        if event["response"] is None:
+            return None
+        answer, parsed = event["response"]
+        if answer.status_code != UNAUTHORIZED and parsed.get("Error", {}).get("Code") not in REFUSED_CREDENTIALS:
+            return None
+        return 0.0 if self.renewed_since(event["request_dict"]["context"].get(_SIGNED_BY, self.number)) else None
+
+
+class _Current(CredentialProvider):
+    """Botocore's chain, with one member."""
+
+    METHOD = "accel"
+
+    def __init__(self, credentials: CurrentCredentials) -> None:
+        self._credentials = credentials
+
+    def load(self) -> CurrentCredentials:
+        return self._credentials
+
+
 NOT_MODIFIED = 304
 
 _LOGGER = logging.getLogger(__name__)
@@ -263,7 +392,10 @@ def connect(settings: S3Settings) -> S3Clients:
     """
     if settings.endpoint_url is None and (endpoint := _named_endpoint()):
         check_endpoint_url(endpoint)
-    session = boto3.Session(profile_name=settings.profile, region_name=settings.region)
+    core = botocore.session.get_session()
+    session = boto3.Session(botocore_session=core, profile_name=settings.profile, region_name=settings.region)
+    if not settings.no_sign_request:
+        _renew_when_refused(core, settings)
     style = {True: "path", False: "virtual", None: None}[settings.path_style]
     once = _client(session, settings, 1, style)
     if settings.path_style is None and not _is_aws(once.meta.endpoint_url) and _style(once) == "auto":
@@ -273,6 +405,24 @@ def connect(settings: S3Settings) -> S3Clients:
     patient = replace(settings, read_timeout_seconds=settings.completion_timeout_seconds)
     completing = cache(partial(_client, session, patient, settings.attempts, style))
     return S3Clients(session, _client(session, settings, settings.attempts, style), once, completing)
+
+
+def _renew_when_refused(session: botocore.session.Session, settings: S3Settings) -> None:
+    """Let the clients of a session replace credentials that the store refuses."""
+    found = session.get_component("credential_provider").load_credentials()
+    if found is None:
+        return
+
+    def find() -> Credentials | None:
+        again = botocore.session.Session(profile=settings.profile)
+        if settings.region is not None:
+            again.set_config_variable("region", settings.region)
+        return again.get_credentials()
+
+    credentials = CurrentCredentials(found, find)
+    session.register_component("credential_provider", CredentialResolver([_Current(credentials)]))
+    session.register("before-sign.s3", credentials.note_signer)
+    session.register("needs-retry.s3", credentials.retry_delay_seconds)
 
 
 def _style(client: S3Client) -> str:

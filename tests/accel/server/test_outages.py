@@ -12,6 +12,7 @@ from accel import ObjectCatalog
 from accel.server import Sidecar
 from accel.server.guard import App
 from accel.testing import Fault, FaultStore
+from loaders.errors import CredentialsExpired
 from loaders.format import RecordBatch
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
@@ -28,6 +29,9 @@ class Clock:
 
     def __call__(self) -> float:
         return self.seconds
+
+
+OUTAGE = "at the last request the store was unavailable, or did not accept the credentials"
 
 
 class SilentStore(DecoratedStore):
@@ -72,6 +76,38 @@ async def becomes_ready(app: App) -> None:
         await refreshed(app)
 
 
+class RefusingStore(DecoratedStore):
+    """Refuses the credentials while it is told to."""
+
+    is_refusing = False
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if self.is_refusing:
+            raise CredentialsExpired(call.operation, call.key, "400 ExpiredToken")
+        return send()
+
+
+def test_while_credentials_are_refused_it_says_that_it_is_degraded_and_why() -> None:
+    inner = filled(2)
+    store = RefusingStore(inner)
+
+    async def work(app: App, _: Sidecar) -> None:
+        await know_the_first_and_list_another(app, inner)
+        store.is_refusing = True
+        failed = await ask(app, UNKNOWN)
+        assert (failed.status, failed.json["retryable"]) == (503, True)
+        assert failed.json["type"] == "urn:accel:CredentialsExpired"
+        assert "token file" in failed.json["advice"]
+        told = await ask(app, "/readyz")
+        assert (told.status, told.json["state"]) == (200, "degraded")
+        assert OUTAGE in told.json["reasons"]
+        store.is_refusing = False
+        assert (await ask(app, UNKNOWN)).status == 200
+        await becomes_ready(app)
+
+    run(store, work)
+
+
 @pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.SERVER_ERROR, Fault.TIMEOUT, Fault.RESET])
 def test_while_requests_fail_what_is_known_is_answered_and_the_rest_is_a_503(fault: Fault) -> None:
     inner = filled(2)
@@ -85,7 +121,7 @@ def test_while_requests_fail_what_is_known_is_answered_and_the_rest_is_a_503(fau
         assert [each["start"] for each in (await ask(app, KNOWN)).json["objects"]] == [0]
         told = await ask(app, "/readyz")
         assert (told.status, told.json["state"]) == (200, "degraded")
-        assert "the store was unavailable at the last request" in told.json["reasons"]
+        assert OUTAGE in told.json["reasons"]
         lines = (await ask(app, "/metrics")).body.decode().splitlines()
         assert {'accel_sidecar_state{state="degraded"} 1.0', "accel_store_failing 1.0"} <= set(lines)
         store.clear()

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 ATTEMPTS = 3
 REFUSALS: list[tuple[Reply, type[StoreError], type[StoreError]]] = [
     (refusal(403, "AccessDenied"), AccessDenied, AccessDenied),
-    (refusal(400, "ExpiredToken"), AccessDenied, AccessDenied),
     (refusal(404, "NoSuchKey"), KeyMissing, PreconditionFailed),
     (refusal(404, "NoSuchBucket"), BucketMissing, BucketMissing),
     (refusal(412, "PreconditionFailed"), PreconditionFailed, PreconditionFailed),
