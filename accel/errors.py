@@ -58,7 +58,8 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     ├── ImageTooOld                the current image is too old to answer from           (retryable)
     ├── ImageRefused               a metadata image contradicts itself
     ├── InvalidRequest             the arguments of a lookup are invalid for this image
-    │   └── UnknownStream          a stream that the image does not have               (sometimes retryable)
+    │   ├── UnknownStream          a stream that the image does not have               (sometimes retryable)
+    │   └── OffsetBeyondEnd        a fetch waits for offsets that begin after the end of the stream
     ├── InconsistentAnswer         the objects found do not join up: the metadata is wrong
     ├── ObjectLost                 an object that the newest image lists does not exist
     ├── OffsetsGivenUp             the object that held the offsets was lost, and given up
@@ -148,6 +149,7 @@ __all__ = [
     "NotInHistory",
     "ObjectExists",
     "ObjectLost",
+    "OffsetBeyondEnd",
     "OffsetsGivenUp",
     "OperationNotAllowed",
     "PositionBeyondEnd",
@@ -677,6 +679,27 @@ class UnknownStream(InvalidRequest):
 
     def __reduce__(self) -> tuple[type[UnknownStream], tuple[int, str, str]]:
         return type(self), (self.stream_id, self.image_version, self.unconfirmed)
+
+
+class OffsetBeyondEnd(InvalidRequest):
+    """A fetch that would wait begins after the end of its stream: of another stream, or of before a restore.
+
+    Args:
+        stream_id: the stream.
+        offset: the start of the fetch.
+        end: the end of the stream, as the newest image has it.
+    """
+
+    advice = "begin at the end that is named, or earlier; or retry if data up to there is about to be committed"
+
+    def __init__(self, stream_id: int, offset: int, end: int) -> None:
+        super().__init__(f"stream {stream_id}: expected a start up to the end of the stream, {end}, found {offset}")
+        self.stream_id = stream_id
+        self.offset = offset
+        self.end = end
+
+    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
+        return type(self), (self.stream_id, self.offset, self.end)
 
 
 class InconsistentAnswer(AccelError):

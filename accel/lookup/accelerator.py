@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, UnknownStream
+from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, OffsetBeyondEnd, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request, check_seconds
@@ -370,6 +370,10 @@ class AcceleratorBase:
                 continue
             if answer.satisfies_fetch:
                 return answer
+            if answer.stream_end is not None and answer.is_beyond_end:
+                if not (yield from wait_newer(engine, answer.image_version, Deadline(engine.system.timer, 0.0))):
+                    raise OffsetBeyondEnd(request.stream_id, request.start, answer.stream_end)
+                continue
             if not (yield from wait_newer(engine, answer.image_version, deadline)):
                 raise still_pending(answer)
 
@@ -534,6 +538,7 @@ class ReadAccelerator(AcceleratorBase):
 
         Raises:
             StillPending: the newest image still has a hole when the time is over.
+            OffsetBeyondEnd: the start is after the end of the stream, by the newest image; at once.
             AccelError: as `get_objects`; InvalidRequest also for a negative time.
         """
         check_seconds("timeout_seconds", timeout_seconds)

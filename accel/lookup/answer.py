@@ -109,6 +109,8 @@ class Answer(Struct, frozen=True):
         objects_opened: the number of object indexes requested in these rounds.
         objects_listed: the number of objects in the lists of the visited nodes.
         spared: why the other listed objects were not opened; not set for a lookup that opened nothing.
+        stream_end: one past the last offset of the stream in this image, if the answer ends after all its data; None
+            for another ending, and for a hole with data after it.
     """
 
     request: Request
@@ -120,6 +122,12 @@ class Answer(Struct, frozen=True):
     objects_opened: int = 0
     objects_listed: int = 0
     spared: Spared = NONE_SPARED
+    stream_end: int | None = None
+
+    @property
+    def is_beyond_end(self) -> bool:
+        """Whether the request begins after the end of the stream; at its end it does not."""
+        return self.stream_end is not None and self.request.start > self.stream_end
 
     @property
     def start_offset(self) -> int:

@@ -157,6 +157,7 @@ class Explanation:
             "end_offset": answer.end_offset,
             "ending": answer.ending.value,
             "resume_offset": answer.resume_offset,
+            "stream_end": answer.stream_end,
         }
 
     def to_json(self) -> str:
@@ -239,6 +240,8 @@ def _map_data(stream_map: StreamMap | None, node_ids: Sequence[int]) -> dict[str
 
 def answer_text(answer: Answer) -> str:
     """An answer in one sentence."""
+    if answer.is_beyond_end:
+        return f"no object: the stream ends at {answer.stream_end}, before offset {answer.resume_offset}"
     if not answer.objects and answer.ending is Ending.HOLE:
         return f"no object: no listed object holds offset {answer.resume_offset}"
     if not answer.objects:

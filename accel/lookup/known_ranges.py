@@ -81,7 +81,13 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """The list provably has no next object."""
+    """The list provably has no next object.
+
+    Args:
+        end: where the stream ends in the list, 0 if the list lacks it; None if the list has data after the hole.
+    """
+
+    end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +153,10 @@ class KnownRanges:
         index = int(np.searchsorted(self.starts, offset, side="right")) - 1
         if index >= 0 and self.ends[index] > offset:
             return self._covering(index, offset, first=first)
-        return self._between(index, index + 1) or Hole()
+        is_last = index + 1 == len(self.starts)
+        return self._between(index, index + 1) or Hole(
+            (int(self.ends[index]) if index >= 0 else 0) if is_last else None
+        )
 
     def scan(self, offset: int, from_position: int, *, first: bool) -> tuple[Found | Hole | Between, int]:
         """As :meth:`place`, by a scan of the list in order from a position; also returns the position to continue from.
@@ -164,7 +173,7 @@ class KnownRanges:
             if start == offset or (first and start < offset):
                 return Found(position, start, end), position + 1
             return Hole(), position
-        return Hole(), len(self.unknown)
+        return Hole(int(self.ends.max(initial=0))), len(self.unknown)
 
     def run_to(self, offset: int, awaited: Flags) -> Run:
         """The run of known holders around an offset at which one of them ends. O(list).

@@ -90,10 +90,11 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class ReadEnd:
-    """Why a read ended, and the offset at which a later read continues."""
+    """Why a read ended, and the offset at which a later read continues; the stream's end as in `Answer`."""
 
     ending: Ending
     next_offset: int
+    stream_end: int | None = None
 
 
 class Ranges(Protocol):
@@ -232,6 +233,7 @@ class _Finder:
         self.next = start
         self.step: LookupStep | None = None
         self.ending: Ending | None = None
+        self.stream_end: int | None = None
         self.error: AccelError | None = None
         self.image_version: ImageVersion = 0
         self._steps: Asking[Answer] | None = None
@@ -273,7 +275,7 @@ class _Finder:
             answer: Answer = stop.value
             self._end(answer)
             if answer.ending is Ending.HOLE or not answer.objects:
-                self.ending = answer.ending
+                self.ending, self.stream_end = answer.ending, answer.stream_end
             elif answer.ending is Ending.END:
                 self.ending = Ending.END
         except AccelError as error:
@@ -363,7 +365,7 @@ class _Reader:
             try:
                 ending = yield from self._give_out()
                 if ending is not None:
-                    return ReadEnd(ending, self.next)
+                    return ReadEnd(ending, self.next, self.finder.stream_end if not self.slots else None)
                 yield from self._work()
             except _Gone as gone:
                 # A compaction has removed the object after the lookup: a newer image lists the objects that replace it.

@@ -122,7 +122,8 @@ class ReadingBase:
     """The common base of the reads of both accelerators: the loaded batches, the next wait, and the ending.
 
     `next_offset` is the offset after the batches returned so far, where a later read continues; `ending`, set when the
-    iteration is over, is the reason: the end, the byte budget (LIMIT) or a hole.
+    iteration is over, is the reason: the end, the byte budget (LIMIT) or a hole. `stream_end` is the end of the stream
+    if the read ended after all its data, as in `Answer`.
 
     A failed read raises the same error at every further step, so that it cannot be taken for a finished one; a new read
     from `next_offset` continues. A read that was interrupted while it waited, as by cancelling its task, loses no batch
@@ -155,6 +156,7 @@ class ReadingBase:
         self._error: BaseException | None = None
         self.next_offset = start
         self.ending: Ending | None = None
+        self.stream_end: int | None = None
 
     def close(self) -> None:
         """Discard the read-ahead: loads that have not begun are cancelled. Does not block. Further steps raise Closed.
@@ -202,7 +204,7 @@ class ReadingBase:
             step = self._resume()
         except StopIteration as stop:
             end: ReadEnd = stop.value
-            self.ending, self.next_offset = end.ending, end.next_offset
+            self.ending, self.next_offset, self.stream_end = end.ending, end.next_offset, end.stream_end
             return
         except BaseException as error:
             self._error = error

@@ -60,13 +60,16 @@ class Objects(Struct, frozen=True):
     """Objects in offset order, each starting where the one before it ends.
 
     `ending` is the reason why there are no more: limit, end, hole (the image lists no next object) or partial (a limit
-    of the caller); continue at `resume_offset`. `rounds` and `objects_opened` are the cost; both are 0 from memory.
+    of the caller); continue at `resume_offset`. After all data of the stream, `stream_end` is its end, else it is null:
+    a position after it is wrong, or data up to there is about to be committed. `rounds` and `objects_opened` are the
+    cost; both are 0 from memory.
     """
 
     stream_id: int
     image_version: int
     ending: str
     resume_offset: int
+    stream_end: int | None
     objects: list[FoundPlace]
     rounds: int
     objects_opened: int
@@ -122,11 +125,15 @@ class Place(Struct, frozen=True):
 
 
 class Places(Struct, frozen=True):
-    """The byte ranges of a range, for a client with access to the bucket; continue at `next_offset`."""
+    """The byte ranges of a range, for a client with access to the bucket; continue at `next_offset`.
+
+    `stream_end` is as in an answer with objects.
+    """
 
     stream_id: int
     image_version: int
     next_offset: int
+    stream_end: int | None
     ending: str
     places: list[Place]
 
@@ -176,7 +183,8 @@ def _told(sidecar: Sidecar, answer: Answer) -> Objects:
     ]
     version = version_number(answer.image_version)
     ending, stream_id = answer.ending.value, answer.request.stream_id
-    return Objects(stream_id, version, ending, answer.resume_offset, found, answer.rounds, answer.objects_opened)
+    reached = (answer.resume_offset, answer.stream_end)
+    return Objects(stream_id, version, ending, *reached, found, answer.rounds, answer.objects_opened)
 
 
 def _check_limit(sidecar: Sidecar, limit: int) -> None:
@@ -253,7 +261,8 @@ async def read_records(sidecar: Sidecar, asked: Asked) -> Response:
         raise
     if first is None:
         reading.close()
-        return Response(b"", media_type=BINARY)
+        headers = {} if reading.stream_end is None else {"accel-stream-end": str(reading.stream_end)}
+        return Response(b"", media_type=BINARY, headers=headers)
     return StreamingResponse(_streamed(reading, first), media_type=BINARY)
 
 
@@ -281,8 +290,10 @@ async def find_places(sidecar: Sidecar, asked: Asked) -> Response:
         for each in found
     ]
     reached = max((each.end for each in places), default=query.start)
-    ending = answer.ending.value if reached >= answer.resume_offset else Ending.LIMIT.value
-    return json_response(Places(query.stream_id, version_number(answer.image_version), reached, ending, places))
+    is_whole = reached >= answer.resume_offset
+    ending, end = (answer.ending.value, answer.stream_end) if is_whole else (Ending.LIMIT.value, None)
+    version = version_number(answer.image_version)
+    return json_response(Places(query.stream_id, version, reached, end, ending, places))
 
 
 def _checked_records(sidecar: Sidecar, asked: Asked) -> RecordsQuery:

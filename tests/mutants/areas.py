@@ -37,7 +37,13 @@ def _tests(folder: str, names: str) -> list[str]:
 AREAS: Final = (
     Area(
         "search",
-        ("accel/lookup/search.py", "accel/lookup/known_ranges.py", "accel/lookup/steps.py", "range_index/s*.py"),
+        (
+            "accel/lookup/search.py",
+            "accel/lookup/node_visit.py",
+            "accel/lookup/known_ranges.py",
+            "accel/lookup/steps.py",
+            "range_index/s*.py",
+        ),
         [
             *_tests("range_index", "runs stream_view range_chunk segment_times time_search stream_index"),
             *_tests("range_index", "stream_index_model use_order change_log object_ranges"),

@@ -78,6 +78,7 @@ def _shown_lookup(answer: Answer, layout: ObjectLayout, policy: str, total: Oper
         "end_offset": answer.end_offset,
         "ending": answer.ending.value,
         "resume_offset": answer.resume_offset,
+        "stream_end": answer.stream_end,
         "cost": {
             "rounds": answer.rounds,
             "requests": total.requests,

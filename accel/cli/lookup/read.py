@@ -181,7 +181,10 @@ def _batch_summary(start: int, reading: Reading, counted: _Printed) -> Shown:
         "start_offset": start,
         "next_offset": reading.next_offset,
         "ending": None if reading.ending is None else reading.ending.value,
+        "stream_end": reading.stream_end,
     }
     why = "it was interrupted" if reading.ending is None else _ENDINGS[reading.ending]
+    if reading.stream_end is not None:
+        why = f"the stream ends at {reading.stream_end}"
     what = f"{counted.items} {'batch' if counted.items == 1 else 'batches'}, {size_text(counted.payload_bytes)}"
     return Shown(data, (f"{what}; next offset {reading.next_offset}: {why}",))

@@ -26,7 +26,7 @@ def test_an_answer_as_json_has_these_keys(world: World) -> None:
     found = json.loads(world.run("get-objects", *QUESTION, "--output", "json").stdout)
     assert list(found) == [
         *("request", "image_version", "policy", "objects", "start_offset", "end_offset"),
-        *("ending", "resume_offset", "cost"),
+        *("ending", "resume_offset", "stream_end", "cost"),
     ]
     assert found["request"] == {
         "stream_id": 420000,
@@ -68,7 +68,11 @@ def test_a_stream_object_has_no_node(world: World) -> None:
 def test_nothing_found_is_an_answer(world: World) -> None:
     result = world.run("get-objects", "--stream", "420000", "--start", "5000")
     assert result.exit_code == 0
-    assert result.stdout.splitlines()[0] == "no object: no listed object holds offset 5000"
+    assert result.stdout.splitlines()[0] == "no object: the stream ends at 2000, before offset 5000"
+    told = json.loads(world.run("get-objects", "--stream", "420000", "--start", "5000", "--output", "json").stdout)
+    assert (told["ending"], told["resume_offset"], told["stream_end"]) == ("hole", 5000, 2000)
+    hole = world.run("get-objects", "--stream", "420000", "--start", "1085")
+    assert hole.stdout.splitlines()[0] == "no object: no listed object holds offset 1085"
 
 
 @pytest.mark.parametrize("policy", ["load-all", "window:1", "window", "window+preload", "spread", "spread:3"])

@@ -54,6 +54,7 @@ def test_json_is_one_document_a_line(world: World) -> None:
         "start_offset": 0,
         "next_offset": 259,
         "ending": "end",
+        "stream_end": None,
     }
 
 
@@ -87,7 +88,7 @@ def test_a_link_is_marked(world: World) -> None:
     [
         (("--start", "1000"), "next offset 1085: a hole: no listed object continues there"),
         (("--start", "0", "--max-bytes", "20B"), "2 batches, 26 B; next offset 128: --max-bytes are reached"),
-        (("--start", "5000"), "0 batches, 0 B; next offset 5000: a hole: no listed object continues there"),
+        (("--start", "5000"), "0 batches, 0 B; next offset 5000: the stream ends at 2000"),
         (("--start", "0", "--end", "9"), "1 batch, 12 B; next offset 105: the end is reached"),
     ],
 )

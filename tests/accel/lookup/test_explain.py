@@ -240,7 +240,7 @@ def test_plain_data_is_json_with_these_keys() -> None:
     found = json.loads(told.to_json())
     assert found == told.to_dict()
     assert list(found) == ["request", "policy", "image_versions", "answer", "error", "cost", "hints", "events"]
-    assert list(found["answer"]) == ["objects", "start_offset", "end_offset", "ending", "resume_offset"]
+    assert list(found["answer"]) == ["objects", "start_offset", "end_offset", "ending", "resume_offset", "stream_end"]
     assert found["cost"] == {
         "rounds": 3,
         "requests": 6,

@@ -7,7 +7,7 @@ import pytest
 
 from accel.lookup.answer import Request
 from accel.lookup.known_ranges import RangeColumns, join_ranges
-from accel.lookup.search import NodeVisit
+from accel.lookup.node_visit import NodeVisit
 from loaders.hints.roots import KnownRoot
 from range_index import StreamRange
 from tests.accel.lookup.cluster import NODE, STREAM, line_image

@@ -122,6 +122,26 @@ def test_records_come_in_their_stored_form_and_places_hold_the_same_bytes() -> N
     run(work, store)
 
 
+def test_a_position_after_the_end_of_a_stream_names_the_end() -> None:
+    async def work(app: App, _: Sidecar) -> None:
+        whole = (await ask(app, f"/v1/objects?stream_id={STREAM}&start=0&limit=100")).json
+        end = whole["resume_offset"]
+        assert (whole["ending"], whole["stream_end"]) == ("hole", end)
+        asked = f"stream_id={STREAM}&start={end + 1}&end={end + 9}"
+        beyond = (await ask(app, f"/v1/objects?{asked}")).json
+        assert (beyond["objects"], beyond["stream_end"]) == ([], end)
+        outcomes = (await post(app, "/v1/objects:batch", {"lookups": [{"stream_id": STREAM, "start": end + 1}]})).json
+        assert outcomes["outcomes"][0]["answer"]["stream_end"] == end
+        records = await ask(app, f"/v1/records?{asked}")
+        assert (records.status, records.body, records.headers["accel-stream-end"]) == (200, b"", str(end))
+        assert (await ask(app, f"/v1/records/places?{asked}")).json["stream_end"] == end
+        few = (await ask(app, f"/v1/records/places?stream_id={STREAM}&start=0&max_bytes=1")).json
+        assert (few["ending"], few["stream_end"]) == ("limit", None)
+        assert (await ask(app, f"/v1/explain?{asked}")).json["answer"]["stream_end"] == end
+
+    run(work)
+
+
 def test_explain_tells_the_story_that_the_library_tells() -> None:
     async def work(app: App, _: Sidecar) -> None:
         told = (await ask(app, f"/v1/explain?stream_id={STREAM}&start=250&limit=1")).json
