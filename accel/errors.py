@@ -179,6 +179,12 @@ __all__ = [
 ]
 
 
+def _by_arguments(error: AccelError) -> tuple[type, tuple[Any, ...]]:
+    """For `__reduce__` of errors that keep the arguments of their constructors under the same names."""
+    code = type(error).__init__.__code__
+    return type(error), tuple(getattr(error, name) for name in code.co_varnames[1 : code.co_argcount])
+
+
 class CatalogError(AccelError):
     """An operation of the object catalog failed."""
 
@@ -215,6 +221,7 @@ class CatalogWentBack(CatalogError):
         'the bucket or this key was restored from a copy: stop writers, and see "A bucket from yesterday\'s backup" in '
         "docs/operations/repair.md; accel catalog restored lets readers continue from the present state"
     )
+    __reduce__ = _by_arguments
 
     def __init__(self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None) -> None:
         now = "nothing" if found is None else f"version {found[0]} ({found[1].hex()})"
@@ -225,9 +232,6 @@ class CatalogWentBack(CatalogError):
         self.where = where
         self.seen = seen
         self.found = found
-
-    def __reduce__(self) -> tuple[type[CatalogWentBack], tuple[object, ...]]:
-        return type(self), (self.where, self.seen, self.found)
 
 
 class CommitsLost(CatalogWentBack):
@@ -246,6 +250,7 @@ class CommitsLost(CatalogWentBack):
         "stop all writers; if the bucket was restored from a copy, see docs/operations/repair.md; otherwise the"
         " endpoint, or a gateway before it, ignores conditions of writes: accel doctor; then write the data again"
     )
+    __reduce__ = _by_arguments
 
     def __init__(
         self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None, object_ids: tuple[int, ...] = ()
@@ -254,9 +259,6 @@ class CommitsLost(CatalogWentBack):
         self.object_ids = object_ids
         lost = ", ".join(map(str, object_ids[:20])) + (", ..." if len(object_ids) > 20 else "")
         self.args = (f"{self.args[0]}; acknowledged objects that are not listed: {len(object_ids)} ({lost or 'none'})",)
-
-    def __reduce__(self) -> tuple[type[CommitsLost], tuple[object, ...]]:
-        return type(self), (self.where, self.seen, self.found, self.object_ids)
 
 
 class CommitRefused(CatalogError):
@@ -275,6 +277,7 @@ class StreamsReleased(CommitRefused):
     """
 
     advice = "commit the other streams without these; then open these again: the error names the node that has them now"
+    __reduce__ = _by_arguments
 
     def __init__(self, node_id: int, stream_ids: tuple[int, ...]) -> None:
         shown = ", ".join(str(stream_id) for stream_id in stream_ids[:5])
@@ -285,9 +288,6 @@ class StreamsReleased(CommitRefused):
         self.node_id = node_id
         self.stream_ids = stream_ids
 
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.node_id, self.stream_ids)
-
 
 class OwnerReplaced(CatalogError):
     """Another process has registered as the owner for this node.
@@ -297,13 +297,11 @@ class OwnerReplaced(CatalogError):
     """
 
     advice = "stop this process's writers; if this process should be the owner, register again and open the node again"
+    __reduce__ = _by_arguments
 
     def __init__(self, node_id: int) -> None:
         super().__init__(f"expected to be the owner of node {node_id}, found another process registered for it")
         self.node_id = node_id
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.node_id,)
 
 
 class OwnerUnreachable(CatalogError):
@@ -318,14 +316,12 @@ class OwnerUnreachable(CatalogError):
 
     retryable = True
     advice = "wait for the owner, or for the end of its lease; check that this client can reach its address"
+    __reduce__ = _by_arguments
 
     def __init__(self, node_id: int, address: str, segment: str, reason: str) -> None:
         where = f"at {address}" if address else "without an address"
         super().__init__(f"expected to reach the owner of {segment}, node {node_id} {where}, found {reason}")
         self.node_id, self.address, self.segment, self.reason = node_id, address, segment, reason
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.node_id, self.address, self.segment, self.reason)
 
 
 class ForwardInDoubt(CatalogError):
@@ -342,13 +338,11 @@ class ForwardInDoubt(CatalogError):
         "flush again: events whose futures are open are sent again, and none is written twice, by any owner. An"
         " event whose future failed was given up while its owner ran: read the end of the segment, or use writer_id"
     )
+    __reduce__ = _by_arguments
 
     def __init__(self, node_id: int, address: str, segment: str) -> None:
         super().__init__(f"expected a reply from node {node_id} at {address} for {segment}, found none")
         self.node_id, self.address, self.segment = node_id, address, segment
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.node_id, self.address, self.segment)
 
 
 class SessionFenced(CatalogError):
@@ -457,6 +451,8 @@ class StreamDeleted(NotInHistory):
         unique_id: distinguishes it from others of its name.
     """
 
+    __reduce__ = _by_arguments
+
     def __init__(self, stream: str, unique_id: str) -> None:
         super().__init__(f"expected stream {stream} ({unique_id}), found that it is deleted", Sought.STREAM)
         self.advice = (  # type: ignore[misc]  # of this one refusal
@@ -464,9 +460,6 @@ class StreamDeleted(NotInHistory):
         )
         self.stream = stream
         self.unique_id = unique_id
-
-    def __reduce__(self) -> tuple[type[StreamDeleted], tuple[str, str]]:  # type: ignore[override]  # its own arguments
-        return type(self), (self.stream, self.unique_id)
 
 
 class IllegalState(HistoryError):
@@ -505,6 +498,7 @@ class SegmentsElsewhere(OperationNotAllowed):
         "that node does the step when its writer flushes, or by StreamWriter.carry_out_requests; if its process is"
         " dead, open a session for the node, ObjectSegments(catalog, store, node_id=...), which fences it, and recover"
     )
+    __reduce__ = _by_arguments
 
     def __init__(
         self, what: str, stream: str, nodes: tuple[int, ...], segments: str, owners: Mapping[int, int] | None = None
@@ -513,9 +507,6 @@ class SegmentsElsewhere(OperationNotAllowed):
         super().__init__(f"expected to {what} segments of {stream} that are open here, found {segments} on {named}")
         self.what, self.stream, self.nodes, self.segments = what, stream, nodes, segments
         self.owners = dict(owners or {})
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.what, self.stream, self.nodes, self.segments, self.owners)
 
 
 class ScaleInputInvalid(HistoryError, ValueError):
@@ -554,6 +545,7 @@ class PositionBeyondEnd(InvalidArgument):
 
     code = "INVALID_ARGUMENT"
     advice = "begin at an earlier position; a group is moved by ReaderGroup.reset(), or accel stream group reset"
+    __reduce__ = _by_arguments
 
     def __init__(self, stream: str, segment_id: int, offset: int, end: int) -> None:
         name = f"{segment_id & 0xFFFFFFFF}@{segment_id >> 32}"
@@ -562,9 +554,6 @@ class PositionBeyondEnd(InvalidArgument):
         self.segment_id = segment_id
         self.offset = offset
         self.end = end
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.stream, self.segment_id, self.offset, self.end)
 
 
 class TransactionDamaged(CorruptObject):
@@ -610,6 +599,7 @@ class PositionTruncated(HistoryError, LookupError):
 
     code = "TRUNCATED"
     advice = "continue at the head: StreamReader.skip_to_head(), or accel stream read --skip-truncated"
+    __reduce__ = _by_arguments
 
     def __init__(self, stream: str, segment_id: int, offset: int, head: Mapping[int, int]) -> None:
         found = f"segment {segment_id & 0xFFFFFFFF}@{segment_id >> 32} at {offset}"
@@ -621,9 +611,6 @@ class PositionTruncated(HistoryError, LookupError):
         self.segment_id = segment_id
         self.offset = offset
         self.head = dict(head)
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.stream, self.segment_id, self.offset, self.head)
 
 
 class ReaderReplaced(HistoryError):
@@ -667,6 +654,8 @@ class UnknownStream(InvalidRequest):
         unconfirmed: why the image may not be the newest; empty if it was just confirmed.
     """
 
+    __reduce__ = _by_arguments
+
     def __init__(self, stream_id: int, image_version: str, unconfirmed: str = "") -> None:
         behind = f"; {unconfirmed}" if unconfirmed else ""
         super().__init__(f"expected a stream of image version {image_version}, found stream {stream_id}{behind}")
@@ -676,9 +665,6 @@ class UnknownStream(InvalidRequest):
         if unconfirmed:
             self.retryable = True  # type: ignore[misc]  # in this case alone: the newest image may have it
             self.advice = "retry in a second: the stream may be newer than the image"  # type: ignore[misc]  # likewise
-
-    def __reduce__(self) -> tuple[type[UnknownStream], tuple[int, str, str]]:
-        return type(self), (self.stream_id, self.image_version, self.unconfirmed)
 
 
 class OffsetBeyondEnd(InvalidRequest):
@@ -691,15 +677,11 @@ class OffsetBeyondEnd(InvalidRequest):
     """
 
     advice = "begin at the end that is named, or earlier; or retry if data up to there is about to be committed"
+    __reduce__ = _by_arguments
 
     def __init__(self, stream_id: int, offset: int, end: int) -> None:
         super().__init__(f"stream {stream_id}: expected a start up to the end of the stream, {end}, found {offset}")
-        self.stream_id = stream_id
-        self.offset = offset
-        self.end = end
-
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.stream_id, self.offset, self.end)
+        self.stream_id, self.offset, self.end = stream_id, offset, end
 
 
 class InconsistentAnswer(AccelError):
@@ -726,6 +708,7 @@ class ObjectLost(AccelError):
     """
 
     advice = "restore the object, or have the list corrected; reads of its offsets fail until then"
+    __reduce__ = _by_arguments
 
     def __init__(
         self, object_id: int, key: str, node_id: int, unconfirmed_seconds: float | None = None, reason: str = ""
@@ -744,9 +727,6 @@ class ObjectLost(AccelError):
         self.unconfirmed_seconds = unconfirmed_seconds
         self.reason = reason
 
-    def __reduce__(self) -> tuple[type[ObjectLost], tuple[int, str, int, float | None, str]]:
-        return type(self), (self.object_id, self.key, self.node_id, self.unconfirmed_seconds, self.reason)
-
 
 class OffsetsGivenUp(AccelError):
     """The object that held the requested offsets was lost, and an operator has given it up.
@@ -759,6 +739,7 @@ class OffsetsGivenUp(AccelError):
     """
 
     advice = "the data is lost: go on at the end that the message names"
+    __reduce__ = _by_arguments
 
     def __init__(self, stream_id: int, offset: int, end: int, object_id: int) -> None:
         lost = f"[{offset}, {end}) was lost with object {object_id}, which was given up"
@@ -769,9 +750,6 @@ class OffsetsGivenUp(AccelError):
         self.offset = offset
         self.end = end
         self.object_id = object_id
-
-    def __reduce__(self) -> tuple[type[OffsetsGivenUp], tuple[int, int, int, int]]:
-        return type(self), (self.stream_id, self.offset, self.end, self.object_id)
 
 
 class WrongPlace(AccelError):
