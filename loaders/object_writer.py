@@ -429,6 +429,19 @@ def _taken(operation: str, key: str, expected: str, found: Fetched, mark: str | 
     return NamespaceShared(operation, key, f"{expected}, {found_text}")
 
 
+def fetch_mark(store: ObjectStore, key: str) -> Fetched:
+    """Fetch one byte of an object, for its mark, ETag and size. One request; two for an empty object.
+
+    Raises:
+        KeyMissing: there is no object.
+        StoreError: the request failed.
+    """
+    try:
+        return store.get_range(key, 0, 1)
+    except RangeInvalid:
+        return store.get(key, size_bytes_max=0)
+
+
 def stored_size_bytes(store: ObjectStore, key: str) -> int | None:
     """The size of an object; None if it is missing, or if the store does not report it. One request, one byte.
 

@@ -1,4 +1,4 @@
-"""The collector: deletes objects that no reader and no commit needs any more, and nothing else.
+"""The collector: deletes objects of this catalog that no reader and no commit needs any more, and nothing else.
 
     reason      which objects                                         before the objects are deleted
     retired     replaced, trimmed or withdrawn so long ago that       the rows are marked as delete pending in their
@@ -15,19 +15,23 @@ each batch of at most 1,000 objects:
 
     1. the whole catalog is read again, and its keys are compared (`survey`): where they contradict one another, the
        collection ends; objects that are live, prepared, or retired but not delete pending are spared
-    2. a journal of the batch is written (`write_journal`)
-    3. the objects are deleted
-    4. the rows of retired objects are removed from lists and shards
+    2. each object that the listing showed is proven to be this catalog's own (`proof`): retired objects by their mark,
+       or by the size and checksum of their rows; the others by their mark alone
+    3. a journal of the proven objects is written (`write_journal`)
+    4. the proven objects are deleted
+    5. the rows of retired objects that are gone are removed from lists and shards
 
 A collector may crash between any two steps, and two may run at once: rows stay delete pending until their objects are
-gone, and the objects of removed prepared ids become orphans. An object whose id this catalog never allocated is not an
-orphan but foreign, perhaps waiting for an import; it is left alone. While an import runs, nothing is collected.
+gone, and the objects of removed prepared ids become orphans. An object that nothing proves stays for ever: its row
+stays delete pending, and reports count it. `find_stray` shows such an object, and `delete_stray` deletes it by its id.
+An object whose id this catalog never allocated is foreign, perhaps waiting for an import: it is not even looked at.
+While an import runs, nothing is collected.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -39,9 +43,10 @@ from accel.catalog.dead_objects import DeadObjects, find_dead, retire_dead
 from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS
 from accel.catalog.lost_objects import find_lost_dead
 from accel.catalog.node_list import without_expired
-from accel.catalog.parts import MILLISECONDS, CatalogParts
+from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
 from accel.catalog.problems import Severity
-from accel.catalog.records import NodeList, Record, Rows, StreamShard, with_delete_pending, without_collected
+from accel.catalog.proof import Standing, prove_all
+from accel.catalog.records import NodeList, Record, Rows, StreamShard, refs_of, with_delete_pending, without_collected
 from accel.catalog.survey import (
     BulkScan,
     Ids,
@@ -49,12 +54,16 @@ from accel.catalog.survey import (
     StoredObjects,
     Survey,
     find_contradictions,
+    joined_ids,
     must_read,
     read_survey,
 )
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from accel.system import StopRequested
 from loaders.layout import JOURNAL_PREFIX
+from loaders.object_index import OpenedObject
+from loaders.object_ref import ObjectRef
+from loaders.object_writer import fetch_mark
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
 
 NO_SEQUENCE = -1
@@ -77,6 +86,7 @@ class Collectable:
         object_id: the id of the object.
         key: the key of the object in the bucket.
         size_bytes: from the bucket's listing; 0 if the listing does not contain the object (any more).
+        is_listed: whether the listing contains it; otherwise only its row goes.
         reason: why it may be deleted.
         since_ms: when it was retired, its deadline passed, or it was written; milliseconds since 1970.
         table: the table of the record with the object: `node-lists`, `stream-buckets`, or empty for an orphan.
@@ -87,6 +97,7 @@ class Collectable:
     object_id: int
     key: str
     size_bytes: int
+    is_listed: bool
     reason: Reason
     since_ms: int
     table: str = ""
@@ -139,8 +150,9 @@ class CollectionReport:
 
     Args:
         deleted: the objects that were deleted.
-        spared: planned objects that were not touched: needed again, or collected by another process meanwhile.
+        spared: planned objects that were not touched: needed again, or gone already.
         failed: objects that were not deleted, with the store's error; the next collection tries again.
+        unproven: objects that may be another system's, with what was found: they are never deleted.
         journals: the keys of the journals of deleted objects.
         not_reached: planned objects that were not processed, because the collection ended half-way; empty otherwise.
         retired: dead objects that were retired; a collection after the retention deletes them.
@@ -149,6 +161,7 @@ class CollectionReport:
     deleted: tuple[Collectable, ...]
     spared: tuple[Collectable, ...]
     failed: tuple[tuple[Collectable, str], ...]
+    unproven: tuple[tuple[Collectable, str], ...]
     journals: tuple[str, ...]
     not_reached: tuple[Collectable, ...] = ()
     retired: tuple[DeadObjects, ...] = ()
@@ -231,8 +244,8 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
             batch is processed, and the report names the objects that were not reached.
 
     Requests: three or four for each list with dead objects, two or three a list and one or two a shard in the
-    beginning; then for each batch two a list and one a shard to check, two to write and delete, and one for each list
-    and shard with retired objects of the batch.
+    beginning; then for each batch two a list and one a shard to check, one or two for each object that is listed, two
+    to write and delete, and one for each list and shard with retired objects of the batch.
 
     Raises:
         MaintenanceRefused: a list is empty that should not be, keys contradict one another, or a key could not be
@@ -262,6 +275,102 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
     return round_.report()
 
 
+def foresee(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress | None = None) -> CollectionReport:
+    """What `collect` would do now: `deleted` are the objects that it would delete. Nothing is written.
+
+    Requests: two a list and one a shard, and one or two for each planned object that is listed.
+
+    Raises:
+        MaintenanceRefused: as `collect`.
+    """
+    survey = _safe_survey(catalog.parts, plan.allow_empty_nodes)
+    round_ = _Round(catalog.parts, plan)
+    for start in range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX):
+        round_.foresee(survey, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
+        if progress is not None:
+            progress(round_.done)
+    return round_.report()
+
+
+# By id
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """An object that the catalog does not need, as an operator looks at it before it is deleted by its id.
+
+    Args:
+        found: the object; its reason is RETIRED if a row is delete pending, else ORPHAN, even if its id is not ours.
+        etag: of the object.
+        modified_ms: when it was written, by the store's clock, milliseconds since 1970.
+        mark: its mark; None if it has none.
+        tail: the streams and the checksum of its index, or why it has no index.
+        row: what the row that is delete pending says; None without a row.
+    """
+
+    found: Collectable
+    etag: str
+    modified_ms: int
+    mark: str | None
+    tail: str
+    row: ObjectRef | None
+
+
+def find_stray(catalog: ObjectCatalog, object_id: int) -> Stray:
+    """Look at an object that the catalog does not need. Requests: as of a check of a batch, and four.
+
+    Raises:
+        MaintenanceRefused: the catalog needs the object, or there is none; or as `collect`.
+    """
+    parts = catalog.parts
+    survey = _safe_survey(parts, frozenset())
+    if object_id in survey.kept_ids():
+        found = "one that is live, prepared, or retired and not delete pending"
+        raise MaintenanceRefused(f"object {object_id}: expected one that the catalog does not need, found {found}")
+    key = parts.layout.object_key(object_id)
+    info = next((each for each in parts.store.list(key, limit=1) if each.key == key), None)
+    if info is None:
+        raise MaintenanceRefused(f"object {object_id}: expected an object at {key!r}, found none")
+    modified_ms = int(info.modified_seconds * MILLISECONDS)
+    reason, since_ms, place, row = Reason.ORPHAN, modified_ms, ("", -1, NO_SEQUENCE), None
+    for table, number, sequence, rows in _retired_places(survey):
+        for at in np.flatnonzero(rows["object_id"] == object_id)[:1]:
+            reason, since_ms, place = Reason.RETIRED, int(rows["retired_at_ms"][at]), (table, number, sequence)
+            [row] = refs_of(rows[at : at + 1])
+    [(_, opened)] = open_each(parts, [(-1, ObjectRef(object_id))])
+    if isinstance(opened, OpenedObject):
+        tail = f"{len(opened.ranges)} streams, CRC-32 {opened.ref.tail_checksum:#010x}"
+    else:
+        tail = str(opened)
+    return Stray(
+        Collectable(object_id, key, info.size_bytes, True, reason, since_ms, *place),
+        info.etag,
+        modified_ms,
+        fetch_mark(parts.store, key).mark,
+        tail,
+        row,
+    )
+
+
+def delete_stray(catalog: ObjectCatalog, stray: Stray) -> str:
+    """Delete an object that nothing needs to prove, because an operator has looked at it; returns the journal's key.
+
+    Requests: those of `find_stray`, a write, a delete, and one or two for its row.
+
+    Raises:
+        MaintenanceRefused: another object is at the key, or the catalog needs it now; nothing was changed.
+        StoreError: it was not deleted.
+    """
+    parts = catalog.parts
+    now = find_stray(catalog, stray.found.object_id)
+    if now.etag != stray.etag:
+        raise MaintenanceRefused(f"expected {stray.found.key!r} with ETag {stray.etag}, found {now.etag}: look again")
+    journal = write_journal(parts, parts.now_ms(), 0, [now.found])
+    parts.store.delete(now.found.key)
+    _forget(parts, [now.found])
+    return journal
+
+
 class _Round:
     """Carries a plan out, batch by batch, and collects the results. Threads: one.
 
@@ -276,18 +385,21 @@ class _Round:
         self._deleted: list[Collectable] = []
         self._spared: list[Collectable] = []
         self._failed: list[tuple[Collectable, str]] = []
+        self._unproven: list[tuple[Collectable, str]] = []
         self._journals: list[str] = []
         self._retired: list[DeadObjects] = []
 
     @property
     def done(self) -> int:
         """The number of objects that were processed so far."""
-        return len(self._deleted) + len(self._spared) + len(self._failed)
+        return len(self._deleted) + len(self._spared) + len(self._failed) + len(self._unproven)
 
     def report(self) -> CollectionReport:
         """The results so far. Batches are processed in the plan's order, so the rest was not reached."""
-        outcomes = (tuple(self._deleted), tuple(self._spared), tuple(self._failed), tuple(self._journals))
-        return CollectionReport(*outcomes, not_reached=self._plan.objects[self.done :], retired=tuple(self._retired))
+        outcomes = tuple(self._deleted), tuple(self._spared), tuple(self._failed), tuple(self._unproven)
+        return CollectionReport(
+            *outcomes, tuple(self._journals), not_reached=self._plan.objects[self.done :], retired=tuple(self._retired)
+        )
 
     def retire(self, dead: DeadObjects) -> None:
         """Retire the dead objects of a node that are still live."""
@@ -296,18 +408,43 @@ class _Round:
             self._retired.append(DeadObjects(dead.node_id, retired))
 
     def do_batch(self, number: int, batch: Sequence[Collectable]) -> None:
-        """Check a batch, write its journal, delete the objects, and remove their rows."""
-        going = _still_collectable(_safe_survey(self._parts, self._plan.allow_empty_nodes), batch)
+        """Check a batch, prove its objects, write its journal, delete the objects, and remove their rows."""
+        survey = _safe_survey(self._parts, self._plan.allow_empty_nodes)
+        going, absent = self._proven(survey, batch, _still_collectable(survey, batch))
         errors: dict[str, str] = {}
         if going:
-            self._journals.append(write_journal(self._parts, self._plan, number, going))
+            self._journals.append(write_journal(self._parts, self._plan.planned_at_ms, number, going))
             failures = self._parts.store.delete_many([collectable.key for collectable in going])
             errors = {failure.key: str(failure.error) for failure in failures}
         gone = [collectable for collectable in going if collectable.key not in errors]
-        self._spared += [collectable for collectable in batch if collectable not in going]
         self._failed += [(collectable, errors[collectable.key]) for collectable in going if collectable.key in errors]
         self._deleted += gone
-        _forget(self._parts, gone)
+        _forget(self._parts, [*absent, *gone])
+
+    def foresee(self, survey: Survey, batch: Sequence[Collectable]) -> None:
+        """Note what would become of a batch."""
+        retired = set(joined_ids(rows["object_id"] for _, _, _, rows in _retired_places(survey)).tolist())
+        going = dict.fromkeys(each for each in batch if each.reason is not Reason.RETIRED or each.object_id in retired)
+        self._deleted += self._proven(survey, batch, going)[0]
+
+    def _proven(
+        self, survey: Survey, batch: Sequence[Collectable], going: Mapping[Collectable, None]
+    ) -> tuple[list[Collectable], list[Collectable]]:
+        """The objects that are ours, and those that are gone. All but ours are noted with their outcome."""
+        listed = [collectable for collectable in going if collectable.is_listed]
+        refs = {ref.object_id: ref for ref in _retired_refs(survey, listed)}
+        wanted = [
+            refs[each.object_id] if each.reason is Reason.RETIRED else ObjectRef(each.object_id) for each in listed
+        ]
+        verdicts = dict(zip(listed, prove_all(self._parts, wanted), strict=True))
+        absent = [each for each in going if not each.is_listed or verdicts[each].standing is Standing.MISSING]
+        self._spared += [*(each for each in batch if each not in going), *absent]
+        for collectable, verdict in verdicts.items():
+            if verdict.standing is Standing.UNPROVEN:
+                self._unproven.append((collectable, verdict.reason))
+            elif verdict.standing is Standing.UNREAD:
+                self._failed.append((collectable, verdict.reason))
+        return [each for each, verdict in verdicts.items() if verdict.standing is Standing.OURS], absent
 
 
 def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Survey:
@@ -366,8 +503,21 @@ def _retired(parts: CatalogParts, survey: Survey, stored: StoredObjects, before_
         chosen = (rows["doomed"] != 0) | (rows["retired_at_ms"] < before_ms)
         for row in rows[chosen & ~np.isin(rows["object_id"], live)]:
             object_id, since_ms = int(row["object_id"]), int(row["retired_at_ms"])
-            key, size_bytes = parts.layout.object_key(object_id), stored.size_bytes(object_id) or 0
-            yield Collectable(object_id, key, size_bytes, Reason.RETIRED, since_ms, table, number, sequence)
+            where = _stored_at(parts, stored, object_id)
+            yield Collectable(object_id, *where, Reason.RETIRED, since_ms, table, number, sequence)
+
+
+def _stored_at(parts: CatalogParts, stored: StoredObjects, object_id: int) -> tuple[str, int, bool]:
+    """The key and the size of an object, and whether it is listed."""
+    size_bytes = stored.size_bytes(object_id)
+    return parts.layout.object_key(object_id), size_bytes or 0, size_bytes is not None
+
+
+def _retired_refs(survey: Survey, wanted: Iterable[Collectable]) -> Iterator[ObjectRef]:
+    """The wanted objects as retired rows list them."""
+    ids = np.array([collectable.object_id for collectable in wanted], dtype=np.int64)
+    for _, _, _, rows in _retired_places(survey):
+        yield from refs_of(rows[np.isin(rows["object_id"], ids)])
 
 
 def _retired_places(survey: Survey) -> Iterator[tuple[str, int, int, Rows]]:
@@ -383,15 +533,14 @@ def _expired(parts: CatalogParts, survey: Survey, stored: StoredObjects, now_ms:
         rows = seen.value.prepared
         void = (rows["deadline_ms"] <= now_ms) & ~np.isin(rows["object_id"], listed)
         for object_id, deadline_ms in zip(*(rows[void][name].tolist() for name in rows.dtype.names or ()), strict=True):
-            key, size_bytes = parts.layout.object_key(object_id), stored.size_bytes(object_id) or 0
-            place = (NODE_LISTS, node_id, seen.version.sequence)
-            yield Collectable(object_id, key, size_bytes, Reason.PREPARED, deadline_ms, *place)
+            where, place = _stored_at(parts, stored, object_id), (NODE_LISTS, node_id, seen.version.sequence)
+            yield Collectable(object_id, *where, Reason.PREPARED, deadline_ms, *place)
 
 
 def _as_collectable(parts: CatalogParts, orphans: StoredObjects) -> Iterator[Collectable]:
     columns = (orphans.ids.tolist(), orphans.sizes_bytes.tolist(), orphans.modified_ms.tolist())
     for object_id, size_bytes, modified_ms in zip(*columns, strict=True):
-        yield Collectable(object_id, parts.layout.object_key(object_id), size_bytes, Reason.ORPHAN, modified_ms)
+        yield Collectable(object_id, parts.layout.object_key(object_id), size_bytes, True, Reason.ORPHAN, modified_ms)
 
 
 def _exclude_from_commits(parts: CatalogParts, survey: Survey, plan: CollectionPlan) -> None:
@@ -439,12 +588,12 @@ def _without(ids: Ids, now: Record | None) -> Record | None:
     return None if now is None else without_collected(now, ids)
 
 
-def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going: Iterable[Collectable]) -> str:
+def write_journal(parts: CatalogParts, planned_at_ms: int, number: int, going: Iterable[Collectable]) -> str:
     """Write the journal of the objects about to be deleted, and return its key. One request.
 
     Args:
         parts: of the catalog.
-        plan: the plan of the batch.
+        planned_at_ms: the time of the plan, milliseconds since 1970.
         number: of the batch.
         going: the objects.
 
@@ -452,7 +601,7 @@ def write_journal(parts: CatalogParts, plan: CollectionPlan, number: int, going:
         StoreError: the journal could not be written.
     """
     nonce = parts.system.nonce().hex()[-16:]
-    key = f"{JOURNAL_PREFIX}{plan.planned_at_ms:015d}-{number:06d}-{nonce}.jsonl"
+    key = f"{JOURNAL_PREFIX}{planned_at_ms:015d}-{number:06d}-{nonce}.jsonl"
     now_ms = parts.now_ms()
     parts.store.put(key, "".join(_journal_line(collectable, now_ms) for collectable in going).encode())
     return key

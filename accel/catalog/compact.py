@@ -31,7 +31,8 @@ Giving up (`discard`) returns prepared ids and deletes the objects that were wri
     3. an object of one stream that its shard lists although its id is still prepared stays, too. If the shard does not
        list it, the shard is written again, unchanged: a registration in progress loses its race by that, checks whether
        its id is prepared, and is refused
-    4. the other objects are deleted; the collector deletes those for which this failed
+    4. of the other objects those with a mark of this catalog are deleted (`proof`); the collector deletes those for
+       which this failed
 
 An object that cannot be read may be of any stream: all shards are searched for it.
 """
@@ -50,6 +51,7 @@ from numpy.typing import NDArray
 from accel.catalog.keys import NODE_LIST_HISTORY, list_version_prefix, require
 from accel.catalog.node_list import STREAM_OBJECTS_A_COMMIT_MAX, with_compaction, without_prepared
 from accel.catalog.parts import CatalogParts, open_bounded
+from accel.catalog.proof import Standing, prove_all
 from accel.catalog.records import (
     STREAMS_AN_OBJECT_MAX,
     ListVersion,
@@ -123,9 +125,10 @@ def commit_compaction(parts: CatalogParts, compaction: Compaction) -> NodeList:
     facts = None if compaction.added is None else facts_of(compaction.added, now_ms)
     rows = stream_object_rows(compaction.stream_objects, node_id, now_ms)
     removed = [(ref.object_id, ref.size_bytes) for ref in compaction.removed]
+    checksums = {ref.object_id: ref.tail_checksum for ref in compaction.removed}
 
     def change(now_listed: NodeList | None) -> NodeList | None:
-        return with_compaction(require(now_listed, key.where), removed, facts, rows, parts.now_ms())
+        return with_compaction(require(now_listed, key.where), removed, facts, rows, parts.now_ms(), checksums)
 
     seen = read_list(key, node_id)
     following = change(seen.value)  # refuses early, before anything is opened or written
@@ -392,7 +395,7 @@ _MANY = -1
 def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> None:
     """Give up ids that were prepared for a writer of a node's objects; objects committed meanwhile stay.
 
-    Requests: one an object, one or two for the list, two a shard that is touched, and one for 1,000 deletes.
+    Requests: two an object, one or two for the list, two a shard that is touched, and one for 1,000 deletes.
 
     Raises:
         CatalogMissing: the node has no list.
@@ -403,7 +406,9 @@ def discard(parts: CatalogParts, node_id: int, object_ids: Iterable[int]) -> Non
     taken = _taken_back(parts, node_id, wanted)
     listed = _registered(parts, {object_id: written[object_id] for object_id in taken if object_id in written})
     going = [object_id for object_id in taken if object_id in written and object_id not in listed]
-    for failure in parts.store.delete_many([parts.layout.object_key(object_id) for object_id in going])[:1]:
+    verdicts = zip(going, prove_all(parts, map(ObjectRef, going)), strict=True)
+    ours = [object_id for object_id, verdict in verdicts if verdict.standing is Standing.OURS]
+    for failure in parts.store.delete_many([parts.layout.object_key(object_id) for object_id in ours])[:1]:
         raise failure.error
 
 

@@ -17,7 +17,7 @@ continues at this batch.
 **Writing**, in this order:
 
     1. the table of progress       from here on no collection begins: to it the objects would look like orphans
-    2. the counter of object ids   raised above all ids of the bucket; its earlier value is stored first
+    2. the counter of object ids   raised above all ids of the bucket; it never falls
     3. the stream shards, and checkpoints
     4. the lists of nodes          from here on the objects are listed
     5. the directory of nodes
@@ -74,7 +74,6 @@ from accel.catalog.records import (
     READ_RANGE,
     SKETCH,
     Checkpoint,
-    ImportRun,
     NodeDirectory,
     NodeList,
     ReadBatch,
@@ -132,27 +131,6 @@ class ImportProgress:
         """Keep the batch of these objects, unless it has more rows than one value may have. One request."""
         if len(batch.ranges) <= ROWS_MAX:
             self.parts.keys.import_batch(batch_key(stored)).create_if_absent(batch)
-
-    def note_counter(self, least: int) -> ImportRun | None:
-        """Store the value of the counter of ids before it is raised; None if it need not be raised."""
-        key = self.parts.keys.object_ids()
-        seen = key.read()
-        before = check_counter(None if seen is None else seen.value, -1, key.where, CatalogDamaged)
-        if before >= least:
-            return None
-
-        def noted(run: ImportRun | None) -> ImportRun | None:
-            if run is None or before not in (run.counter_before, *run.raised_to):
-                return ImportRun(before, (least,))
-            raised = tuple(sorted({*run.raised_to, least}))
-            return None if raised == run.raised_to else ImportRun(run.counter_before, raised)
-
-        return self.parts.keys.import_run().change(noted).value
-
-    def run(self) -> ImportRun | None:
-        """The stored values of the counter; None if there are none. One request."""
-        seen = self.parts.keys.import_run().read()
-        return None if seen is None else seen.value
 
 
 def batch_key(stored: StoredObjects) -> str:
@@ -460,7 +438,7 @@ def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
     progress = ImportProgress(parts)
     if _begin(parts):
         is_new = not _refuse_other(parts, plan)
-        _raise_counter(parts, progress, plan.next_object_id)
+        _raise_counter(parts, plan.next_object_id)
         _write_shards(parts, plan, is_new=is_new)
         _drop_stale_checkpoints(parts, plan)
         for node_id in plan.lists:
@@ -474,14 +452,14 @@ def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
 def abandon_import(catalog: ObjectCatalog) -> bool:
     """Remove the records of an unfinished import; the objects of the bucket are not changed.
 
-    The counter of ids is set back as well: otherwise the objects would look like orphans to a later collection.
+    The counter of ids stays where it is: without a mark of this catalog the objects are never taken for its orphans.
 
     Returns:
         Whether there was an unfinished import.
 
     Raises:
-        MaintenanceRefused: objects are listed already, so that only repeating the import helps; or ids were allocated,
-            or streams opened, since the import began.
+        MaintenanceRefused: objects are listed already, so that only repeating the import helps; or streams were opened
+            since the import began.
         StoreError, TableError: it stopped half-way; repeat the call.
     """
     parts = catalog.parts
@@ -496,7 +474,6 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
             raise MaintenanceRefused(f"list of node {node_id}: expected {expected}, found {found}")
     _write_shards(parts, plan, is_new=True)
     _drop_stale_checkpoints(parts, plan)
-    _lower_counter(parts, progress)
     progress.drop()
     return True
 
@@ -656,33 +633,11 @@ def _with_nodes(directory: NodeDirectory | None, *, plan: ImportPlan) -> NodeDir
     return None if len(node_ids) == len(known.node_ids) else replace(known, node_ids=node_ids)
 
 
-def _raise_counter(parts: CatalogParts, progress: ImportProgress, least: int) -> None:
-    run = progress.note_counter(least)
-    if run is None:
-        return
-    allowed = (run.counter_before, *run.raised_to)
+def _raise_counter(parts: CatalogParts, least: int) -> None:
+    """Raise the counter of ids above all objects of the bucket; it never falls."""
+    key = parts.keys.object_ids()
 
     def rule(counter: int | None) -> int | None:
-        now = check_counter(counter, -1, parts.keys.object_ids().where, CatalogDamaged)
-        if now not in allowed:
-            raise MaintenanceRefused(f"expected an unused counter of object ids, found {now}: is the catalog in use?")
-        return None if now >= least else least
+        return None if check_counter(counter, -1, key.where, CatalogDamaged) >= least else least
 
-    parts.keys.object_ids().change(rule)
-
-
-def _lower_counter(parts: CatalogParts, progress: ImportProgress) -> None:
-    run = progress.run()
-    if run is None:
-        return
-
-    def rule(counter: int | None) -> int | None:
-        now = check_counter(counter, -1, parts.keys.object_ids().where, CatalogDamaged)
-        if now not in (run.counter_before, *run.raised_to):
-            expected = f"{run.counter_before}, or {run.raised_to[-1]} from the import"
-            raise MaintenanceRefused(
-                f"expected a counter of object ids of {expected}, found {now}: ids were allocated since"
-            )
-        return None if now == run.counter_before else run.counter_before
-
-    parts.keys.object_ids().change(rule)
+    key.change(rule)

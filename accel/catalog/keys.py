@@ -7,8 +7,7 @@
     stream-buckets      <shard>                        StreamShard
     node-checkpoints    <node>                         Checkpoint
     counters            object-ids                     the next id
-    import-progress     run                            ImportRun       only while an import is running
-    import-progress     batch-<hash of what it covers> ReadBatch       likewise; never written again
+    import-progress     batch-<hash of what it covers> ReadBatch       during an import; never written again
 
 Numbers are padded with zeros, because listings are in the order of their characters. The contents of each record:
 docs/reference/catalog-records.md, "Keys of the catalog".
@@ -22,14 +21,12 @@ from typing import TypeVar
 from accel.catalog.records import (
     CHECKPOINT,
     IMPORT_BATCH,
-    IMPORT_RUN,
     LIST_VERSION,
     NODE_DIRECTORY,
     NODE_LIST,
     OBJECT_ID_COUNTER,
     STREAM_SHARD,
     Checkpoint,
-    ImportRun,
     ListVersion,
     NodeDirectory,
     NodeList,
@@ -58,8 +55,6 @@ OBJECT_IDS_KEY = "object-ids"
 
 IMPORT_PROGRESS = "import-progress"
 """The table of a running import; without an import the table does not exist."""
-
-IMPORT_RUN_KEY = "run"
 
 _NODE_DIGITS, _SEQUENCE_DIGITS, _SHARD_DIGITS = 10, 20, 5
 
@@ -180,10 +175,6 @@ class CatalogKeys:
     def object_ids(self) -> TypedKey[int]:
         """The counter of object ids: the next id that is not allocated."""
         return self._key(COUNTERS, OBJECT_IDS_KEY, OBJECT_ID_COUNTER, size_bytes_max=COUNTER_SIZE_BYTES_MAX)
-
-    def import_run(self) -> TypedKey[ImportRun]:
-        """The changes of the running import to the counter of ids."""
-        return self._key(IMPORT_PROGRESS, IMPORT_RUN_KEY, IMPORT_RUN)
 
     def import_batch(self, key: str) -> TypedKey[ReadBatch]:
         """A batch of object indexes that an import has read."""

@@ -295,6 +295,7 @@ def with_compaction(
     added: ObjectFacts | None,
     stream_objects: Rows,
     now_ms: int,
+    tail_checksums: Mapping[int, int] | None = None,
 ) -> NodeList | None:
     """Replace neighbouring objects by the objects that were merged from them, and retire the sources.
 
@@ -306,6 +307,7 @@ def with_compaction(
         added: the successor; None if all data went to objects of one stream, or none of it is needed any more.
         stream_objects: STREAM_OBJECT rows made from the sources; `node_id` and `added_by` are filled in here.
         now_ms: milliseconds since 1970; the sources are retired at that time.
+        tail_checksums: of sources, by id; rows that have none get them, so that their objects can be proven.
 
     Returns:
         None if the compaction was committed before.
@@ -326,7 +328,10 @@ def with_compaction(
     group = now.live[first : last + 1]
     successor = no_rows(LIVE) if added is None else _successor(added, group, now.next_order_id)
     live = np.concatenate((now.live[:first], successor, now.live[last + 1 :]))
-    retired = join_rows(now.retired, retired_rows(group, now_ms, now.next_order_id))
+    going = retired_rows(group, now_ms, now.next_order_id)
+    for at in np.flatnonzero(going["tail_checksum"] == UNKNOWN):
+        going["tail_checksum"][at] = (tail_checksums or {}).get(int(going["object_id"][at]), UNKNOWN)
+    retired = join_rows(now.retired, going)
     emptied = now.emptied if len(live) else now.next_order_id + 1
     return _with_commit(replace(now, retired=retired, emptied=emptied), live, ids, stream_objects, added)
 

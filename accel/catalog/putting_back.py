@@ -3,9 +3,10 @@
     1. lists and stream shards are read, and all live objects opened, as in `verify`
     2. for each missing or damaged object, the same key is read from the copy
     3. the copy's bytes are compared with the catalog: size, and checksum of index and footer
-    4. one conditional write: only if the key is free, or still contains the damaged object
+    4. one conditional write: only if the key is free, or still contains the damaged object with a mark of this catalog
 
-Only bytes that match the catalog are put back, no readable live object is changed, and the catalog is not written. So
+Only bytes that match the catalog are put back, no readable live object is changed, and the catalog is not written. An
+object without our mark may be another system's: it is not overwritten. So
 the operation may run beside readers and writers, and may be repeated. It does not put keys below `accel/` back: in an
 older copy they are an earlier state (see `undo.restored`).
 
@@ -31,7 +32,7 @@ from accel.errors import AccelError, FormatError, KeyMissing
 from loaders.format import tail_checksum
 from loaders.object_index import OpenedObject
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.object_writer import create_object
+from loaders.object_writer import create_object, fetch_mark
 from loaders.store import IfMatch, ObjectStore
 
 OBJECT_SIZE_BYTES_MAX: Final = 1 << 30
@@ -93,7 +94,7 @@ def put_back(
     """Put live objects back from a copy of the bucket.
 
     Requests: those of reading lists and shards, one a live object, and for each object that is put back a GET of the
-    copy, one or two of a listing, and a PUT.
+    copy, one of the key, and a PUT.
 
     Args:
         catalog: the catalog of the live objects.
@@ -140,8 +141,9 @@ class _PuttingBack:
     def run(self, *, is_dry_run: bool) -> PutBack:
         try:
             body = self._read_copy()
+            etag = self._damaged_etag()
             if not is_dry_run:
-                self._write(body)
+                self._write(body, etag)
         except KeyMissing:
             return self._ended(PutBackOutcome.NOT_IN_COPY, "the copy has no object under this key")
         except _Refused as error:
@@ -172,14 +174,23 @@ class _PuttingBack:
             raise _Refused(f"expected a tail with CRC-32 {ref.tail_checksum:#010x} in the copy, found {found:#010x}")
         return body
 
-    def _write(self, body: bytes) -> None:
-        store = self.parts.store
-        if isinstance(self.error, KeyMissing):
-            create_object(store, self._key, body)
-            return
-        stands = [info for info in store.list(self._key, limit=1) if info.key == self._key]
-        if not stands:
-            create_object(store, self._key, body)
-            return
-        condition = IfMatch(stands[0].etag, self.parts.format.if_match_quotes)
-        store.put(self._key, body, condition=condition)
+    def _damaged_etag(self) -> str | None:
+        """The ETag of the object to be replaced; None if the key is free."""
+        try:
+            found = fetch_mark(self.parts.store, self._key)
+        except KeyMissing:
+            return None
+        if not self.parts.layout.is_ours(self.ref.object_id, found.mark):
+            who = "none" if found.mark is None else repr(found.mark)
+            expected = "expected a mark of this catalog on the damaged object"
+            raise _Refused(f"{expected}, found {who}: it may be another system's, so move it away first")
+        return found.etag
+
+    def _write(self, body: bytes, etag: str | None) -> None:
+        parts = self.parts
+        mark = parts.layout.mark(self.ref.object_id, parts.system.nonce)
+        if etag is None:
+            create_object(parts.store, self._key, body, mark=mark)
+        else:
+            condition = IfMatch(etag, parts.format.if_match_quotes)
+            parts.store.put(self._key, body, condition=condition, mark=mark)

@@ -716,23 +716,6 @@ class ReadBatch:
             raise ValueError("expected ranges of streams that do not end before they start")
 
 
-@dataclass(frozen=True, slots=True)
-class ImportRun:
-    """The changes of an import to the counter of object ids, so that they can be undone.
-
-    Args:
-        counter_before: the value of the counter before it was raised.
-        raised_to: the values to which this import, and repetitions of it, raised the counter or were about to.
-    """
-
-    counter_before: int
-    raised_to: Annotated[tuple[int, ...], Meta(max_length=ROWS_MAX)]
-
-    def __post_init__(self) -> None:
-        if self.counter_before < 0 or not all(number > self.counter_before for number in self.raised_to):
-            raise ValueError(f"expected a counter that rises, found {self.counter_before} to {self.raised_to}")
-
-
 _NO_TIMES: Final = pack_columns(no_rows(TIME_RECORD))
 _NO_NUMBERS: Final = pack_columns(no_rows(WRITER_NUMBER))
 _ADDED_TO_LISTS: Final = {
@@ -755,7 +738,6 @@ CHECKPOINT: Final = RecordForm(
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
 OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, OneField("next_object_id", Bounded("next_object_id")))
 IMPORT_BATCH: Final = RecordForm("import-batch", 1, ReadBatch)
-IMPORT_RUN: Final = RecordForm("import-run", 1, ImportRun)
 
 ALL_FORMS: Final[tuple[RecordForm[Any], ...]] = (
     NODE_LIST,
@@ -765,7 +747,6 @@ ALL_FORMS: Final[tuple[RecordForm[Any], ...]] = (
     NODE_DIRECTORY,
     OBJECT_ID_COUNTER,
     IMPORT_BATCH,
-    IMPORT_RUN,
 )
 
 

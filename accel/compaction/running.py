@@ -475,7 +475,8 @@ def merge_group(
         limits=settings.merge_limits,
         timer=access.system.timer,
     )
-    return _outcome(group, result, _held(indexes, plan))
+    opened = replace(group, sources=tuple(source.ref for source in sources))  # with checksums, for their rows
+    return _outcome(opened, result, _held(indexes, plan))
 
 
 def try_group(

@@ -56,7 +56,6 @@ EXPLAINED_BY: Final[dict[str, type[Any]]] = {
     "node-checkpoint": catalog.Checkpoint,
     "node-directory": catalog.NodeDirectory,
     "import-batch": catalog.ReadBatch,
-    "import-run": catalog.ImportRun,
     "segment-owner": owners.Owner,
     "merge-intent": uploads.MergeIntent,
     "writer-numbers": writer_numbers.NumberTable,

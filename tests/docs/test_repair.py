@@ -31,7 +31,7 @@ from accel.history.store.repair_epochs import RepairOutcome
 from accel.system import SYSTEM
 from accel.testing import Crash, CrashStore
 from loaders.format import RecordBatch
-from loaders.store import MemoryStore, ObjectStore, open_store
+from loaders.store import Fetched, MemoryStore, ObjectStore, open_store
 from loaders.tables import FormatRecord, Tables
 from tests.accel.cli.test_history_commands import Shop as Histories
 from tests.accel.cli.worlds import run
@@ -82,7 +82,7 @@ def test_each_outcome_of_a_repair_has_a_next_step() -> None:
 
 
 @cache
-def bodies() -> dict[str, bytes]:
+def bodies() -> dict[str, Fetched]:
     """A bucket with a catalog, and one stream of three events in three objects."""
     store = MemoryStore()
     ObjectCatalog.init(store, FormatRecord(namespace="accel", stream_buckets=4))
@@ -90,7 +90,7 @@ def bodies() -> dict[str, bytes]:
         connection.create_scope("shop")
         connection.create_stream("shop", "orders")
     write(store, EVENTS)
-    return all_of(store)
+    return {info.key: store.get(info.key) for info in store.list("")}
 
 
 def write(store: ObjectStore, events: list[bytes]) -> None:
@@ -106,9 +106,9 @@ class Broken:
     def __init__(self) -> None:
         self.url, self.copy_url = (f"memory://{uuid4().hex}" for _ in range(2))
         self.store, self.copy = open_store(self.url), open_store(self.copy_url)
-        for key, body in bodies().items():
-            self.store.put(key, body)
-            self.copy.put(key, body)
+        for key, found in bodies().items():
+            self.store.put(key, found.body, mark=found.mark)
+            self.copy.put(key, found.body, mark=found.mark)
 
     def write(self, events: list[bytes]) -> None:
         write(self.store, events)
@@ -158,14 +158,16 @@ def lose(store: ObjectStore, key: str) -> None:
 
 
 def cut(store: ObjectStore, key: str) -> None:
-    store.put(key, store.get(key).body[:-5])
+    found = store.get(key)
+    store.put(key, found.body[:-5], mark=found.mark)
 
 
 def swap(store: ObjectStore, key: str) -> None:
     """Another object of this size and form under its key."""
-    body = bytearray(store.get(key).body)
+    found = store.get(key)
+    body = bytearray(found.body)
     body[len(body) // 2] ^= 1
-    store.put(key, bytes(body[:-60]) + bytes(reversed(body[-60:])))
+    store.put(key, bytes(body[:-60]) + bytes(reversed(body[-60:])), mark=found.mark)
 
 
 def test_an_object_that_is_gone_or_damaged_is_put_back(broken: Broken) -> None:

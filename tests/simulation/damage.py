@@ -42,11 +42,13 @@ class Damage(NamedTuple):
         key: the key.
         right: its bytes as they were written.
         wrong: its bytes now; None = there are none.
+        mark: of the object, which rot leaves as it is.
     """
 
     key: str
     right: bytes
     wrong: bytes | None
+    mark: str | None
 
 
 class Outages:
@@ -88,7 +90,8 @@ class Rot:
         if not keys:
             return
         key = random.choice(keys)
-        right = bytes(self.world.memory.get(key).body)
+        found = self.world.memory.get(key)
+        right = bytes(found.body)
         wrong: bytes | None = self._rotten(key, right)
         if random.random() < 0.5:
             wrong = self._of_a_neighbour(key, keys)
@@ -96,7 +99,7 @@ class Rot:
             wrong = None
         if wrong == right or not right:
             return
-        self._damage(Damage(key, right, wrong))
+        self._damage(Damage(key, right, wrong, found.mark))
         self.machine.scheduler.sleep(random.uniform(0, DAMAGED_SECONDS_MAX))
         if _is_object(key):
             self._put_object_back()
@@ -107,7 +110,7 @@ class Rot:
         if damage.wrong is None:
             memory.delete(damage.key)
         else:
-            memory.put(damage.key, damage.wrong)
+            memory.put(damage.key, damage.wrong, mark=damage.mark)
         self.world.damage = damage
         self.world.listings.injected["objects damaged" if _is_object(damage.key) else "keys damaged"] += 1
 
@@ -153,7 +156,7 @@ def put_back(world: World) -> None:
         return  # `put-back` did it
     if now != damage.wrong:
         raise Violation(f"{damage.key} was damaged, and a process wrote over it without having read it")
-    world.memory.put(damage.key, damage.right)
+    world.memory.put(damage.key, damage.right, mark=damage.mark)
 
 
 def _is_value(key: str) -> bool:

@@ -77,7 +77,8 @@ class Disaster:
         """With a copy of the bucket as it is now."""
         copy = MemoryStore()
         for info in world.memory.list(""):
-            copy.put(info.key, world.memory.get(info.key).body)
+            found = world.memory.get(info.key)
+            copy.put(info.key, found.body, mark=found.mark)
         return cls(world, copy, Random(f"{world.seed}/disaster"))
 
     def damage(self, keys: list[str]) -> list[Lost]:
@@ -86,14 +87,15 @@ class Disaster:
         return [lost for key in chosen if (lost := self._damage(key, keys)) is not None]
 
     def _damage(self, key: str, keys: list[str]) -> Lost | None:
-        right, memory, chance = bytes(self.copy.get(key).body), self.world.memory, self.random.random()
+        found, memory, chance = self.copy.get(key), self.world.memory, self.random.random()
+        right = bytes(found.body)
         if chance < 0.3 or not right:
             memory.delete(key)
             return Lost(key, None)
         wrong = self._rotten(key, right) if chance < 0.7 else self._of_a_neighbour(key, keys)
         if wrong == right:
             return None
-        memory.put(key, wrong)
+        memory.put(key, wrong, mark=found.mark)
         return Lost(key, wrong)
 
     def _rotten(self, key: str, right: bytes) -> bytes:
@@ -110,7 +112,8 @@ class Disaster:
 
     def bring_back(self, key: str) -> None:
         """With the store's own tools."""
-        self.world.memory.put(key, self.copy.get(key).body)
+        found = self.copy.get(key)
+        self.world.memory.put(key, found.body, mark=found.mark)
         self.world.count("keys put back from the copy")
 
     def body(self, key: str) -> bytes | None:

@@ -24,7 +24,7 @@ from accel.system import Components
 from accel.testing import ClockStore, Fault
 from loaders.errors import CorruptObject
 from loaders.format import MissingBytes, open_tail, tail_checksum
-from loaders.layout import ObjectLayout
+from loaders.layout import Mark, ObjectLayout
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import create_object
 from loaders.store import MemoryStore
@@ -376,7 +376,8 @@ class Machine:
     def write(self, object_id: int, spans: Iterable[Span]) -> tuple[ObjectRef, ObjectRanges]:
         """Write an object with real bytes."""
         body = write_set_object(spans)
-        create_object(self.store, LAYOUT.object_key(object_id), body)
+        mark = Mark(existing_format(self.memory).catalog_id, object_id, self.system.nonce().hex())
+        create_object(self.store, LAYOUT.object_key(object_id), body, mark=str(mark))
         return opened(object_id, body)
 
 

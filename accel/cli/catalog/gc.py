@@ -16,7 +16,11 @@ from accel.catalog.collect import (
     CollectionReport,
     ObjectTotals,
     Reason,
+    Stray,
     collect,
+    delete_stray,
+    find_stray,
+    foresee,
     plan_collection,
     total_of,
 )
@@ -65,10 +69,18 @@ def collection_options(command: Command) -> Command:
     "Delete objects that are no longer needed; a dry run without --yes.",
     "accel catalog gc --store s3://bucket",
     "accel catalog gc --store s3://bucket --yes --quiet",
+    "accel catalog gc --store s3://bucket --id 4711",
 )
 @collection_options
+@click.option(
+    "--id",
+    "object_id",
+    type=click.IntRange(min=0),
+    metavar="ID",
+    help="Show one object that the catalog does not need.",
+)
 @store_options
-def gc(*, wanted: Collection, store: StoreChoice, output: Output) -> None:
+def gc(*, wanted: Collection, object_id: int | None, store: StoreChoice, output: Output) -> None:
     """Delete retired objects after their retention, prepared ones after their deadline, and old orphans.
 
     Objects whose streams are all deleted, or trimmed beyond them, are retired first. Multipart uploads that a dead
@@ -76,10 +88,53 @@ def gc(*, wanted: Collection, store: StoreChoice, output: Output) -> None:
     Without --yes it shows what would be deleted, in the same form. It stops before the first deletion if a list is
     unexpectedly empty, or a key cannot be read. It reads the whole catalog again before each 1,000 objects, and first
     writes a journal of the deletions and their reasons. Exits with 1 if an object could not be deleted.
+
+    An object is deleted only if its mark, or the size and checksum of its row, prove that this catalog wrote or listed
+    it. Others are counted as unproven and stay. --id shows one of them; with --yes it is deleted without a proof.
     """
     with ObjectCatalog.open(store.open()) as catalog:
-        code = wanted.carry_out(catalog, output)
+        if object_id is None:
+            code = wanted.carry_out(catalog, output)
+        else:
+            code = 0
+            stray = find_stray(catalog, object_id)
+            output.show(shown_stray(stray, delete_stray(catalog, stray) if wanted.yes else None))
     end_with(code)
+
+
+def shown_stray(stray: Stray, journal: str | None) -> Shown:
+    """One object that nothing proves to be ours.
+
+    Args:
+        stray: the object.
+        journal: the key of the journal of its deletion; None if it was not deleted.
+    """
+    found, row = stray.found, stray.row
+    data = {
+        "object_id": found.object_id,
+        "key": found.key,
+        "size_bytes": found.size_bytes,
+        "modified_ms": stray.modified_ms,
+        "mark": stray.mark,
+        "tail": stray.tail,
+        "row": None if row is None else {"size_bytes": row.size_bytes, "tail_checksum": row.tail_checksum},
+        "dry_run": journal is None,
+        "journal": journal,
+    }
+    named = "named nowhere"
+    if row is not None:
+        named = f"delete pending in {found.table} {found.number}: {size_text(row.size_bytes)}, "
+        named += f"CRC-32 {row.tail_checksum:#010x}" if row.tail_checksum >= 0 else "no checksum"
+    lines = [
+        f"object      {found.object_id} at {found.key}",
+        f"size        {size_text(found.size_bytes)}",
+        f"written     {moment_text(stray.modified_ms)}",
+        f"mark        {stray.mark or 'none'}",
+        f"tail        {stray.tail}",
+        f"catalog     {named}",
+        "dry run: it would be deleted without a proof (--yes does it)" if journal is None else f"deleted     {journal}",
+    ]
+    return Shown(data, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +167,17 @@ class Collection:
                     catalog, allow_empty_nodes=self.empty_nodes, progress=signals.at(tell), scan=scan
                 )
             uploads = Uploads(find_unfinished(catalog.parts))
-            if not self.yes:
-                output.show(shown_collection(plan, None, self.limit, uploads))
-                return 0
+            carry_out = collect if self.yes else foresee
             try:
-                with output.progress("deleting", len(plan.objects)) as tell:
-                    report = collect(catalog, plan, progress=signals.at(tell))
+                with output.progress("deleting" if self.yes else "looking at objects", len(plan.objects)) as tell:
+                    report = carry_out(catalog, plan, progress=signals.at(tell))
             except MaintenanceStopped as error:
                 output.show(shown_collection(plan, error.report, self.limit, uploads))
                 raise
-            if not signals:
+            if self.yes and not signals:
                 uploads = replace(uploads, failed=abort_unfinished(catalog.parts, uploads.planned))
-            output.show(shown_collection(plan, report, self.limit, uploads))
-            return int(bool(report.failed or uploads.failed))
+            output.show(shown_collection(plan, report, self.limit, uploads, is_dry_run=not self.yes))
+            return int(self.yes and bool(report.failed or uploads.failed))
 
         return until_signal(output, carried_out)
 
@@ -158,35 +211,44 @@ class Uploads:
         yield from (f"            {error}" for _, error in self.failed or ())
 
 
-def shown_collection(plan: CollectionPlan, report: CollectionReport | None, limit: int, uploads: Uploads) -> Shown:
+def shown_collection(
+    plan: CollectionPlan, report: CollectionReport, limit: int, uploads: Uploads, *, is_dry_run: bool = False
+) -> Shown:
     """What a collection did or would do.
 
     Args:
         plan: what may be deleted.
-        report: the result for each object; None for a dry run.
+        report: the result for each object, of `collect` or `foresee`.
         limit: objects to show; 0 for all.
         uploads: unfinished ones.
+        is_dry_run: whether nothing was changed.
     """
-    planned, totals, shown = plan.tallies(), _totals(report), _outcomes(plan, report, limit)
+    planned, totals, shown = plan.tallies(), _totals(report), _outcomes(plan, report, limit, is_dry_run=is_dry_run)
     data = {
-        "dry_run": report is None,
+        "dry_run": is_dry_run,
         "planned_at_ms": plan.planned_at_ms,
         "planned": {reason.value: _tally(planned[reason]) for reason in Reason},
-        "done": {outcome: _tally(tally) for outcome, tally in totals.items()},
+        "done": {outcome: _tally(ObjectTotals(0, 0) if is_dry_run else tally) for outcome, tally in totals.items()},
+        "unproven": _tally(totals["unproven"]),
         "objects": [{**asdict(entry), "outcome": outcome, "error": error} for entry, outcome, error in shown],
         "objects_left_out": len(plan.objects) - len(shown),
         "dead": _tally(plan.dead_total()),
-        "retired": _tally(total_of(report.retired if report is not None else ())),
+        "retired": _tally(total_of(report.retired)),
         "young_orphans": _tally(plan.young),
         "foreign": _tally(plan.foreign),
-        "journals": list(report.journals) if report is not None else [],
+        "journals": list(report.journals),
         "uploads": uploads.counts(),
     }
-    return Shown(data, [*_lines(plan, report, totals, shown), *uploads.lines()])
+    return Shown(data, [*_lines(plan, report, totals, shown, is_dry_run=is_dry_run), *uploads.lines()])
 
 
 def _lines(
-    plan: CollectionPlan, report: CollectionReport | None, totals: Mapping[str, ObjectTotals], shown: Sequence[Outcome]
+    plan: CollectionPlan,
+    report: CollectionReport,
+    totals: Mapping[str, ObjectTotals],
+    shown: Sequence[Outcome],
+    *,
+    is_dry_run: bool,
 ) -> Iterator[Rendered]:
     """A table of the reasons, the first objects, what is left alone, and the result."""
     reasons: tuple[Column[tuple[Reason, ObjectTotals]], ...] = (
@@ -207,13 +269,14 @@ def _lines(
     for tally, what in (
         (plan.young, "named nowhere in the catalog, and not old enough"),
         (plan.foreign, "with ids that this catalog never allocated"),
+        (totals["unproven"], "that nothing proves to be of this catalog: does another system write here? (gc --id ID)"),
     ):
         if tally.objects:
             yield f"left alone  {_text(tally)} {what}"
-    if report is None:
+    if is_dry_run:
         if plan.dead:
             yield f"dead        {_text(plan.dead_total())} of deleted or trimmed streams would be retired"
-        yield f"dry run: {_text(_sum(plan.objects))} would be deleted (--yes does it)"
+        yield f"dry run: {_text(totals['deleted'])} would be deleted (--yes does it)"
         return
     if report.retired:
         total = _text(total_of(report.retired))
@@ -223,24 +286,24 @@ def _lines(
     yield ", ".join([f"{_text(totals['deleted'])} deleted", *others])
 
 
-def _totals(report: CollectionReport | None) -> dict[str, ObjectTotals]:
-    """Tally of each result; empty for a dry run."""
+def _totals(report: CollectionReport) -> dict[str, ObjectTotals]:
+    """Tally of each result."""
     return {
-        "deleted": _sum(report.deleted if report else ()),
-        "spared": _sum(report.spared if report else ()),
-        "failed": _sum([entry for entry, _ in report.failed] if report else ()),
-        "not reached": _sum(report.not_reached if report else ()),
+        "deleted": _sum(report.deleted),
+        "spared": _sum(report.spared),
+        "failed": _sum([entry for entry, _ in report.failed]),
+        "unproven": _sum([entry for entry, _ in report.unproven]),
+        "not reached": _sum(report.not_reached),
     }
 
 
-def _outcomes(plan: CollectionPlan, report: CollectionReport | None, limit: int) -> list[Outcome]:
-    """The first objects, the result for each, and the error where one failed."""
+def _outcomes(plan: CollectionPlan, report: CollectionReport, limit: int, *, is_dry_run: bool) -> list[Outcome]:
+    """The first objects, the result for each, and the error or what was found where it was not deleted."""
     first = plan.objects[: limit or None]
-    if report is None:
-        return [(entry, "planned", "") for entry in first]
-    ended = dict.fromkeys(report.deleted, ("deleted", ""))
+    ended = dict.fromkeys(report.deleted, ("planned" if is_dry_run else "deleted", ""))
     ended |= dict.fromkeys(report.spared, ("spared", ""))
     ended |= {entry: ("failed", error) for entry, error in report.failed}
+    ended |= {entry: ("unproven", found) for entry, found in report.unproven}
     ended |= dict.fromkeys(report.not_reached, ("not reached", ""))
     return [(entry, *ended[entry]) for entry in first]
 

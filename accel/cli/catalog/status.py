@@ -18,9 +18,12 @@ import msgspec
 from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import set_aside_of, set_aside_text
 from accel.catalog.dead_objects import Space, measure_space
-from accel.catalog.records import NodeList
+from accel.catalog.proof import find_strangers
+from accel.catalog.records import NodeList, ids_of
 from accel.catalog.refresh import CatalogState
+from accel.catalog.survey import joined_ids
 from accel.cli.options import TIME, StoreChoice, command, option, store_options
+from accel.errors import AccessDenied
 from accel.image import MetadataImage, NodeImage, StreamImage, version_number
 from accel.rendering import Column, Output, Rendered, Shown, table_of
 from accel.system import SYSTEM
@@ -88,7 +91,8 @@ def status(*, store: StoreChoice, output: Output) -> None:
         age_seconds = SYSTEM.timer() - started
         shards, lists = [seen.value for seen in state.shards], state.node_lists()
         space = measure_space(catalog.parts, [lists[node_id] for node_id in sorted(lists)], shards)
-        output.show(_shown_status(catalog.format, state, space, age_seconds))
+        strangers = _strangers(catalog, state)
+        output.show(_shown_status(catalog.format, state, space, strangers, age_seconds))
 
 
 @command(
@@ -140,8 +144,22 @@ def _space(space: Space) -> dict[str, int]:
     return {name: size_bytes for name, size_bytes in space.to_dict().items() if name != "size_bytes"}
 
 
+def _strangers(catalog: ObjectCatalog, state: CatalogState) -> list[str] | None:
+    """Keys of another system's objects in the namespace, among some; None without the permission to list."""
+    known = [ids_of(node_list) for node_list in state.node_lists().values()]
+    known += [ids_of(seen.value) for seen in state.shards]
+    try:
+        return find_strangers(catalog.parts, joined_ids(known))
+    except AccessDenied:
+        return None
+
+
 def _shown_status(
-    record: FormatRecord, state: CatalogState, space: tuple[dict[int, Space], Space], age_seconds: float
+    record: FormatRecord,
+    state: CatalogState,
+    space: tuple[dict[int, Space], Space],
+    strangers: list[str] | None,
+    age_seconds: float,
 ) -> Shown:
     image = state.built.image
     by_node, own = space
@@ -154,9 +172,19 @@ def _shown_status(
         "streams": len(image.streams),
         "stream_objects": sum(len(seen.value.stream_objects) for seen in state.shards),
         "space_of_stream_objects": {"bytes": own.size_bytes, **_space(own)},
+        "delete_pending": _delete_pending(state),
+        "strangers": strangers,
         "image": {"version": version_number(image.version), "age_seconds": age_seconds},
     }
     return Shown(data, _status_lines(record, data))
+
+
+def _delete_pending(state: CatalogState) -> dict[str, int]:
+    """The objects that gc may delete: those that stay after a gc are not proven to be ours."""
+    retired = [node_list.retired for node_list in state.node_lists().values()]
+    retired += [seen.value.retired for seen in state.shards]
+    sizes = [rows["size_bytes"][rows["doomed"] != 0] for rows in retired]
+    return {"objects": sum(map(len, sizes)), "bytes": sum(int(each.sum()) for each in sizes)}
 
 
 def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Rendered]:
@@ -179,6 +207,11 @@ def _status_lines(record: FormatRecord, data: Mapping[str, Any]) -> Iterator[Ren
     total, image = data["total"], data["image"]
     objects = f"{count_text(total['live'], 'live object')}, {size_text(total['bytes'])}"
     yield f"{count_text(len(data['nodes']), 'node')}, {objects}, {count_text(data['streams'], 'stream')}"
+    if (pending := data["delete_pending"])["objects"]:
+        what = f"{count_text(pending['objects'], 'object')}, {size_text(pending['bytes'])}"
+        yield f"delete pending: {what}; what gc leaves of them nothing proves to be ours (gc --id ID shows one)"
+    if strangers := data["strangers"]:
+        yield f"another system writes to this namespace: {count_text(len(strangers), 'object')} seen, {strangers[0]!r}"
     yield f"image {image['version']}, {time_text(image['age_seconds'])} old"
 
 

@@ -26,7 +26,7 @@ from accel.lookup.answer import Request
 from accel.system import SYSTEM
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
-from loaders.object_writer import ObjectWriter
+from loaders.object_writer import ObjectWriter, create_object
 from loaders.store import CountingStore, ObjectStore
 from loaders.tables import FormatRecord
 
@@ -215,7 +215,7 @@ def read_production_objects(folder: Path) -> ProductionObjects:
 def production_node(objects: ProductionObjects, store: ObjectStore, where: str = "") -> Iterator[DemoNode]:
     """Objects of a production writer, copied to the store unchanged and imported into a catalog."""
     for (object_id, _), body in zip(objects.contents, objects.bodies, strict=True):
-        store.put(ObjectLayout().object_key(object_id), body)
+        create_object(store, ObjectLayout().object_key(object_id), body)
     import_objects(store, STREAM_ID)
     title = f"a node of a production writer: {len(objects.bodies)} objects {where}".rstrip()
     with opened(store) as (catalog, cost):

@@ -25,7 +25,6 @@ from accel.catalog.records import (
     TIME_RECORD,
     WRITER_NUMBER,
     Checkpoint,
-    ImportRun,
     ListVersion,
     NodeDirectory,
     NodeList,
@@ -171,11 +170,6 @@ def golden_batch() -> ReadBatch:
         READ_RANGE, stream_id=[17, 420_000, 17], start=[0, 1000, 100], end=[100, 2**33, 100], holed=[0, 1, 0]
     )
     return ReadBatch(objects, ranges)
-
-
-def golden_run() -> ImportRun:
-    """A counter that was raised twice."""
-    return ImportRun(7, (1314, 2**40 + 2))
 
 
 def golden_timed_checkpoint() -> Checkpoint:

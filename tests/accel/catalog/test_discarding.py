@@ -125,7 +125,7 @@ def test_ids_without_objects_and_ids_that_nobody_promised_are_given_up_without_a
     world = Merging()
     with world.open() as catalog:
         ids = catalog.prepare(4, 2)
-        world.memory.put(LAYOUT.object_key(ids[1]), b"damaged")
+        world.memory.put(LAYOUT.object_key(ids[1]), b"damaged", mark=world.mark(ids[1]))
         catalog.discard(4, [*ids, 1_000_000, *world.sources])
         assert all(map(world.exists, world.sources))
         assert not any(map(world.exists, ids))

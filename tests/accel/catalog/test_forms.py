@@ -87,7 +87,6 @@ CASES: dict[str, tuple[RecordForm[Any], Callable[[], Any], Callable[[Any, Any], 
     "node-directory": (records.NODE_DIRECTORY, golden.golden_directory, same_directory),
     "object-id-counter": (records.OBJECT_ID_COUNTER, golden.golden_counter, lambda first, second: first == second),
     "import-batch": (records.IMPORT_BATCH, golden.golden_batch, same_batch),
-    "import-run": (records.IMPORT_RUN, golden.golden_run, lambda first, second: first == second),
 }
 every_form = pytest.mark.parametrize("name", CASES)
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import count
 
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
+from accel.catalog.parts import existing_format
 from accel.image import StreamObject
-from accel.system import Components
+from accel.system import SYSTEM, Components
 from loaders.format import MissingBytes, open_tail
-from loaders.layout import ObjectLayout
+from loaders.layout import Mark, ObjectLayout
 from loaders.object_ref import ObjectRef, Proof
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
@@ -51,10 +52,16 @@ class World:
         """The catalog, as another process would open it."""
         return ObjectCatalog.open(store or self.store, settings=self.settings, system=self.system)
 
-    def put(self, object_id: int, rows: Iterable[tuple[int, int, int]]) -> tuple[ObjectRef, ObjectRanges]:
+    def mark(self, object_id: int) -> str:
+        """A mark as a writer of this catalog sets it."""
+        return new_mark(self.memory, object_id, self.system)
+
+    def put(
+        self, object_id: int, rows: Iterable[tuple[int, int, int]], *, is_marked: bool = True
+    ) -> tuple[ObjectRef, ObjectRanges]:
         """Write an object of (stream, start, end) blocks, in this order; gives what its writer knows of it."""
         body = write_set_object(list(rows))
-        self.store.put(LAYOUT.object_key(object_id), body)
+        self.store.put(LAYOUT.object_key(object_id), body, mark=self.mark(object_id) if is_marked else None)
         index = open_tail(body, object_size_bytes=len(body), key=str(object_id))
         assert not isinstance(index, MissingBytes)
         proof = Proof(LAYOUT.object_key(object_id), self.store)  # as an `ObjectWriter` of this process gives it
@@ -71,6 +78,11 @@ class World:
         ref, ranges = self.put(object_id, [(stream_id, *spans[stream_id]) for stream_id in sorted(spans)])
         writer.commit_upload(ref, ranges)
         return ref
+
+
+def new_mark(store: ObjectStore, object_id: int, system: Components = SYSTEM) -> str:
+    """A mark as a writer of the catalog in this store sets it."""
+    return str(Mark(existing_format(store).catalog_id, object_id, system.nonce().hex()))
 
 
 def held(catalog: ObjectCatalog, stream_id: int) -> list[tuple[int, int, int]]:

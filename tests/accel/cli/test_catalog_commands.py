@@ -97,6 +97,17 @@ def test_status_shows_what_is_live_dead_and_waiting_of_all_kinds_of_objects(fill
     assert lines[-3] == "stream objects: 0 B live, 0 B dead, 0 B retired, 0 B waiting"
 
 
+def test_status_names_objects_of_another_system_in_the_namespace(filled: str) -> None:
+    found = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)
+    assert found["strangers"] == []
+    key = ObjectLayout(namespace="shop").object_key(4711)
+    open_store(filled).put(key, b"another system's")
+    found = json.loads(run("catalog", "status", "--store", filled, "--output", "json").stdout)
+    assert found["strangers"] == [key]
+    lines = run("catalog", "status", "--store", filled).stdout.splitlines()
+    assert f"another system writes to this namespace: 1 object seen, {key!r}" in lines
+
+
 def test_status_as_text_ends_with_sums(filled: str) -> None:
     lines = run("catalog", "status", "--store", filled).stdout.splitlines()
     assert lines[-2].startswith("1 node, 3 live objects, ")

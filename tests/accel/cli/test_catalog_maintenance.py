@@ -27,6 +27,7 @@ from loaders.object_writer import ObjectWriter, start_upload
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore, S3Settings, open_store
 from loaders.tables import FormatRecord
 from range_index import ObjectRanges
+from tests.accel.catalog.world import new_mark
 from tests.accel.cli.worlds import run
 from tests.builders import batches, write_set_object
 from tests.servers.fixtures import Endpoint, new_bucket
@@ -80,7 +81,7 @@ class Shop:
 def put(store: ObjectStore, object_id: int, start: int, end: int) -> tuple[ObjectRef, ObjectRanges]:
     """Write an object of stream 1."""
     body = write_set_object([(1, start, end)])
-    store.put(LAYOUT.object_key(object_id), body)
+    store.put(LAYOUT.object_key(object_id), body, mark=new_mark(store, object_id))
     index = open_tail(body, object_size_bytes=len(body), key="")
     assert not isinstance(index, MissingBytes)
     return ObjectRef(object_id, len(body), index.nbytes), index.object_ranges()
@@ -296,6 +297,30 @@ def test_young_orphans_stay(moto_endpoint: Endpoint, aws_environment: pytest.Mon
     assert orphan_id in shop.ids()
 
 
+def test_what_nothing_proves_to_be_ours_is_counted_and_shown_and_deleted_by_its_id_alone(any_shop: Shop) -> None:
+    replaced = any_shop.sources[0].object_id
+    any_shop.store.put(LAYOUT.object_key(replaced), write_set_object([(1, 7, 8)]))
+    unproven = {"objects": 1, "bytes": any_shop.sources[0].size_bytes}
+    for arguments in ((), ("--yes",), ("--yes",)):
+        found = any_shop.json("gc", *arguments)
+        assert found["unproven"] == unproven
+        assert [each["object_id"] for each in found["objects"] if each["outcome"] == "unproven"] == [replaced]
+    assert any_shop.json("status")["delete_pending"] == unproven
+    assert "delete pending: 1 object, " in any_shop.run("status").stdout
+    text = any_shop.run("gc").stdout
+    assert "left alone  1 object of " in text
+    assert "that nothing proves to be of this catalog" in text
+    seen = any_shop.json("gc", "--id", str(replaced))
+    assert (seen["mark"], seen["dry_run"], seen["size_bytes"]) == (None, True, any_shop.sources[0].size_bytes)
+    assert replaced in any_shop.ids()
+    lines = any_shop.run("gc", "--id", str(replaced), "--yes").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["object", "size", "written", "mark", "tail", "catalog", "deleted"]
+    assert replaced not in any_shop.ids()
+    assert any_shop.json("status")["delete_pending"]["objects"] == 0
+    refused = any_shop.run("gc", "--id", str(any_shop.target.object_id), "--yes")
+    assert (refused.exit_code, any_shop.target.object_id in any_shop.ids()) == (1, True)
+
+
 def test_a_limit_bounds_what_is_shown_and_not_what_is_deleted(shop: Shop) -> None:
     assert "… and 2 more (--limit 0 shows all)" in shop.run("gc", "--limit", "1").stdout
     done = shop.json("gc", "--yes", "--limit", "1")
@@ -324,7 +349,7 @@ def test_an_empty_list_is_refused_unless_it_is_allowed(shop: Shop) -> None:
 def test_a_collection_that_ends_half_way_tells_what_it_did(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     with shop.open() as catalog:
         for object_id in catalog.parts.ids.take(1000):
-            shop.store.put(LAYOUT.object_key(object_id), b"orphan")
+            shop.store.put(LAYOUT.object_key(object_id), b"orphan", mark=new_mark(shop.store, object_id))
     delete_many = MemoryStore.delete_many
 
     def delete_and_damage(self: MemoryStore, keys: Any) -> Any:

@@ -104,6 +104,14 @@ class TableContract:
         tables.drop_table("t")
         assert list(world.store.list(TABLES_PREFIX)) == []
 
+    def test_a_drop_leaves_what_no_table_writes_in_its_folder(self, world: World) -> None:
+        prepare(world.tables(), "t")
+        foreign = ["accel/tables/t/notes.txt/1", "accel/tables/t/not encoded"]
+        for key in foreign:
+            world.store.put(key, b"not ours")
+        world.tables().drop_table("t")
+        assert [info.key for info in world.store.list("")] == sorted(foreign)
+
     def test_tables_are_named_in_the_order_of_their_folders(self, world: World) -> None:
         tables = world.tables()
         for name in ["b", "a", "a/b", "a-b", "a0", "ab", "Z", "z.z"]:

@@ -23,9 +23,10 @@ from loaders.tables import RetrySettings, Tables
 from tests.loaders.tables.worlds import Recorder, World, new_nonce, no_sleep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from loaders.store import Body, Condition
+    from loaders.store.base import DeleteFailures
 
 Answer = TypeVar("Answer")
 
@@ -165,6 +166,18 @@ def test_a_drop_that_some_keys_withstand_says_so(memory: World) -> None:
     memory.table().create("k", b"1")
     with pytest.raises(AccessDenied):
         memory.tables(DeniedFrom(memory, 2)).drop_table("t")
+    assert not memory.tables().table_exists("t")
+
+
+def test_a_drop_ends_at_a_store_that_deletes_nothing_and_says_it_did(memory: World) -> None:
+    memory.table().create("k", b"1")
+
+    class Keeping(DecoratedStore):
+        def delete_many(self, keys: Iterable[str]) -> DeleteFailures:
+            assert list(keys)
+            return []
+
+    memory.tables(Keeping(memory.store)).drop_table("t")
     assert not memory.tables().table_exists("t")
 
 

@@ -294,9 +294,11 @@ def test_orders_of_workflows_may_be_repeated_by_another_process() -> None:
         assert process.host.info(NAME, new).is_sealed
         with pytest.raises(SegmentSealed):
             process.host.append(NAME, new, [b"late"])
+        foreign = f"accel/time/{stream_ids[new]}/notes.txt"
+        world.store.put(foreign, b"not ours")
         for _ in range(2):
             process.host.delete(NAME, ids)
-        assert list(world.store.list(f"accel/time/{stream_ids[new]}/")) == []
+        assert [info.key for info in world.store.list(f"accel/time/{stream_ids[new]}/")] == [foreign]
     assert world.payloads() == []
 
 
