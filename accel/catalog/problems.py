@@ -44,6 +44,7 @@ class ProblemKind(StrEnum):
     VERSION = "version"
     CHOICES = "choices"
     HOLE = "hole"
+    STRANGER = "stranger"
 
     @property
     def severity(self) -> Severity:
@@ -51,7 +52,9 @@ class ProblemKind(StrEnum):
         return Severity.ADVICE if self in _ADVICE else Severity.DAMAGE
 
 
-_ADVICE = frozenset({ProblemKind.MARKER, ProblemKind.VERSION, ProblemKind.CHOICES, ProblemKind.HOLE})
+_ADVICE = frozenset(
+    {ProblemKind.MARKER, ProblemKind.VERSION, ProblemKind.CHOICES, ProblemKind.HOLE, ProblemKind.STRANGER}
+)
 
 
 @dataclass(frozen=True, slots=True)

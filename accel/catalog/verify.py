@@ -15,6 +15,7 @@
     hole              advice: within a range of its node, a list skips offsets that no object holds
     choices           advice: the copy of the format record that `init` keeps cannot be read, or differs
     marker, version   advice: a table's marker, or a version of a list for undo, cannot be read
+    stranger          advice: objects of the namespace that are not in the catalog, and have no mark of it
     orphans           objects that are not in the catalog: no problem, but they take space until they are collected
 
 Most findings are damage. Advice marks a place that an operator should look at although the contents of the catalog are
@@ -40,6 +41,7 @@ from accel.catalog.facts import hidden_streams
 from accel.catalog.keys import TABLES
 from accel.catalog.parts import MILLISECONDS, CatalogParts, are_same_choices
 from accel.catalog.problems import Problem, ProblemKind, Severity
+from accel.catalog.proof import Standing, prove_all
 from accel.catalog.records import (
     NO_COMMIT,
     OPEN,
@@ -115,12 +117,14 @@ class Orphan:
         key: its key in the bucket.
         size_bytes: of the object.
         age_seconds: since it was written, by the store's clock.
+        is_ours: whether its mark says that this catalog wrote it; None if it could not be read.
     """
 
     object_id: int
     key: str
     size_bytes: int
     age_seconds: float
+    is_ours: bool | None
 
 
 @dataclass(slots=True, eq=False)
@@ -174,7 +178,8 @@ def verify(
         scan: lists the bucket and opens the objects; this process by default.
         progress: called with the number of objects that were checked so far, and the number of all live objects.
 
-    Requests: one for 1,000 keys of the bucket, three a list, two a stream shard, one a live object.
+    Requests: one for 1,000 keys of the bucket, three a list, two a stream shard, one a live object, one an orphan that
+    is reported.
     """
     parts, scan = catalog.parts, scan or BulkScan()
     report = Verification(counts=dict.fromkeys(_COUNTS, 0))
@@ -200,10 +205,21 @@ def _note_orphans(parts: CatalogParts, orphans: StoredObjects, report: Verificat
     report.are_orphans_known = True
     report.counts |= {"orphans": len(orphans.ids), "orphan_bytes": int(orphans.sizes_bytes.sum())}
     now_ms = parts.now_ms()
-    for at in np.argsort(orphans.modified_ms, kind="stable")[:ORPHANS_SHOWN_MAX].tolist():
+    oldest = np.argsort(orphans.modified_ms, kind="stable")[:ORPHANS_SHOWN_MAX]
+    verdicts = prove_all(parts, map(ObjectRef, orphans.ids[oldest].tolist()))
+    for at, verdict in zip(oldest.tolist(), verdicts, strict=True):
         object_id, age_ms = int(orphans.ids[at]), now_ms - int(orphans.modified_ms[at])
         key, size_bytes = parts.layout.object_key(object_id), int(orphans.sizes_bytes[at])
-        report.orphans.append(Orphan(object_id, key, size_bytes, age_ms / MILLISECONDS))
+        is_ours = {Standing.OURS: True, Standing.UNPROVEN: False}.get(verdict.standing)
+        report.orphans.append(Orphan(object_id, key, size_bytes, age_ms / MILLISECONDS, is_ours))
+    if strange := [orphan for orphan in report.orphans if orphan.is_ours is False]:
+        seen = (
+            f"{len(strange)} of {len(report.orphans)} without a mark of it, {strange[0].key!r} among them: another "
+            "system writes here, or they are to be imported; gc does not delete them"
+        )
+        where = f"namespace {parts.layout.namespace!r}"
+        expected = "objects that this catalog wrote or lists"
+        report.problems.append(Problem(ProblemKind.STRANGER, where, expected, seen))
 
 
 def _attempt(report: Verification, where: str, read: Callable[[], T]) -> T | None:

@@ -132,9 +132,7 @@ def _function(name: str, place: str) -> Callable[..., Any]:
 
 
 def _lines(report: ControllerReport, swaps: Path | None) -> Iterator[Rendered]:
-    """Why nothing was done, or results other than committed, the objects to delete, and a summary line."""
-    for reason in report.reasons if not report.groups else ():
-        yield f"left alone: {reason}"
+    """Results other than committed, the objects to delete, and a summary line."""
     for result in report.groups:
         if result.status is not SwapStatus.COMMITTED:
             yield f"{result.status}: {result.group.name}: {result.reason}"

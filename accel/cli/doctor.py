@@ -1,9 +1,9 @@
 """`accel doctor`: checks what work on a bucket needs; one line a check, with advice where it failed.
 
 Checks in this order: the store answers (endpoint, credentials, bucket); this machine's clock, by the Date of an answer;
-listing; what is stored; reading; and, on probe keys below accel/probe/, writing, marks of objects, conditional writes
-and deleting. If answers have no Date, the clock is compared with the time of the probe key. After a failure, checks
-that depend on it are skipped. The probe keys are always deleted.
+listing; reading; what is stored, and whether another system writes there; and, on probe keys below accel/probe/,
+writing, marks of objects, conditional writes and deleting. If answers have no Date, the clock is compared with the time
+of the probe key. After a failure, checks that depend on it are skipped. The probe keys are always deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from pathlib import Path
 
 import click
 
+from accel.catalog import ObjectCatalog
 from accel.catalog.parts import NO_MARKS, keeps_marks
+from accel.catalog.proof import find_strangers
+from accel.catalog.survey import read_survey
 from accel.cli.options import StoreChoice, command, end_with, found_text, look_around, store_options
 from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
@@ -100,8 +103,8 @@ class Finding:
 def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
     """Check credentials, endpoint, bucket, permissions, conditional writes, the clock, extras and Java.
 
-    Writes, reads and deletes keys below accel/probe/. About 20 requests. Exits with 3 if a check failed. --read-only
-    skips what readers do not need.
+    Writes, reads and deletes keys below accel/probe/. About 20 requests, and those of reading a catalog. Exits with 3
+    if a check failed. --read-only skips what readers do not need.
     """
     with output.progress("trying the store"):
         findings = [*examined(store.open(), SYSTEM, is_read_only=read_only), packages(), *installed(), java()]
@@ -147,7 +150,10 @@ def examined(store: ObjectStore, system: Components, *, is_read_only: bool = Fal
     yield first.finding
     key = PROBE_PREFIX + system.nonce().hex()
     yield _tried("get", lambda: _missing(store, key), lambda _: "a missing key is found missing", _GET_ADVICE).finding
-    yield _catalog(store)
+    catalog = _catalog(store)
+    yield catalog
+    if catalog.state is State.OK:
+        yield _namespace(store, system)
     if not is_read_only:
         yield from _writes(store, key, system, has_date=date is not None)
 
@@ -157,6 +163,10 @@ _GET_ADVICE = "grant s3:GetObject on the keys below the prefix, and s3:ListBucke
 _PUT_ADVICE = "grant s3:PutObject on accel/*; a reader does not need it: --read-only"
 _DELETE_ADVICE = "grant s3:DeleteObject on accel/probe/*; the remaining key does no harm"
 _CONDITION_ADVICE = "tables need If-None-Match and If-Match: use another endpoint, or a newer release of this one"
+_NAMESPACE_ADVICE = (
+    "import them if they are to be this catalog's; if another system writes them, give one of both another prefix or "
+    "namespace: our writers stop where they meet it, and it may overwrite objects of ours"
+)
 _MARKS_ADVICE = "use an endpoint or a gateway that returns x-amz-meta-* headers as they were sent"
 _CLOCK_ADVICE = "set this machine's clock (NTP), or the store's: times are compared between machines"
 _CLOCK = "clock"
@@ -193,6 +203,21 @@ def _catalog(store: ObjectStore) -> Finding:
     if record is None:
         return Finding("catalog", State.ABSENT, "none: commands need --image; accel catalog init creates one")
     return Finding("catalog", State.OK, f"of namespace {record.namespace!r}")
+
+
+def _namespace(store: ObjectStore, system: Components) -> Finding:
+    """Whether another system writes objects in the namespace of the catalog: a sample of the unlisted ones."""
+    try:
+        with ObjectCatalog.open(store, system=system) as opened:
+            strangers = find_strangers(opened.parts, read_survey(opened.parts).known_ids())
+    except AccessDenied:
+        return Finding("namespace", State.SKIPPED, "not tried, as a permission is missing")
+    except AccelError as error:
+        return Finding("namespace", State.FAILED, str(error), error.advice)
+    if not strangers:
+        return Finding("namespace", State.OK, "no object of another system is among the first keys")
+    found = f"{len(strangers)} objects that the catalog neither lists nor wrote, {strangers[0]} among them"
+    return Finding("namespace", State.FAILED, found, _NAMESPACE_ADVICE)
 
 
 def _writes(store: ObjectStore, key: str, system: Components, *, has_date: bool) -> Iterator[Finding]:

@@ -46,7 +46,10 @@ def test_forty_objects_become_four_and_every_record_reads_back(spark: SparkSessi
     assert (report.failed_groups, report.failed_tasks) == (0, 0)
     assert all(each.status is Status.COMMITTED for each in report.groups)
     with ObjectCatalog.open(store) as catalog:
-        image = catalog.refresh()
+        image, layout = catalog.refresh(), catalog.parts.layout
+    outputs = {*image.nodes[4].object_ids.tolist()} - {*old_image.nodes[4].object_ids.tolist()}
+    assert outputs
+    assert all(layout.is_ours(each, store.get_range(layout.object_key(each), 0, 1).mark) for each in outputs)
     assert len(image.nodes[4]) == 4 == plan.nodes[0].objects_after
     assert records_crc(store, image) == before
     assert records_crc(store, old_image) == before

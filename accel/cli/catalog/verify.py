@@ -89,7 +89,8 @@ def _lines(verification: Verification, requests: int, bytes_read: int) -> Iterat
     yield from _left_out(len(verification.unchecked), SHOWN_MAX, "things that could not be checked")
     for orphan in verification.orphans[:ORPHANS_SHOWN_MAX]:
         what = f"object {orphan.object_id} at {orphan.key}"
-        yield f"orphan        {what}: {size_text(orphan.size_bytes)}, {age_text(orphan.age_seconds)} old"
+        whose = ", not proven to be this catalog's" if orphan.is_ours is False else ""
+        yield f"orphan        {what}: {size_text(orphan.size_bytes)}, {age_text(orphan.age_seconds)} old{whose}"
     yield from _left_out(verification.counts["orphans"], ORPHANS_SHOWN_MAX, "orphans, not as old")
     yield from (f"not looked at {what}" for what in NOT_LOOKED_AT)
     counts = verification.counts

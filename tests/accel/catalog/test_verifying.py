@@ -212,7 +212,30 @@ def test_an_orphan_is_told_with_its_age_and_is_no_problem() -> None:
     world.clock.seconds += 500
     found = world.verify()
     assert found.outcome is Verdict.CLEAN
-    assert [(each.object_id, each.age_seconds) for each in found.orphans] == [(object_id, 500)]
+    assert [(each.object_id, each.age_seconds, each.is_ours) for each in found.orphans] == [(object_id, 500, True)]
+
+
+@pytest.mark.parametrize("is_of_a_catalog", [False, True])
+def test_objects_of_another_system_are_named_and_no_damage(is_of_a_catalog: bool) -> None:
+    world = Tidy()
+    other = replace(LAYOUT, catalog_id="0b" * 16)
+    for object_id in (40, 900, 901):  # below and above the counter of ids
+        mark = other.mark(object_id, world.system.nonce) if is_of_a_catalog else None
+        world.memory.put(LAYOUT.object_key(object_id), b"theirs", mark=mark)
+    found = world.verify()
+    assert (found.outcome, kinds(found)) == (Verdict.ADVICE, {ProblemKind.STRANGER})
+    [problem] = found.problems
+    assert problem.where == "namespace 'test'"
+    assert "found 3 of 3 without a mark of it" in str(problem)
+    assert [each.is_ours for each in found.orphans] == [False] * 3
+
+
+def test_an_orphan_that_cannot_be_read_is_neither_ours_nor_theirs() -> None:
+    world = Tidy()
+    world.memory.put(LAYOUT.object_key(900), b"theirs")
+    with world.open(Denying(world.memory, LAYOUT.object_key(900))) as catalog:
+        found = verify(catalog)
+    assert (found.outcome, [each.is_ours for each in found.orphans]) == (Verdict.CLEAN, [None])
 
 
 def test_an_undone_compaction_leaves_a_clean_catalog() -> None:

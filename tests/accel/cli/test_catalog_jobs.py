@@ -85,19 +85,6 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(shop: Shop) -> None:
     assert shop.objects == 6
 
 
-def test_objects_of_which_nothing_is_needed_are_retired_and_named(shop: Shop) -> None:
-    with ObjectCatalog.open(shop.store) as catalog:
-        catalog.trim({1: 4, **{100 + at: 9 for at in range(4)}})
-    options = ("compact", "--max-objects-per-node", "3", *YOUNG)
-    assert "dry run: 4 objects of " in shop.run(*options, "--dry-run").stdout
-    assert shop.objects == 6
-    result = shop.run(*options)
-    assert result.exit_code == 0
-    assert "(4 more objects retired, of which nothing is needed)" in result.stdout
-    assert shop.objects == 2
-    assert "left alone: node 4, 2 objects: it has few enough" in shop.run(*options).stdout
-
-
 def test_objects_are_compacted_without_spark(shop: Shop) -> None:
     report = shop.json("compact", "--max-objects-per-node", "3", *YOUNG)["report"]
     assert (report["failed_groups"], report["lost_groups"]) == (0, 0)

@@ -26,7 +26,9 @@ from loaders.errors import (
     RequestRefused,
     StoreError,
 )
+from loaders.format import RecordBatch
 from loaders.layout import FORMAT_KEY
+from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore, ObjectStore, PrefixedStore, S3Settings, S3Store, open_store
 from loaders.store.base import ALWAYS, Body, Condition, DatedStore, Fetched
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
@@ -35,7 +37,7 @@ from spark_jobs.session import JAVA_VERSION_MIN, java_version
 from tests.accel.cli.worlds import run
 from tests.servers.fixtures import Endpoint
 
-CHECKS = ["endpoint", "list", "get", "catalog", "put", "marks", "conditional put", "clock", "delete"]
+CHECKS = ["endpoint", "list", "get", "catalog", "namespace", "put", "marks", "conditional put", "clock", "delete"]
 
 
 class Broken(DecoratedStore):
@@ -109,7 +111,7 @@ def test_all_is_well_and_nothing_is_left(store: ObjectStore) -> None:
 
 def test_readers_are_not_asked_to_write(store: ObjectStore) -> None:
     readable = Broken(store, AccessDenied, "put", "delete", "delete_many")
-    assert states(found(readable, is_read_only=True)) == dict.fromkeys(CHECKS[:4], "OK")
+    assert states(found(readable, is_read_only=True)) == dict.fromkeys(CHECKS[:5], "OK")
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,24 @@ def test_a_missing_permission_is_named(operation: str, failed: list[str], permis
     assert faulty[0] == failed[0]
     assert set(faulty) <= set(failed)
     assert permission in findings[failed[0]].advice
+
+
+def test_another_system_in_the_namespace_is_told(store: ObjectStore) -> None:
+    with ObjectCatalog.open(store) as catalog:
+        layout = catalog.parts.layout
+        writer = catalog.open_node(4)
+        writer.open_streams([1])
+        writer.upload({1: [RecordBatch(1, 1, 0, 5, b"ours")]})
+        [unlisted] = writer.prepare()
+        with ObjectWriter(store, layout, unlisted, nonce=SYSTEM.nonce) as ours:
+            ours.write(1, [RecordBatch(1, 1, 5, 5, b"ours")])
+    assert found(store)["namespace"].state is State.OK
+    for object_id in range(700, 703):
+        store.put(layout.object_key(object_id), b"theirs")
+    told = found(store, is_read_only=True)["namespace"]
+    assert (told.state, told.found[:9]) == (State.FAILED, "3 objects")
+    assert layout.object_key(700)[:8] in told.found or "/70" in told.found
+    assert "another prefix or namespace" in " ".join(told.advice.split())
 
 
 def test_an_endpoint_that_ignores_conditions_is_told(store: ObjectStore) -> None:
@@ -217,6 +237,7 @@ def test_the_clock_is_that_of_an_answer_where_it_has_a_date(store: ObjectStore) 
         "list",
         "get",
         "catalog",
+        "namespace",
         "put",
         "marks",
         "conditional put",

@@ -66,6 +66,25 @@ def test_the_successor_takes_the_lowest_order_id_and_the_oldest_time_of_its_sour
         assert merged[name].tolist() == [sources[name].min()]
 
 
+def test_outputs_have_marks_and_an_object_of_another_system_fails_its_group_alone() -> None:
+    world = World()
+    cluster = nine_uploads(world)
+    catalog = cluster.catalog
+    plan = cluster.plan(SETTINGS)
+    sources = {ref.object_id for group in plan.groups for ref in group.sources}
+    layout = catalog.parts.layout
+    theirs = layout.object_key(catalog.prepare(NODE, 1)[0] + 1)
+    world.memory.put(theirs, b"theirs")
+    report = compact(catalog, plan)
+    assert sorted(statuses(report)) == sorted([Status.COMMITTED] * 2 + [Status.FAILED])
+    assert [each.reason[:15] for each in report.groups if each.is_failure] == ["NamespaceShared"]
+    assert world.memory.get(theirs).body == b"theirs"
+    outputs = set(catalog.refresh_state().lists[NODE].value.live["object_id"].tolist()) - sources
+    assert len(outputs) == 2
+    for object_id in outputs:
+        assert layout.is_ours(object_id, world.memory.get(layout.object_key(object_id)).mark)
+
+
 def test_a_plan_that_is_carried_out_again_finds_all_done_and_merges_nothing() -> None:
     world = World()
     cluster = nine_uploads(world)
