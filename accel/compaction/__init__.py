@@ -21,12 +21,14 @@ from accel.compaction.running import (
     try_group,
 )
 from accel.compaction.settings import CompactionSettings
+from accel.compaction.slices import Done, compact_slices
 
 __all__ = [
     "CatalogSurvey",
     "CompactionPlan",
     "CompactionReport",
     "CompactionSettings",
+    "Done",
     "FailedNode",
     "Group",
     "GroupFailure",
@@ -40,6 +42,7 @@ __all__ = [
     "Status",
     "assemble_plan",
     "compact",
+    "compact_slices",
     "plan_compaction",
     "plan_node",
     "run_group",

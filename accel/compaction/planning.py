@@ -189,7 +189,13 @@ def plan_node(
     return _NodePlanner(access, survey, settings).plan(progress or _nobody)
 
 
-def _limits(settings: CompactionSettings) -> GroupLimits:
+def are_mergeable(access: ObjectAccess, survey: NodeSurvey, settings: CompactionSettings) -> NDArray[np.bool_]:
+    """By position in the list, whether an object may be merged as far as the list tells. No request."""
+    return _NodePlanner(access, survey, settings).mergeable()
+
+
+def limits_of(settings: CompactionSettings) -> GroupLimits:
+    """The limits of the sources of one group."""
     return GroupLimits(
         settings.target_object_size_bytes,
         settings.group_index_size_bytes_max,
@@ -245,7 +251,7 @@ class _NodePlanner:
         survey, count = self._survey, len(self._refs)
         self._skip_all(self._is_aside, "set aside: earlier runs could not read it, and it has not changed")
         is_too_long = count > survey.target_objects
-        mergeable = self._mergeable() if is_too_long else np.zeros_like(self._is_old)
+        mergeable = self.mergeable() if is_too_long else np.zeros_like(self._is_old)
         places, facts = self._look(mergeable, progress)
         wanted = count - len(self._dead) - survey.target_objects
         runs = self._runs(facts, wanted) if is_too_long else []
@@ -318,7 +324,7 @@ class _NodePlanner:
 
     def _runs(self, facts: list[MergeCandidate], wanted: int) -> list[Run]:
         """Runs of neighbours to be merged, which remove a number of objects, or as many as can be removed."""
-        earliest = earliest_starts(facts, _limits(self._settings))
+        earliest = earliest_starts(facts, limits_of(self._settings))
         sizes_bytes = [known.size_bytes for known in facts]
         return choose_groups(sizes_bytes, earliest, wanted, self._settings.max_bytes, once=self._settings.rewrite_all)
 
@@ -348,7 +354,7 @@ class _NodePlanner:
     def _reason(self, plan: NodePlan, facts: list[MergeCandidate], runs: list[Run]) -> str:
         """Why the node keeps more objects than its target, or why nothing is done to it; else empty."""
         if plan.objects_after > plan.target_objects:
-            found = obstacles(facts, _limits(self._settings), runs)
+            found = obstacles(facts, limits_of(self._settings), runs)
             if found.get(TOO_LARGE):
                 movable_bytes = [known.size_bytes for known in facts if not known.is_excluded]
                 if (places := plan.target_objects - len(facts) + len(movable_bytes)) > 0:
@@ -391,7 +397,8 @@ class _NodePlanner:
             dropped_bytes=sum(self._looks[at].dropped_bytes for at in positions),
         )
 
-    def _mergeable(self) -> NDArray[np.bool_]:
+    def mergeable(self) -> NDArray[np.bool_]:
+        """By position, whether an object may be merged as far as the list tells."""
         self._skip_all(self._is_composite, "composite objects only link others")
         is_young = ~self._is_old & ~self._is_composite
         self._skip_all(is_young, f"younger than min_age_seconds = {self._settings.min_age_seconds:g}")

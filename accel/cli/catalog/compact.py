@@ -26,12 +26,21 @@ from accel.cli.options import (
     store_options,
 )
 from accel.cli.signals import Signals, until_signal
-from accel.compaction import CompactionPlan, CompactionReport, CompactionSettings, Status, compact, plan_compaction
+from accel.compaction import (
+    CompactionPlan,
+    CompactionReport,
+    CompactionSettings,
+    Done,
+    Status,
+    compact,
+    compact_slices,
+    plan_compaction,
+)
 from accel.compaction.controller import plan_for_controller
 from accel.compaction.plan import NodePlan
 from accel.image import MetadataImage
 from accel.rendering import Column, Output, Rendered, Shown, table_of
-from accel.system import SYSTEM
+from accel.system import SYSTEM, StopRequested
 from accel.units import count_text, size_text, time_text
 from loaders.settings import MIB, MergeSettings
 from loaders.store import ObjectStore
@@ -40,6 +49,10 @@ GROUPS_SHOWN_MAX = 50
 _DEFAULTS = CompactionSettings()
 
 Command = Callable[..., Any]
+Tell = Callable[..., object]
+PlanWith = Callable[[CompactionSettings, Tell], CompactionPlan]
+MergeWith = Callable[[CompactionPlan, Tell], CompactionReport]
+SliceWith = Callable[[CompactionSettings, Tell], Done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +69,11 @@ class CompactionWork:
 
     def carry_out(
         self,
-        plan_with: Callable[[CompactionSettings, Callable[..., object]], CompactionPlan],
-        merge_with: Callable[[CompactionPlan, Callable[..., object]], CompactionReport],
+        plan_with: PlanWith,
+        merge_with: MergeWith,
         output: Output,
         moved: Callable[[], int] | None = None,
+        slice_with: SliceWith | None = None,
     ) -> int:
         """Plan, compact unless it is a dry run, and print; returns the exit code.
 
@@ -68,20 +82,47 @@ class CompactionWork:
             merge_with: runs a plan, in this process or on Spark.
             output: how to print.
             moved: returns the bytes sent over the network so far, if this process counts them.
+            slice_with: compacts slices of long lists before the plan of the whole.
         """
 
         def carried_out(signals: Signals) -> int:
-            with output.progress("planning nodes", moved=moved) as tell:
-                plan = plan_with(self.settings, signals.at(tell))
-            if self.is_dry_run:
-                output.show(shown_compaction(plan, None))
+            done = Done()
+            if slice_with is not None and not self.is_dry_run:
+                with output.progress("compacting slices", moved=moved) as tell:
+                    done = slice_with(self.settings, signals.at(tell))
+            try:
+                self._carry_out_rest(done, plan_with, merge_with, output, signals, moved)
+            except StopRequested:
+                if not done.reports:
+                    raise
+            if not done.reports:
                 return 0
-            with output.progress("merging groups", plan.source_bytes, is_bytes=True) as tell:
-                report = merge_with(plan, signals.at(tell))
-            output.show(shown_compaction(plan, report))
+            report = done.report()
+            output.show(shown_compaction(done.plan(self.settings), report))
             return EXIT_PARTIAL if report.is_partial else 0
 
         return until_signal(output, carried_out)
+
+    def _carry_out_rest(
+        self,
+        done: Done,
+        plan_with: PlanWith,
+        merge_with: MergeWith,
+        output: Output,
+        signals: Signals,
+        moved: Callable[[], int] | None,
+    ) -> None:
+        """Plan what the slices have left, and carry it out; a dry run prints the plan."""
+        signals.check()
+        with output.progress("planning nodes", moved=moved) as tell:
+            plan = plan_with(done.settings_left(self.settings), signals.at(tell))
+        if self.is_dry_run:
+            output.show(shown_compaction(plan, None))
+            return
+        with output.progress("merging groups", plan.source_bytes, is_bytes=True) as tell:
+            report = merge_with(plan, signals.at(tell))
+        done.plans.append(plan)
+        done.reports.append(report)
 
 
 def compaction_options(command: Command) -> Command:
@@ -226,6 +267,7 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, store:
             lambda plan, tell: compact(catalog, plan, progress=tell),
             output,
             opened.moved_bytes,
+            lambda settings, tell: compact_slices(catalog, settings, progress=tell),
         )
     end_with(code)
 

@@ -24,7 +24,7 @@ from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.hints import HintWork
 from accel.cli.options import EXIT_FAILED, EXIT_PARTIAL, StoreChoice, command, end_with, log_option, store_options
 from accel.cli.signals import SIGNALLED, noted_signals
-from accel.compaction import compact, plan_compaction
+from accel.compaction import compact, compact_slices, plan_compaction
 from accel.errors import AccelError
 from accel.hint_building import HintChoice, build_hints, opened_catalog, plan_hints
 from accel.rendering import Output, Rendered, Shown
@@ -167,6 +167,7 @@ def run_all(*, work: CompactionWork, wanted: Collection, store: StoreChoice, out
                 lambda plan, tell: compact(catalog, plan, progress=tell),
                 output,
                 opened.moved_bytes,
+                lambda settings, tell: compact_slices(catalog, settings, progress=tell),
             )
 
     def builds(work: HintWork, output: Output) -> int:
