@@ -6,6 +6,7 @@ Space, requests and lists stay within bounds that follow from the uploads of a d
                which waits for a day
     lists      `max_objects_per_node`
     requests   of a day's jobs: no more in the last days than in the days after the first deletions
+    writing    two bytes for each uploaded one, by merges and rewrites together
 
 The nodes without a bad object are served as usual, and in the end nothing is missing.
 """
@@ -55,7 +56,7 @@ class Month:
         self.store = CountingStore(Refusing(self.world.memory, self.faults))
         self.cluster = Cluster(self.world, self.world.open(self.store))
         self.ends: deque[dict[int, int]] = deque(maxlen=RETENTION_DAYS)
-        self.uploaded_bytes = 0
+        self.uploaded_bytes = self.rewritten_bytes = 0
 
     def day(self, day: int) -> None:
         """Uploads, a compaction after each, and then retention, deletions and a collection."""
@@ -69,7 +70,7 @@ class Month:
                 self.longest[node] = max(self.longest.get(node, 0), len(self.cluster.live_ids(node)))
             before = self.store.snapshot()
             with self.world.open(self.store) as catalog:
-                compact(catalog, plan_compaction(catalog, SETTINGS))
+                self.rewritten_bytes += compact(catalog, plan_compaction(catalog, SETTINGS)).rewritten_bytes
             work += (self.store.snapshot() - before).total.requests
         self.let_go(day)
         before = self.store.snapshot()
@@ -141,6 +142,7 @@ def test_space_requests_and_lists_stay_within_their_bounds_for_thirty_days(*, ha
     uploaded_a_day = month.uploaded_bytes / DAYS
     assert max(month.space_bytes) <= (RETENTION_DAYS + 2) * uploaded_a_day
     assert max(month.longest.values()) <= SETTINGS.max_objects_per_node
+    assert month.rewritten_bytes <= 2 * month.uploaded_bytes
     settled = month.requests[BAD_UNTIL_DAY : BAD_UNTIL_DAY + 8]
     assert max(month.requests[-8:]) <= 1.2 * max(settled)
     month.cluster.check()
