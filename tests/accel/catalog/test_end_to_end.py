@@ -16,6 +16,7 @@ import pytest
 from accel import ReadAccelerator
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
+from accel.catalog.parts import existing_format
 from accel.catalog.records import refs_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import verify
@@ -92,7 +93,8 @@ def in_the_present(world: World) -> World:
 
 def write(world: World, object_id: int, spans: list[Span]) -> ObjectWriter:
     """Write an object of new records: one batch a stream, which says what it is."""
-    with ObjectWriter(world.store, LAYOUT, object_id) as written:
+    layout = replace(LAYOUT, catalog_id=existing_format(world.memory).catalog_id)
+    with ObjectWriter(world.store, layout, object_id, nonce=world.system.nonce) as written:
         for stream_id, start, end in sorted(spans):
             written.write(stream_id, batches(stream_id, start, end))
     return written
