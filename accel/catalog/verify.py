@@ -92,6 +92,7 @@ class Verdict(StrEnum):
 NOT_LOOKED_AT = (
     "the payload of objects' blocks (accel object verify --all --data reads it)",
     "objects without a checksum of their tail: whether another object of the same size is under their key",
+    "whether another system replaced an object by one with the same index: streams, offsets and sizes of all blocks",
     "a key that was put back from a copy, if no key that was written since refers to the lost contents",
     "all keys put back from one copy at once: each agrees with the others",
     "whether the counters of transactions and of streams of segments are above the ids in use (only if they exist)",

@@ -50,6 +50,7 @@ from accel.errors import (
     CommitRefused,
     CommitsLost,
     IllegalState,
+    NamespaceShared,
     NotInHistory,
     OperationNotAllowed,
     ScaleConflict,
@@ -309,7 +310,7 @@ class AutoScaler:
             self._count(failures=1)
             with self._lock:
                 self._stats = replace(self._stats, last_error=f"{'/'.join(name)}: {error}"[:ERROR_SIZE_MAX])
-            if isinstance(error, SessionFenced | CommitsLost):
+            if isinstance(error, SessionFenced | CommitsLost | NamespaceShared):
                 self.stop()
             if isinstance(error, NotInHistory):  # another stream may have the name by now
                 self._followed[name] = _Followed(self._system.timer() + self.settings.look_seconds)

@@ -32,7 +32,8 @@ from loaders.tables import FormatRecord
 
 NODE_ID = 4
 
-FORMAT = FormatRecord(namespace=ObjectLayout().namespace, stream_buckets=4)
+PRODUCTION_LAYOUT = ObjectLayout()
+FORMAT = FormatRecord(namespace=PRODUCTION_LAYOUT.namespace, stream_buckets=4)
 """Enough stream shards for some hundred streams."""
 
 FIXED_CLOCK = replace(SYSTEM, clock=lambda: 1_800_000_000.0)
@@ -60,7 +61,7 @@ def upload(store: ObjectStore, contents: Sequence[Contents]) -> list[int]:
         object_ids = []
         for held in contents:
             [object_id] = writer.prepare()
-            written = write_object(store, object_id, held)
+            written = write_object(store, object_id, held, catalog.parts.layout)
             writer.commit_upload(written.ref, written.ranges)
             object_ids.append(object_id)
         writer.close_streams(streams)
@@ -75,9 +76,11 @@ def import_objects(store: ObjectStore, stream_id: int) -> None:
             writer.close_streams([stream_id])
 
 
-def write_object(store: ObjectStore, object_id: int, held: Contents) -> ObjectWriter:
+def write_object(
+    store: ObjectStore, object_id: int, held: Contents, layout: ObjectLayout = PRODUCTION_LAYOUT
+) -> ObjectWriter:
     """Write an object with the project's own writer."""
-    with ObjectWriter(store, ObjectLayout(), object_id) as writer:
+    with ObjectWriter(store, layout, object_id, nonce=FIXED_CLOCK.nonce) as writer:
         for stream_id, (start, end) in sorted(held.items()):
             writer.write(stream_id, [RecordBatch(stream_id, 1, start, end - start, b"demo" * 16)])
     return writer
@@ -215,7 +218,7 @@ def read_production_objects(folder: Path) -> ProductionObjects:
 def production_node(objects: ProductionObjects, store: ObjectStore, where: str = "") -> Iterator[DemoNode]:
     """Objects of a production writer, copied to the store unchanged and imported into a catalog."""
     for (object_id, _), body in zip(objects.contents, objects.bodies, strict=True):
-        create_object(store, ObjectLayout().object_key(object_id), body)
+        create_object(store, PRODUCTION_LAYOUT.object_key(object_id), body)
     import_objects(store, STREAM_ID)
     title = f"a node of a production writer: {len(objects.bodies)} objects {where}".rstrip()
     with opened(store) as (catalog, cost):
