@@ -216,13 +216,16 @@ def measure_space(
     """The space of each node's list, and of all stream objects.
 
     The dead bytes of lists with more than 1,000 objects that may hold data of trimmed streams are estimated from that
-    number of them; those of a stream object follow from its offsets. An object that cannot be opened counts as live.
+    number of them; those of a stream object follow from its offsets. An object that cannot be read counts as live.
 
     Requests: one for each object whose sketch does not exclude all trimmed streams, at most 1,000.
     """
     first_kept = FirstKept.of(shards)
     may_be = {
-        each.node_id: each.live[may_hold(each, streams_of_node(shards, each.node_id, first_kept.stream_ids))]
+        each.node_id: each.live[
+            may_hold(each, streams_of_node(shards, each.node_id, first_kept.stream_ids))
+            & ~np.isin(each.live["object_id"], each.set_aside["object_id"])
+        ]
         for each in lists
     }
     step = 1 + sum(map(len, may_be.values())) // MEASURED_OBJECTS_MAX
