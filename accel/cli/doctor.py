@@ -2,8 +2,9 @@
 
 Checks in this order: the store answers (endpoint, credentials, bucket); this machine's clock, by the Date of an answer;
 listing; reading; what is stored, and whether another system writes there; and, on probe keys below accel/probe/,
-writing, marks of objects, conditional writes and deleting. If answers have no Date, the clock is compared with the time
-of the probe key. After a failure, checks that depend on it are skipped. The probe keys are always deleted.
+writing, marks of objects, conditional writes, uploads in parts and deleting. If answers have no Date, the clock is
+compared with the time of the probe key. After a failure, checks that depend on it are skipped. The probe keys are
+always deleted.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ SKEW_SECONDS_MAX = 30.0
 
 _TIMES_BEGIN_SECONDS = 1e9  # a store in memory counts its writes
 _BODY = b"accel doctor"
+_ENCODED = "-%2F"
+"""The end of a second key: names of tables have such characters."""
 _ANSWER_SECONDS_MAX = 20
 
 EXTRAS = {
@@ -103,7 +106,7 @@ class Finding:
 def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
     """Check credentials, endpoint, bucket, permissions, conditional writes, the clock, extras and Java.
 
-    Writes, reads and deletes keys below accel/probe/. About 20 requests, and those of reading a catalog. Exits with 3
+    Writes, reads and deletes keys below accel/probe/. About 25 requests, and those of reading a catalog. Exits with 3
     if a check failed. --read-only skips what readers do not need.
     """
     with output.progress("trying the store"):
@@ -168,9 +171,10 @@ _NAMESPACE_ADVICE = (
     "namespace: our writers stop where they meet it, and it may overwrite objects of ours"
 )
 _MARKS_ADVICE = "use an endpoint or a gateway that returns x-amz-meta-* headers as they were sent"
+_UPLOAD_ADVICE = "grant s3:PutObject and s3:AbortMultipartUpload on objects and accel/probe/*"
 _CLOCK_ADVICE = "set this machine's clock (NTP), or the store's: times are compared between machines"
 _CLOCK = "clock"
-_WRITES = ("put", "marks", "conditional put", _CLOCK, "delete")
+_WRITES = ("put", "marks", "conditional put", _CLOCK, "upload", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +227,7 @@ def _namespace(store: ObjectStore, system: Components) -> Finding:
 def _writes(store: ObjectStore, key: str, system: Components, *, has_date: bool) -> Iterator[Finding]:
     try:
         before = system.clock()
-        put = _tried("put", lambda: _put_and_read(store, key), lambda _: "and read back", _PUT_ADVICE)
+        put = _tried("put", lambda: _put_and_read(store, key), lambda _: "read back, and listed", _PUT_ADVICE)
         after = system.clock()
         yield put.finding
         if put.error is not None:
@@ -236,10 +240,11 @@ def _writes(store: ObjectStore, key: str, system: Components, *, has_date: bool)
         yield replace(asked.finding, advice=_CONDITION_ADVICE) if refused else asked.finding
         if not has_date:
             yield _clock_of_object(store, key, before, after)
+        yield _tried("upload", lambda: _begin_and_abort(store, key), _upload_text, _UPLOAD_ADVICE).finding
         yield _tried("delete", lambda: _delete(store, key), lambda _: "the probe is gone", _DELETE_ADVICE).finding
     finally:
         with suppress(StoreError):
-            store.delete(key)
+            store.delete_many([key, key + _ENCODED])
 
 
 def _marks(store: ObjectStore, system: Components) -> Finding:
@@ -261,10 +266,29 @@ def _put_and_read(store: ObjectStore, key: str) -> None:
     if found.etag != etag:
         expected = f"expected the ETag of the write, {etag}"
         raise StoreError("get", key, f"{expected}, found {found.etag}: does a proxy between compress answers?")
+    store.put(key + _ENCODED, _BODY)
+    listed: set[str] = set()
+    with suppress(AccessDenied):  # which another finding reports
+        listed = {info.key for info in store.list(key)}
+    if others := sorted(listed - {key, key + _ENCODED}):
+        raise StoreError("list", key, f"expected keys as they were put, found {others[0]!r}: are they encoded?")
+
+
+def _begin_and_abort(store: ObjectStore, key: str) -> bool:
+    upload = store.start_multipart(key)
+    upload.abort()
+    return bool(upload.upload_id)
+
+
+def _upload_text(keeps_parts: bool) -> str:
+    rule = ": a lifecycle rule should delete parts that are left (AbortIncompleteMultipartUpload, 7 days)"
+    return f"begun and aborted{rule if keeps_parts else ''}"
 
 
 def _delete(store: ObjectStore, key: str) -> None:
-    store.delete(key)
+    """Delete as the collector does: several keys at once."""
+    for failure in store.delete_many([key, key + _ENCODED]):
+        raise failure.error
     try:
         store.get(key)
     except KeyMissing:

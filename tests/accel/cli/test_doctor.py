@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from random import Random
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pytest
@@ -17,7 +19,7 @@ from accel.catalog import ObjectCatalog
 from accel.cli import doctor as doctor_module
 from accel.cli.doctor import EXTRAS, JAVA_VERSIONS, PACKAGES, Finding, State, examined, installed, java, packages
 from accel.system import SYSTEM
-from accel.testing.stores import Fault, FaultStore
+from accel.testing import Fault, FaultStore, Lie, LyingStore
 from loaders.errors import (
     AccessDenied,
     BucketMissing,
@@ -30,14 +32,17 @@ from loaders.format import RecordBatch
 from loaders.layout import FORMAT_KEY
 from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore, ObjectStore, PrefixedStore, S3Settings, S3Store, open_store
-from loaders.store.base import ALWAYS, Body, Condition, DatedStore, Fetched
+from loaders.store.base import ALWAYS, Body, Condition, DatedStore, DeleteFailures, Fetched, ListPage
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
 from spark_jobs.session import JAVA_VERSION_MIN, java_version
 from tests.accel.cli.worlds import run
 from tests.servers.fixtures import Endpoint
 
-CHECKS = ["endpoint", "list", "get", "catalog", "namespace", "put", "marks", "conditional put", "clock", "delete"]
+CHECKS = [
+    *("endpoint", "list", "get", "catalog", "namespace"),
+    *("put", "marks", "conditional put", "clock", "upload", "delete"),
+]
 
 
 class Broken(DecoratedStore):
@@ -79,6 +84,9 @@ class Keeping(DecoratedStore):
 
     def delete(self, key: str) -> None:
         """Nothing."""
+
+    def _delete_batch(self, keys: Sequence[str]) -> DeleteFailures:  # noqa: ARG002 - that is the fault
+        return []
 
 
 def found(store: ObjectStore, *, is_read_only: bool = False, clock_ahead_seconds: float = 0) -> dict[str, Finding]:
@@ -130,11 +138,11 @@ def test_what_comes_first_is_named_and_the_rest_skipped(error: type[StoreError],
         ("list", ["list"], "s3:ListBucket"),
         ("get", ["get", "catalog", "put", "delete"], "s3:GetObject"),
         ("put", ["put"], "s3:PutObject"),
-        ("delete", ["delete"], "s3:DeleteObject"),
+        ("delete delete_many", ["delete"], "s3:DeleteObject"),
     ],
 )
 def test_a_missing_permission_is_named(operation: str, failed: list[str], permission: str, store: ObjectStore) -> None:
-    findings = found(Broken(store, AccessDenied, operation))
+    findings = found(Broken(store, AccessDenied, *operation.split()))
     faulty = [name for name, each in findings.items() if each.state is State.FAILED]
     assert faulty[0] == failed[0]
     assert set(faulty) <= set(failed)
@@ -198,6 +206,30 @@ def test_a_delete_that_does_nothing_is_told(store: ObjectStore) -> None:
     assert "still there" in found(Keeping(store))["delete"].found
 
 
+class Decoding(DecoratedStore):
+    """A store whose listings decode keys that nobody encoded."""
+
+    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000, token: str = "") -> ListPage:
+        page = super().list_page(prefix, start_after, limit, token)
+        return replace(page, objects=[replace(info, key=unquote(info.key)) for info in page.objects])
+
+
+def test_a_store_that_lists_other_keys_is_told(store: ObjectStore) -> None:
+    finding = found(Decoding(store))["put"]
+    assert finding.state is State.FAILED
+    assert "expected keys as they were put" in finding.found
+
+
+def test_a_store_that_deletes_key_by_key_is_well_and_one_that_aborts_nothing_is_not(store: ObjectStore) -> None:
+    assert states(found(LyingStore(store, Random(1), {Lie.BATCH_REFUSED: 1.0}))) == dict.fromkeys(CHECKS, "OK")
+    finding = found(Broken(store, AccessDenied, "abort"))["upload"]
+    assert (finding.state, "s3:AbortMultipartUpload" in finding.advice) == (State.FAILED, True)
+
+
+def test_the_rule_for_parts_that_are_left_is_named_where_a_store_keeps_parts(store: ObjectStore) -> None:
+    assert "AbortIncompleteMultipartUpload" in found(store)["upload"].found
+
+
 def test_a_damaged_catalog_is_told(store: ObjectStore) -> None:
     store.put(FORMAT_KEY, b"nonsense")
     assert found(store)["catalog"].state is State.FAILED
@@ -241,6 +273,7 @@ def test_the_clock_is_that_of_an_answer_where_it_has_a_date(store: ObjectStore) 
         "put",
         "marks",
         "conditional put",
+        "upload",
         "delete",
     ]
     assert findings["clock"].state is State.OK
