@@ -1,8 +1,8 @@
 """Locks, conditions and events of the code under test, as tasks of a scheduler see them.
 
 A task that waits for another one must hand the baton on, or nobody would ever run again: a real lock that a parked task
-holds would stop the world. So while a run lasts, the names `Lock`, `Condition`, `Event`, `SimpleQueue` and `Threads` in
-the modules of `accel` and `loaders` mean the classes of this module, and futures wait by them.
+holds would stop the world. So while a run lasts, the names `Lock`, `Condition`, `Event`, `SimpleQueue`, `Threads` and
+`SharedThreads` in the modules of `accel` and `loaders` mean the classes of this module, and futures wait by them.
 
 Only one thread runs at a time, so none of them needs a lock of its own. Outside of a task (the thread that looks at the
 world between two steps) nothing is ever waited for: what is not free there is a mistake of the test.
@@ -28,7 +28,7 @@ import accel.compaction.running
 import accel.hint_building
 import accel.history.store.lifecycle
 import accel.streams.writer  # noqa: F401 - their names are replaced, too
-from loaders import lifetime
+from loaders import lifetime, parallel
 from loaders.lifetime import Lifetime
 from tests.simulation.scheduler import Scheduler, Task
 
@@ -232,7 +232,7 @@ class SimulatedThreads(futures.Executor):
     """In the place of pools. Work is a task of the caller's process; where that has no threads, it is done at once."""
 
     def __init__(self, threads_max: int = 1, name: str = "", **options: Any) -> None:
-        del threads_max
+        self.threads_max = threads_max
         self._name = name
         self._under_way: set[futures.Future[Any]] = set()
         self.lifetime: Lifetime = options.get("lifetime") or Lifetime(f"threads {name!r}")
@@ -250,6 +250,14 @@ class SimulatedThreads(futures.Executor):
         work = partial(copy_context().run, fn, *args, **kwargs)
         _running[-1].spawn(f"{task.name} {self._name}", partial(_carry_out, future, work), task.process)
         return future
+
+    def of(self, group: object) -> SimulatedThreads:
+        """See `SharedThreads.of`: here no thread is short."""
+        del group
+        return self
+
+    def go_on(self) -> None:
+        """See `SharedThreads.go_on`: no call waits."""
 
     def wait_idle(self) -> None:
         """See `Threads.wait_idle`."""
@@ -282,9 +290,10 @@ REPLACED: dict[object, object] = {
     ),
     queue.SimpleQueue: SimpleQueue,
     lifetime.Threads: SimulatedThreads,
+    parallel.SharedThreads: SimulatedThreads,
 }
 REPLACED_IN = ("accel.", "loaders.", "concurrent.futures._base")
-NAMES = ("Lock", "RLock", "Condition", "Event", "threading", "SimpleQueue", "Threads")
+NAMES = ("Lock", "RLock", "Condition", "Event", "threading", "SimpleQueue", "Threads", "SharedThreads")
 
 
 @contextmanager

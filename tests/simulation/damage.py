@@ -1,4 +1,4 @@
-"""Storage that goes bad while everybody works: outages, bytes that rot, and a key that has the bytes of its neighbour.
+"""Storage that goes bad while all work: outages, lies, bytes that rot, and a key that has the bytes of its neighbour.
 
 One key at a time is damaged for some seconds; then an operator who has a copy puts it back. Meanwhile no process may
 take the bytes for a value of that key: it ends with an error, or waits. A damaged key that another process wrote over
@@ -32,6 +32,7 @@ DAMAGED_SECONDS_MAX = 4.0
 OBJECTS = 0.4
 """Of the damaged keys, so many are objects."""
 
+LYING_SECONDS = 40.0
 OUTAGE_SECONDS, OUTAGE_PAUSE_SECONDS_MAX = 10.0, 60.0
 
 
@@ -69,6 +70,25 @@ class Outages:
         self.machine.scheduler.sleep(OUTAGE_SECONDS)
         self.world.listings.outage = None
         self.machine.count("outages")
+
+
+class Lies:
+    """For some seconds the store lies to all machines; then it is honest for a while.
+
+    Args:
+        machine: where it runs; it stands for the storage, so its calls are no requests.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.world = machine, machine.world
+
+    def live(self) -> None:
+        """One time of lies."""
+        self.machine.scheduler.sleep(self.machine.random.uniform(0, LYING_SECONDS))
+        self.world.lying.is_lying = True
+        self.machine.scheduler.sleep(LYING_SECONDS)
+        self.world.lying.is_lying = False
+        self.machine.count("times of lies")
 
 
 class Rot:

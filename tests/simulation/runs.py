@@ -15,7 +15,7 @@ from accel.lookup import search
 from tests.simulation.actors import Caretaker, CollectorActor, Compactor, Reader, Uploader, lives, processes
 from tests.simulation.blocking import simulated
 from tests.simulation.collectors import RIGHT, CollectorRules
-from tests.simulation.damage import Outages, Rot, put_back
+from tests.simulation.damage import Lies, Outages, Rot, put_back
 from tests.simulation.endings import Ender
 from tests.simulation.hints import HintBuilder
 from tests.simulation.histories import HISTORY_ACTORS, SKEW_SECONDS, History, HistoryActor
@@ -126,7 +126,7 @@ EVENT_ACTORS: dict[str, Callable[[Machine], Callable[[], None]]] = {
 GARDENERS = ("gardener-0", "gardener-1", "gardener-2")
 """Who creates and deletes streams."""
 
-ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *GARDENERS, *EVENT_ACTORS, "rot", "outages", "importer"]
+ACTORS = [*CATALOG_ACTORS, *HISTORY_ACTORS, *GARDENERS, *EVENT_ACTORS, "rot", "outages", "lies", "importer"]
 
 
 def import_first(world: World) -> None:
@@ -156,6 +156,8 @@ def _actors(world: World, faulty: Faulty) -> Iterator[tuple[str, Callable[[], Ca
         yield "rot", partial(_in_storage, world, "rot", Rot)
     if world.choices.has_outages and world.plan.faults:
         yield "outages", partial(_in_storage, world, "outages", Outages)
+    if world.choices.has_lies and world.plan.faults:
+        yield "lies", partial(_in_storage, world, "lies", Lies)
     if EVENTS in rooms:
         yield from ((name, partial(_in_stream, world, name)) for name in EVENT_ACTORS)
 
@@ -171,7 +173,7 @@ def _in_history(world: World, name: str) -> Callable[[], None]:
     return lives(machine, HistoryActor(machine, *HISTORY_ACTORS[name]).live, dies=0.15)
 
 
-def _in_storage(world: World, name: str, kind: type[Rot | Outages]) -> Callable[[], None]:
+def _in_storage(world: World, name: str, kind: type[Rot | Outages | Lies]) -> Callable[[], None]:
     machine = Machine(world, name, is_held_up=False)
     return lives(machine, kind(machine).live, dies=0)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.parts import catalog_parts, existing_format
 from accel.system import Components
-from accel.testing import ClockStore, Fault
+from accel.testing import ClockStore, Fault, Lie, LyingStore
 from loaders.errors import CorruptObject
 from loaders.format import MissingBytes, open_tail, tail_checksum
 from loaders.layout import Mark, ObjectLayout
@@ -62,6 +62,16 @@ FAULTS = {
     Fault.SHORT_BODY: 0.003,
     Fault.SLOW_DOWN: 0.01,
 }
+
+LIES = {
+    Lie.EMPTY_PAGE: 0.15,
+    Lie.SHORT_PAGE: 0.15,
+    Lie.START_AFTER_IGNORED: 0.1,
+    **dict.fromkeys([Lie.NO_WAY_ON, Lie.PAGE_AGAIN, Lie.KEY_OUTSIDE, Lie.KEYS_ENCODED], 0.02),
+    Lie.BATCH_REFUSED: 0.3,
+    Lie.KEY_REFUSED: 0.1,
+}
+"""Those that must not cost data. A server without conditions does, and one without metadata deletes nothing."""
 
 Span = tuple[int, int, int]
 """(stream id, start, end)."""
@@ -110,6 +120,7 @@ class Choices:
         listing_lag_seconds: how far listings may be behind.
         has_damage: whether keys of tables are damaged and put back.
         has_outages: whether the store is away, slow or busy now and then.
+        has_lies: whether the store lies now and then (`LyingStore`).
         has_wrong_clocks: whether the clocks of processes are off by up to a year; the store's is right.
         has_import: whether the catalog begins with objects that lay there before.
         rooms: whose actors there are: those of the catalog, of a history, or of both.
@@ -124,6 +135,7 @@ class Choices:
     rooms: frozenset[str]
     has_outages: bool
     has_wrong_clocks: bool
+    has_lies: bool
 
     @classmethod
     def drawn(cls, random: Random) -> Choices:
@@ -152,10 +164,9 @@ class Choices:
             [{CATALOG}, {CATALOG}, {HISTORY}, {EVENTS}, {CATALOG, EVENTS}, {CATALOG, HISTORY, EVENTS}]
         )
         has_damage, has_outages = random.random() < 0.25, random.random() < 0.25
-        has_wrong_clocks = random.random() < 0.4
-        return cls(
-            record, settings, factor, lag, has_import, has_damage, frozenset(rooms), has_outages, has_wrong_clocks
-        )
+        has_wrong_clocks, has_lies = random.random() < 0.4, random.random() < 0.25
+        storage = (lag, has_import, has_damage, frozenset(rooms), has_outages, has_wrong_clocks, has_lies)
+        return cls(record, settings, factor, *storage)
 
 
 class Oracle:
@@ -218,7 +229,9 @@ class World:
         self.choices = replace(choices, rooms=plan.rooms or choices.rooms)
         self.homeless = list(STREAMS)
         dated = ClockStore(self.memory, lambda: START_SECONDS + self.scheduler.seconds)
-        self.listings = Listings(dated, self.choices.listing_lag_seconds)
+        self.lying = LyingStore(dated, Random(f"{seed}/lies"), LIES)
+        self.lying.is_lying = False
+        self.listings = Listings(self.lying, self.choices.listing_lag_seconds)
         self.stores: list[MachineStore] = []
         self._numbers = count(1)
         self.hurt: dict[str, float] = {}
@@ -252,12 +265,13 @@ class World:
     def becomes_quiet(self) -> None:
         """From now on nothing goes wrong any more: no faults, no deaths, no clock that is off."""
         self.plan = replace(self.plan, faults=False, deaths=False, pauses=False, skew=False)
-        self.listings.lag_seconds, self.listings.outage = 0.0, None
+        self.listings.lag_seconds, self.listings.outage, self.lying.is_lying = 0.0, None, False
 
     @property
     def injected(self) -> Counter[str]:
         """How often each fault struck."""
         told = Counter(self.listings.injected)
+        told.update({f"lie: {lie.name}": number for lie, number in self.lying.lies.items()})
         for store in self.stores:
             told.update({fault.name: number for fault, number in store.faults.injected.items()})
         return told
