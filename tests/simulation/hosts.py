@@ -17,8 +17,8 @@ class SteppingHost:
     def __getattr__(self, name: str) -> Any:
         order, store = getattr(self._machine.world.history.segments, name), self._machine.store
 
-        def stepping(*args: object) -> object:
+        def stepping(*args: object, **options: object) -> object:
             store.wait_for_other(name)
-            return order(*args)
+            return order(*args, **options)
 
         return stepping
