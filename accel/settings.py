@@ -64,7 +64,8 @@ class Settings:
         chunk_size_bytes_max: memory of the blocks that data reads ended in, so that small reads, one after the other,
             do not fetch a block again and again; 0 = none are kept. Reads with ``ranges`` do not use them.
         chunk_ttl_seconds: how long such a block is kept; 0 = none are kept.
-        use_hints: read index snapshots from the bucket; if there are none, that costs a request a node.
+        use_hints: read index snapshots from the bucket, and filters where these save requests; if there are none, that
+            costs up to two requests a node.
         hint_root_size_bytes_max: memory of their roots; a node of 5,000 objects needs 0.3 MB. Loaded roots of filter
             packs need at most a quarter of that in addition.
         hint_entry_size_bytes_max: memory of entries that were read from them; 73 bytes each.

@@ -25,7 +25,7 @@ from accel.lookup.answer import Answer, Request
 from accel.lookup.hints import HintLoader, HintStore
 from accel.lookup.index_cache import SharedIndexCache
 from accel.lookup.search import search
-from accel.lookup.steps import ReadEntries, ReadRoot, Reply, Sent
+from accel.lookup.steps import HintReply, ReadEntries, ReadFilters, ReadRoot, Reply, Sent
 from benchmarks.cold_requests import (
     CONNECTIONS,
     NODE_ID,
@@ -141,6 +141,8 @@ class ColdReader:
                     sent = self.loader.read_root(NODE_ID).result.result().beside(objects)
                 elif isinstance(wanted, ReadEntries):
                     sent = self.loader.read_entries(wanted).result.result().beside(objects)
+                elif isinstance(wanted, ReadFilters):
+                    sent = HintReply(None, None, None)  # the node has no pack
                 else:
                     sent = objects
         except StopIteration as stop:

@@ -31,11 +31,12 @@ from accel.lookup.steps import (
     OpenObject,
     OpenObjects,
     ReadEntries,
+    ReadFilters,
     ReadRoot,
     Reply,
     SnapshotKnown,
 )
-from accel.lookup.warming import PackFollower, Warming, WarmReport
+from accel.lookup.warming import FilterLoader, PackFollower, Warming, WarmReport
 from accel.settings import Settings
 from accel.system import Components
 from loaders.counting import CacheStats
@@ -191,6 +192,7 @@ class Engine:
         )
         self.hints = HintStore(self.layout.namespace, system.timer, settings, self.loader.holds, system.clock)
         self._hint_loader = HintLoader(store, self.hints, self.executor.of, self._learn_entries)
+        self._filter_loader = FilterLoader(store, self.hints, self.index_cache.add_filters, self.executor.of)
         self._pack_follower = PackFollower(
             store, self.hints, self.index_cache.add_filters, self.executor, system.timer, settings.hint_ttl_seconds
         )
@@ -235,13 +237,15 @@ class Engine:
         )
 
     def read_hint(self, step: OpenObjects) -> HintLoad | None:
-        """Start to read the part of the node's snapshot that a step requests; None if it requests none.
+        """Start to read the part of the node's snapshot or pack that a step requests; None if it requests none.
 
         Since objects have to be opened, this also starts the check for newer filter packs, if it is due.
         """
         self._pack_follower.look_if_due(self.images.image)
         if isinstance(step, ReadRoot):
             return self._hint_loader.read_root(step.node.node_id)
+        if isinstance(step, ReadFilters):
+            return self._filter_loader.read(step)
         return self._hint_loader.read_entries(step) if isinstance(step, ReadEntries) else None
 
     def open(self, node_id: int, ref: ObjectRef) -> Load:

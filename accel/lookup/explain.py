@@ -39,7 +39,7 @@ from accel.image import OPEN_END, ImageVersion, NodeImage, OwnershipRange, versi
 from accel.lookup.answer import Answer, Ending, FoundObject, Kind, Request
 from accel.lookup.known_ranges import KnownRanges, SnapshotFacts, covered_objects
 from accel.lookup.stats import NodeHint, trouble_of
-from accel.lookup.steps import HintReply, OpenObjects, ReadEntries, ReadRoot
+from accel.lookup.steps import HintReply, OpenObjects, ReadEntries, ReadFilters, ReadRoot
 from accel.units import count_text, size_text, time_text
 from loaders.hints import HintProblem, HintTrouble
 from loaders.plan import Bracket
@@ -284,6 +284,8 @@ def _hint_lines(one: HintRead) -> Iterator[str]:
 
 
 def _hint_text(one: HintRead) -> str:
+    if one.what == "filters":
+        return _filters_text(one)
     if not one.finished:
         return f"requested the snapshot's {one.what}; the time was over before it was read"
     if one.trouble is not None:
@@ -292,6 +294,16 @@ def _hint_text(one: HintRead) -> str:
         return f"the snapshot covers {one.covered} of {count_text(one.listed, 'listed object')}"
     holds = "holds" if one.entries == 1 else "hold"
     return f"by the snapshot, {one.entries} of {one.covered} {holds} the stream"
+
+
+def _filters_text(one: HintRead) -> str:
+    if not one.finished:
+        return "requested the node's filters; the search continued before they were read"
+    if one.trouble is not None:
+        return "the node has no filters" if one.trouble == HintTrouble.MISSING else f"the filters are {one.trouble}"
+    if not one.covered:
+        return "the node's filters would cost more than they save, and were not loaded"
+    return f"loaded {count_text(one.covered, 'filter')}, which costs less than opening objects"
 
 
 def _round_lines(one: Round, policy: str) -> Iterator[str]:
@@ -494,9 +506,9 @@ class HintRead:
         number: of the round; objects opened in the same round are in a `Round` of the same number.
         offset: the searched offset.
         node_id: the node of the snapshot.
-        what: "root" or "entries".
+        what: "root", "entries", or "filters" of the node's pack.
         listed: the number of objects in the node's list.
-        covered: the number of listed objects that the snapshot covers.
+        covered: the number of listed objects that the snapshot covers, or of loaded filters.
         entries: the number of covered objects that hold the stream.
         trouble: the kind of the problem, as in the counters.
         problem: the full text of the problem.
@@ -608,8 +620,8 @@ class Trace:
         beside = bracket is not None and len(wanted.positions) > 0
         if bracket is not None and beside:
             self._record_policy_round(offset, wanted, bracket)
-        if isinstance(wanted, ReadRoot | ReadEntries):
-            what = "root" if isinstance(wanted, ReadRoot) else "entries"
+        if isinstance(wanted, ReadRoot | ReadEntries | ReadFilters):
+            what = {ReadRoot: "root", ReadEntries: "entries", ReadFilters: "filters"}[type(wanted)]
             node = wanted.node
             self.events.append(HintRead(self.round_count, offset, node.node_id, what, len(node), beside=beside))
 
@@ -642,7 +654,7 @@ class Trace:
         """Record that the snapshot was read, or could not be read."""
         known = reply.known
         root = None if known is None else known.root
-        covered = 0 if root is None else int(covered_objects(node, root).sum())
+        covered = (reply.filters or 0) if root is None else int(covered_objects(node, root).sum())
         problem = reply.problem or (known.problem if known is not None else None)
         entries = 0 if reply.entries is None else len(reply.entries)
         self._told_ids.update([] if reply.entries is None else reply.entries.columns.object_ids.tolist())

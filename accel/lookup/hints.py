@@ -12,6 +12,7 @@ the outcome and a count; the lookup continues without the hint.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
@@ -20,6 +21,7 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
+from cachetools import LRUCache
 from numpy.typing import NDArray
 
 from accel.errors import AccelError
@@ -50,6 +52,9 @@ from loaders.store import ObjectStore
 
 BAD_SPANS_MAX = 1024
 """The maximum number of remembered unusable spans and rows; when it is reached, all are forgotten."""
+
+FILTERS_NOTED_MAX = 1024
+"""Nodes whose last load of filters is remembered."""
 
 COVERED_MIN = 2
 """A hint that covers fewer listed objects is not used: opening these objects costs no more."""
@@ -121,6 +126,9 @@ class HintStore:
         self._is_open = is_open
         self._clock = clock
         self._seen_root = self._seen_none = False
+        self._timer = timer
+        self._ttl_seconds = settings.hint_ttl_seconds
+        self._filters_due: LRUCache[int, float] = LRUCache(FILTERS_NOTED_MAX)
 
     # -- used by lookups -----------------------------------------------------------------------------------------------
 
@@ -137,6 +145,13 @@ class HintStore:
         """A stream's entries in this snapshot, if they are in memory."""
         held = self._look(node_id, stream_id)
         return held.entries if held is not None and held.root_etag == known.etag else None
+
+    def may_load_filters(self, node_id: int) -> bool:
+        """Whether the node may have a pack of filters, and no lookup has loaded it within the life of a root."""
+        if self.packs.known(node_id) is not None:
+            return False  # there is none
+        with self._lock:
+            return self._timer() >= self._filters_due.get(node_id, -math.inf)
 
     def is_bad(self, known: SnapshotKnown, span: ByteSpan) -> bool:
         """Whether these bytes of the snapshot were read before and could not be used."""
@@ -189,6 +204,11 @@ class HintStore:
             self._held.pop((node_id, entries.stream_id), None)
             if held.nbytes <= self._held.maxsize:
                 self._held[node_id, entries.stream_id] = held
+
+    def note_filters(self, node_id: int) -> None:
+        """Report that a lookup begins to load filters of a node."""
+        with self._lock:
+            self._filters_due[node_id] = self._timer() + self._ttl_seconds
 
     def note_bad(self, known: SnapshotKnown, span: ByteSpan) -> None:
         """Report that these bytes cannot be used: they are not read again."""

@@ -32,6 +32,7 @@ from accel.lookup.steps import (
     IndexCache,
     OpenObjects,
     ReadEntries,
+    ReadFilters,
     ReadRoot,
     Reply,
     SnapshotKnown,
@@ -42,6 +43,13 @@ from range_index import ObjectRanges, StreamRange
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Trace
+
+
+FILTERS_AN_INDEX = 30
+"""An object's index has the bytes of about this number of filters: 36 for each stream, and 1.2."""
+
+FILTERS_WORTH_OBJECTS = 3
+"""With fewer candidates without a filter, opening them costs no more than the root of a pack and one read."""
 
 
 class NodeVisit:
@@ -58,6 +66,7 @@ class NodeVisit:
         "asked_offset",
         "covered",
         "failed",
+        "filters_asked",
         "hint_asked",
         "known",
         "last_bracket",
@@ -88,6 +97,7 @@ class NodeVisit:
         self.pending: set[int] = set()
         self.overdue: set[int] = set()
         self.hint_asked: type[OpenObjects] | None = None
+        self.filters_asked = False
         self.was_asked: Flags | None = None
         self.rounds = 0
         self.stuck_rounds = 0
@@ -157,7 +167,7 @@ class NodeVisit:
             if self.was_asked is None:
                 self.was_asked = np.zeros(len(self.node), dtype=np.bool_)
             self.was_asked[list(step.positions)] = True
-        if isinstance(step, ReadRoot | ReadEntries):
+        if isinstance(step, ReadRoot | ReadEntries | ReadFilters):
             self.hint_asked = type(step)
 
     def awaits(self, place: Between) -> bool:
@@ -211,6 +221,8 @@ class NodeVisit:
     def take_hint(self, reply: HintReply) -> None:
         """Store the result of reading the snapshot's root or entries."""
         asked, self.hint_asked = self.hint_asked, None
+        if asked is ReadFilters:
+            return  # they are in the index cache
         if asked is ReadRoot and reply.known is not None:
             self.without_snapshot = False
             self.take_root(reply.known)
@@ -242,6 +254,30 @@ class NodeVisit:
     def count_sized(self, positions: Positions) -> int:
         """The number of these positions whose size is in the image; a snapshot can cover no others."""
         return int((self.node.sizes_bytes[positions] >= 0).sum())
+
+    def filters_for(self, bracket: Bracket, next_count: int, index_cache: IndexCache) -> ReadFilters | None:
+        """The step that loads filters instead of the next round; None if that would not be worth it.
+
+        It is if rounds have opened objects without the stream, and the filters of the candidates have fewer bytes than
+        the indexes that were and would be opened. How many requests they need is known when their root is read.
+
+        Args:
+            bracket: of the next round.
+            next_count: the number of objects that the next round would open.
+            index_cache: contains filters.
+        """
+        opened = 0 if self.was_asked is None else int(self.was_asked.sum())
+        opens, candidates = opened + next_count, bracket.candidates
+        if not bracket.stuck_rounds or self.filters_asked or len(candidates) > FILTERS_AN_INDEX * opens:
+            return None
+        sized = candidates[self.node.sizes_bytes[candidates] >= 0]
+        held = index_cache.with_filter(self.node, sized.tolist())
+        wanted = np.array([position for position in sized.tolist() if position not in held], dtype=np.int64)
+        if min(len(wanted), next_count) < FILTERS_WORTH_OBJECTS:
+            return None
+        self.filters_asked = True
+        self.stuck_rounds -= 1  # the round that was chosen is made later, or not at all
+        return ReadFilters(self.node, (), wanted, min(opens, len(candidates)))
 
     def uncovered(self, positions: Positions) -> Positions:
         """The positions that the snapshot does not cover, without failed and running ones."""

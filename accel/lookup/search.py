@@ -416,6 +416,11 @@ class Search:
         """Make one round: choose and request object indexes, and process the results."""
         self._check_rounds()
         bracket, positions = self._choose(visit, ranges, place)
+        if self.hints is not None and not visit.scan and self.hints.may_load_filters(visit.node.node_id):
+            step = visit.filters_for(bracket, len(positions), self.index_cache)
+            if step is not None:
+                yield from self._round(visit, step, None)
+                return
         yield from self._round(visit, OpenObjects(visit.node, positions), bracket)
 
     def _choose(self, visit: NodeVisit, ranges: KnownRanges, place: Between) -> tuple[Bracket, tuple[int, ...]]:

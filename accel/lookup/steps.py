@@ -10,12 +10,13 @@ do not, the lookup waits for more results. A driver, for threads or for asyncio,
     | AwaitMore    | wait for more results of requests in this node's list          | the same, or HintReply    |
     | ReadRoot     | read the root of the node's snapshot, and open these objects   | HintReply                 |
     | ReadEntries  | read a stream's entries in that snapshot, and open the objects | HintReply                 |
+    | ReadFilters  | load filters of the node's objects, if that costs less         | HintReply                 |
     | NeedImage    | get an image newer than a version                              | image, RefreshFailed, None|
     | CurrentImage | return the current image                                       | image                     |
     | Begin        | begin an OpenObject or a FetchSpan, and do not wait for it     | result in memory, or None |
     | AwaitAny     | wait for any begun request, or for a lookup's step             | Came                      |
 
-The reply to the first four contains all new results of the search's requests in the node's list: at least one object,
+The reply to the first five contains all new results of the search's requests in the node's list: at least one object,
 or the hint. A reply without either means that the running requests are slow: the search may continue without them, or
 wait again. None means that the time is over: the lookup ends with a partial answer. The module also defines the
 protocols of the memory that a lookup uses: the index cache, and the snapshots that were read.
@@ -26,6 +27,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from accel.errors import AccelError
 from accel.image import ImageVersion, MetadataImage, NodeImage, ObjectRef
@@ -86,8 +90,21 @@ class ReadEntries(OpenObjects):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ReadFilters(OpenObjects):
+    """Load filters from the node's pack into the index cache, if that costs fewer requests than opening objects.
+
+    Args:
+        wanted: positions of the objects without a filter, ascending.
+        opens: the number of objects that were opened in vain, and that would be opened next; at most all candidates.
+    """
+
+    wanted: NDArray[np.int64]
+    opens: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class HintReply:
-    """The result of a `ReadRoot` or `ReadEntries`.
+    """The result of a `ReadRoot`, `ReadEntries` or `ReadFilters`.
 
     Args:
         known: the state of the snapshot now; None if the store failed.
@@ -96,6 +113,7 @@ class HintReply:
         requests: the number of requests.
         bytes_read: the number of bytes fetched.
         objects: position -> the reply of the object, for objects that were requested at the same time.
+        filters: the number of loaded filters; None if loading them would have cost more than it saves.
     """
 
     known: SnapshotKnown | None
@@ -104,6 +122,7 @@ class HintReply:
     requests: int = 0
     bytes_read: int = 0
     objects: Mapping[int, Reply] = field(default_factory=dict)
+    filters: int | None = None
 
     def beside(self, objects: Mapping[int, Reply]) -> HintReply:
         """The same, with the replies of opened objects."""
@@ -275,6 +294,10 @@ class Hints(Protocol):
 
     def held(self, node_id: int, stream_id: int, known: SnapshotKnown) -> StreamEntries | None:
         """A stream's entries in this snapshot, if they are in memory."""
+        ...
+
+    def may_load_filters(self, node_id: int) -> bool:
+        """Whether the node may have a pack of filters that was not loaded a moment ago."""
         ...
 
     def is_bad(self, known: SnapshotKnown, span: ByteSpan) -> bool:

@@ -11,18 +11,21 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from accel.errors import AccelError
 from accel.image import MetadataImage, NodeImage
-from accel.lookup.hints import HintLoader, HintStore, pack_root_key
+from accel.lookup.hints import HintLoad, HintLoader, HintStore, pack_root_key
 from accel.lookup.stats import NodeHint, count_problem, trouble_of
+from accel.lookup.steps import HintReply, ReadFilters
 from bloom import StreamFilter
-from loaders.hints import ByteSpan, HintProblem, PackRoot, decode_pack_span, plan_pack_reads, read_span
+from loaders.hints import ByteSpan, HintProblem, HintTrouble, PackRoot, decode_pack_span, plan_pack_reads, read_span
 from loaders.hints.roots import fetch_root
 from loaders.parallel import run_bounded
+from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore
 
 T = TypeVar("T")
@@ -174,6 +177,72 @@ class Warming:
         with self._lock:
             for name, count in counts.items():
                 self._counts[name] += count
+
+
+PACK_SIZE_BYTES_MAX = 64 << 20
+"""A lookup does not load more bytes of filters than this."""
+
+
+class FilterLoader:
+    """Loads filters for lookups that open many objects in vain; lookups of one node share a load.
+
+    Args:
+        store: contains the packs.
+        hints: keeps their roots, and counts.
+        add_filters: adds filters of a node to memory.
+        executor_of: returns what runs the loads of a node.
+
+    Threads: any. No lock is held over I/O.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        hints: HintStore,
+        add_filters: Callable[[int, Iterable[tuple[int, StreamFilter]]], None],
+        executor_of: Callable[[int], Executor],
+    ) -> None:
+        self._store = store
+        self._hints = hints
+        self._add_filters = add_filters
+        self._executor_of = executor_of
+        self._loads: SharedLoads[int, HintReply] = SharedLoads(0, lambda _: 1, told_first=True)
+
+    def read(self, step: ReadFilters) -> HintLoad:
+        """Start to load filters, or join a running load of the same node."""
+        node_id = step.node.node_id
+        return HintLoad(*self._loads.start(node_id, self._executor_of(node_id), partial(self._load, step)))
+
+    def _load(self, step: ReadFilters) -> HintReply:
+        node_id, counters = step.node.node_id, self._hints.counters
+        self._hints.note_filters(node_id)
+        requests, size_bytes, loaded = 1, 0, 0
+        try:
+            known = self._hints.packs.read(self._store, node_id)
+            size_bytes = known.read_size_bytes
+            if known.root is None:
+                raise known.problem or HintProblem(HintTrouble.MISSING, pack_root_key(node_id), "no root")
+            wanted_ids, sizes = step.node.object_ids[step.wanted], step.node.sizes_bytes[step.wanted]
+            spans = plan_pack_reads(known.root, wanted_ids, sizes)
+            if requests + len(spans) >= step.opens or sum(span.size_bytes for span in spans) > PACK_SIZE_BYTES_MAX:
+                counters.add(requests=requests, bytes_read=size_bytes)
+                return HintReply(None, None, None, requests, size_bytes)
+            wanted = frozenset(wanted_ids[known.root.covers(wanted_ids, sizes)].tolist())
+            for span in spans:
+                requests += 1
+                body = read_span(self._store, span)
+                size_bytes += len(body)
+                decoded = decode_pack_span(known.root, span, body)
+                taken = [(object_id, stored) for object_id, stored in decoded.filters if object_id in wanted]
+                self._add_filters(node_id, taken)
+                counters.add(filters=len(taken), filters_bad=decoded.bad)
+                loaded += len(taken)
+        except (HintProblem, AccelError) as problem:
+            count_problem(counters, problem)
+            counters.add(requests=requests, bytes_read=size_bytes)
+            return HintReply(None, None, problem, requests, size_bytes, filters=loaded)
+        counters.add(requests=requests, bytes_read=size_bytes, packs=1)
+        return HintReply(None, None, None, requests, size_bytes, filters=loaded)
 
 
 class PackFollower:

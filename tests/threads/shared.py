@@ -18,6 +18,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.lookup.stats.Counters",
         "accel.lookup.stats.LookupCounters",
         "accel.lookup.stats.ReportLimit",
+        "accel.lookup.warming.FilterLoader",
         "accel.lookup.warming.PackFollower",
         "accel.metrics.AccelCollector",
         "loaders.hints.roots.RootCache",

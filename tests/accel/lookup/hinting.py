@@ -13,8 +13,17 @@ import numpy as np
 from accel.image import MetadataImage, ObjectRef
 from accel.lookup.answer import Answer
 from accel.lookup.hints import HintLoader, HintStore
-from accel.lookup.steps import OpenObjects, ReadEntries, ReadRoot, Searching, Sent, SnapshotKnown
-from accel.lookup.warming import Warming, WarmReport
+from accel.lookup.steps import (
+    HintReply,
+    OpenObjects,
+    ReadEntries,
+    ReadFilters,
+    ReadRoot,
+    Searching,
+    Sent,
+    SnapshotKnown,
+)
+from accel.lookup.warming import FilterLoader, Warming, WarmReport
 from accel.settings import Settings
 from bloom import StreamFilter
 from loaders.hints import (
@@ -83,9 +92,17 @@ class HintedDriver(Driver):
         objects = self.replies(wanted)
         if isinstance(wanted, ReadRoot):
             return self.loader.read_root(wanted.node.node_id).result.result().beside(objects)
+        if isinstance(wanted, ReadFilters):
+            return self.load_filters(wanted)
         if isinstance(wanted, ReadEntries):
             return self.loader.read_entries(wanted).result.result().beside(objects)
         return objects
+
+    def load_filters(self, wanted: ReadFilters) -> HintReply:
+        """Load filters of a node."""
+        assert self.known is not None
+        filters = FilterLoader(self.store, self.hints, self.known.add_filters, lambda _: Inline())
+        return filters.read(wanted).result.result()
 
     def warm(self, image: MetadataImage) -> WarmReport:
         """Load roots and packs."""

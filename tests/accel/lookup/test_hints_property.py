@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import accel.lookup.node_visit
 import accel.lookup.search
 from accel import ReadAccelerator
 from accel.errors import InvalidRequest
@@ -38,6 +39,7 @@ def _hints_are_worth_asking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Worlds are small, and yet their snapshots shall be asked."""
     monkeypatch.setattr(accel.lookup.search, "ROOT_WORTH_OBJECTS", 0)
     monkeypatch.setattr(accel.lookup.search, "ENTRIES_WORTH_OBJECTS", 1)
+    monkeypatch.setattr(accel.lookup.node_visit, "FILTERS_WORTH_OBJECTS", 1)
 
 
 def ask(

@@ -18,7 +18,7 @@ from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, 
 from accel.lookup.answer import Answer, Request
 from accel.lookup.known_ranges import KnownRanges
 from accel.lookup.search import search
-from accel.lookup.steps import AwaitMore, OpenObjects, ReadEntries, ReadRoot, Reply, Searching, Sent
+from accel.lookup.steps import AwaitMore, OpenObjects, ReadEntries, ReadFilters, ReadRoot, Reply, Searching, Sent
 from loaders.errors import StoreUnavailable
 from loaders.layout import ObjectLayout
 from loaders.plan import Policy, Spread, Window, WindowPreload, in_run
@@ -64,7 +64,7 @@ class Straggling:
             assert not step.positions
         self.asked += [ref.object_id for ref in step.refs()]
         self.under_way |= self.driver.replies(step)
-        if isinstance(step, ReadRoot | ReadEntries):
+        if isinstance(step, ReadRoot | ReadEntries | ReadFilters):
             self.hint = step
         assert self.under_way or self.hint is not None, "it waits for nothing"
         if self.rng.random() < self.slow_share:
@@ -80,6 +80,8 @@ class Straggling:
         assert isinstance(self.driver, HintedDriver)
         if isinstance(step, ReadEntries):
             return self.driver.loader.read_entries(step).result.result().beside(came)
+        if isinstance(step, ReadFilters):
+            return self.driver.load_filters(step).beside(came)
         return self.driver.loader.read_root(step.node.node_id).result.result().beside(came)
 
 
