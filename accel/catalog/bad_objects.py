@@ -223,6 +223,13 @@ def objects_left_alone(parts: CatalogParts, node_list: NodeList) -> Ids:
     return ids
 
 
+def damaged_blocks(parts: CatalogParts, node_list: NodeList) -> dict[int, str]:
+    """Live objects with a damaged block that a merge has found: id -> why and how often. A request of one byte each."""
+    texts = {row["object_id"]: set_aside_text(row) for row in set_aside_of(node_list) if row["cause"] == Cause.BLOCK}
+    still = set(objects_left_alone(parts, node_list).tolist()) if texts else set()
+    return {object_id: text for object_id, text in texts.items() if object_id in still}
+
+
 def remember(parts: CatalogParts, node_id: int, bad: Sequence[BadObject], sound: Sequence[int] = ()) -> None:
     """Set objects of a node aside, and forget those that could be read.
 

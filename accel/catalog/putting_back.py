@@ -1,6 +1,7 @@
 """Puts missing and damaged live objects back from a copy of the bucket.
 
-    1. lists and stream shards are read, and all live objects opened, as in `verify`
+    1. lists and stream shards are read, and all live objects opened, as in `verify`; an object that was set aside
+       because of a damaged block counts as damaged
     2. for each missing or damaged object, the same key is read from the copy
     3. the copy's bytes are compared with the catalog: size, and checksum of index and footer
     4. one conditional write: only if the key is free, or still contains the damaged object with a mark of this catalog
@@ -23,6 +24,7 @@ from enum import StrEnum
 from itertools import chain
 from typing import Final
 
+from accel.catalog.bad_objects import Cause, damaged_blocks
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, open_each
 from accel.catalog.records import refs_of
@@ -107,14 +109,19 @@ def put_back(
     """
     parts = catalog.parts
     found, objects, unchecked = [], 0, 0
-    for ref, opened in open_each(parts, _live(read_survey(parts))):
+    survey = read_survey(parts)
+    damaged = {object_id for seen in survey.lists.values() for object_id in damaged_blocks(parts, seen.value)}
+    for ref, opened in open_each(parts, _live(survey)):
         objects += 1
         if progress is not None:
             progress(objects)
-        if isinstance(opened, OpenedObject):
+        error: AccelError | None = None if isinstance(opened, OpenedObject) else opened
+        if error is None and ref.object_id in damaged:
+            error = FormatError(Cause.BLOCK.text)
+        if error is None:
             continue
-        if isinstance(opened, KeyMissing | FormatError):
-            found.append(_PuttingBack(parts, copy, ref, opened).run(is_dry_run=is_dry_run))
+        if isinstance(error, KeyMissing | FormatError):
+            found.append(_PuttingBack(parts, copy, ref, error).run(is_dry_run=is_dry_run))
         else:
             unchecked += 1
     return PutBackReport(is_dry_run, objects, tuple(found), unchecked)

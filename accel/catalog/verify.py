@@ -35,7 +35,7 @@ from itertools import count
 
 import numpy as np
 
-from accel.catalog.bad_objects import Cause, objects_left_alone, set_aside_of, set_aside_text
+from accel.catalog.bad_objects import damaged_blocks
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.facts import hidden_streams
 from accel.catalog.keys import TABLES
@@ -342,7 +342,7 @@ def _check_objects(
 
     all_ends = []
     for node in survey.lists.values():
-        opener.report.problems += _damaged_blocks(opener.parts, node.value)
+        opener.report.problems += _set_aside(opener.parts, node.value)
     for node_id, node in survey.lists.items():
         ends = Ends(f"list of node {node_id}", node_id)
         all_ends.append(ends)
@@ -364,14 +364,11 @@ def _check_objects(
         yield from _compare_claims(opener, survey, all_ends, rows)
 
 
-def _damaged_blocks(parts: CatalogParts, node_list: NodeList) -> Iterator[Problem]:
+def _set_aside(parts: CatalogParts, node_list: NodeList) -> Iterator[Problem]:
     """Objects with a damaged block that a merge has found; the index does not show it. One request for a node's."""
-    blocks = [row for row in set_aside_of(node_list) if row["cause"] == Cause.BLOCK]
-    still = set(objects_left_alone(parts, node_list).tolist()) if blocks else set()
-    for row in blocks:
-        if (object_id := row["object_id"]) in still:
-            where = f"object {object_id} at {parts.layout.object_key(object_id)!r}"
-            yield Problem(ProblemKind.SET_ASIDE, where, "blocks that can be read", set_aside_text(row))
+    for object_id, text in damaged_blocks(parts, node_list).items():
+        where = f"object {object_id} at {parts.layout.object_key(object_id)!r}"
+        yield Problem(ProblemKind.SET_ASIDE, where, "blocks that can be read", text)
 
 
 def wrong_sketch(node_list: NodeList, object_id: int, ranges: ObjectRanges) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import BAD_OBJECTS_MAX, Cause, set_aside_of, with_set_aside
 from accel.catalog.collect import Reason, collect, plan_collection
 from accel.catalog.problems import ProblemKind
+from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.records import SET_ASIDE, NodeList
 from accel.catalog.verify import verify
 from accel.compaction import CompactionReport, Status, compact, plan_compaction
@@ -22,7 +23,9 @@ from accel.compaction.controller import compact_for_controller, plan_for_control
 from accel.hint_building import HintChoice, HintReport, build_hints, plan_hints
 from accel.system import StopRequested
 from loaders.errors import AccessDenied, RequestRefused, StoreError, StoreUnavailable
-from loaders.store import CountingStore, ObjectStore
+from loaders.format import RecordBatch
+from loaders.object_writer import fetch_mark
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import GETS, DecoratedStore, StoreCall
 from tests.accel.catalog.building import list_of
 from tests.accel.catalog.world import LAYOUT, World
@@ -236,6 +239,25 @@ def test_a_damaged_block_is_named_by_verify_once_a_merge_has_found_it() -> None:
     assert bench.key in problem.where
     bench.world.memory.put(bench.key, sound)
     assert verify(bench.catalog).problems == []
+
+
+def test_a_damaged_block_that_a_merge_has_found_is_put_back_from_a_copy() -> None:
+    world = World()
+    copy = MemoryStore()
+    with world.open() as catalog, catalog.open_node(NODE) as writer:
+        writer.open_streams([1])
+        refs = [writer.upload({1: [RecordBatch(1, 1, at, 1, b"payload")]}).ref for at in range(5)]
+        key = LAYOUT.object_key(refs[2].object_id)
+        sound, mark = world.memory.get(key).body, fetch_mark(world.memory, key).mark
+        copy.put(key, sound)
+        world.memory.put(key, bytes([sound[0] ^ 0xFF]) + sound[1:], mark=mark)
+        assert compact(catalog, plan_compaction(catalog, all_of_it())).set_aside_objects == 1
+        for is_dry_run in (True, False):
+            [found] = put_back(catalog, copy, is_dry_run=is_dry_run).found
+            assert (found.key, found.outcome, found.reason) == (key, PutBackOutcome.PUT_BACK, "")
+        assert put_back(catalog, copy, is_dry_run=True).found == ()
+        assert not compact(catalog, plan_compaction(catalog, all_of_it())).is_partial
+        assert len(catalog.refresh().nodes[NODE]) == 1
 
 
 def test_hints_are_built_without_a_lost_object_and_it_is_named_once() -> None:
