@@ -48,7 +48,7 @@ from accel.catalog.dead_objects import FirstKept
 from accel.catalog.foreign import ForeignAccess, ForeignCatalog, live_rows_of
 from accel.catalog.records import STREAM, Rows, stream_object_rows
 from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, SparedNode, assemble_plan
-from accel.compaction.planning import NodeSurvey, plan_node
+from accel.compaction.planning import HOUR_MS, NodeSurvey, plan_node
 from accel.compaction.running import GroupFailure, GroupOutcome, merge_group
 from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, ImageRefused, MaintenanceRefused, ObjectExists
@@ -410,7 +410,9 @@ def _surveys(
     ids, starts = trimmed["stream_id"].copy(), trimmed["start_offset"].copy()
     first_kept = FirstKept(ids, starts, np.zeros(len(ids), dtype=np.bool_))
     counts = {node_id: len(node) for node_id, node in sorted(image.nodes.items())}
-    targets = settings.targets(counts)
+    recent = {object_id for object_id, time_ms in data_times_ms.items() if time_ms > now_ms - HOUR_MS}
+    coming = {node_id: len(recent & node.position_of.keys()) for node_id, node in image.nodes.items()}
+    targets = settings.targets(counts, coming)
     surveys, spared = [], []
     for node_id, objects in counts.items():
         node, is_chosen = image.nodes[node_id], settings.nodes is None or node_id in settings.nodes

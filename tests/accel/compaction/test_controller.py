@@ -186,6 +186,18 @@ def test_an_object_with_little_that_is_needed_is_rewritten_for_a_controller_on_i
     assert records(store, controller.image) == before
 
 
+def test_a_node_that_will_be_above_its_limit_within_an_hour_is_compacted_before() -> None:
+    store, controller = world([{1: 1}] * 30)
+    now = replace(system(), clock=partial(float, 10 * 3600))
+    wanted = CompactionSettings(max_objects_per_node=32)
+    recent = {2 * at: (10 * 3600 - 60) * 1000 for at in range(27, 30)}
+    few, many = (
+        plan_for_controller(store, controller.image, wanted, system=now, data_times_ms=times) for times in ({}, recent)
+    )
+    assert few.groups == ()
+    assert [node.objects_after <= 25 for node in many.nodes] == [True]
+
+
 def test_data_of_streams_that_the_image_lacks_is_kept() -> None:
     store, controller = world([{1: 2}, {2: 3}, {1: 1, 2: 1}], trimmed={1: 3})
     streams = {1: controller.image.streams[1]}
