@@ -259,13 +259,10 @@ def _verbs_text(has_quotes: bool) -> str:
 
 
 def _put_and_read(store: ObjectStore, key: str) -> None:
-    etag = store.put(key, _BODY)
-    found = store.get(key)
-    if bytes(found.body) != _BODY:
-        raise StoreError("get", key, f"expected the {len(_BODY)} bytes that were put, found {len(found.body)} others")
-    if found.etag != etag:
-        expected = f"expected the ETag of the write, {etag}"
-        raise StoreError("get", key, f"{expected}, found {found.etag}: does a proxy between compress answers?")
+    store.put(key, _BODY)
+    found = store.get(key).body
+    if bytes(found) != _BODY:
+        raise StoreError("get", key, f"expected the {len(_BODY)} bytes that were put, found {len(found)} others")
     store.put(key + _ENCODED, _BODY)
     listed: set[str] = set()
     with suppress(AccessDenied):  # which another finding reports

@@ -5,7 +5,7 @@ silently; and a bucket may be moved behind such an endpoint, or a gateway, at an
 
     | probe                | when                                    | requests                                     |
     |----------------------|-----------------------------------------|----------------------------------------------|
-    | `probe_conditions`   | a catalog is made, and by `doctor`      | five or six, on a separate key, then deleted |
+    | `probe_conditions`   | a catalog is made, and by `doctor`      | six or seven, on another key, then deleted   |
     | `require_conditions` | before the first conditional write of a | two, on `CONDITIONS_KEY`, which stays        |
     |                      | process to a store                      |                                              |
 
@@ -15,14 +15,15 @@ compares without quotes.
     | step | request                               | must be                            |
     |------|---------------------------------------|------------------------------------|
     | 1    | PUT If-None-Match: *, a missing key   | written                            |
-    | 2    | PUT If-Match: "the ETag of 1", quotes | written: quotes are required       |
-    | 3    | if not: the same without quotes       | written: quotes are not accepted   |
-    | 4    | PUT If-None-Match: *                  | refused                            |
-    | 5    | PUT If-Match: `STALE_ETAG`            | refused                            |
-    | 6    | DELETE                                | (cleanup)                          |
+    | 2    | GET                                   | the ETag of 1                      |
+    | 3    | PUT If-Match: "the ETag of 1", quotes | written: quotes are required       |
+    | 4    | if not: the same without quotes       | written: quotes are not accepted   |
+    | 5    | PUT If-None-Match: *                  | refused                            |
+    | 6    | PUT If-Match: `STALE_ETAG`            | refused                            |
+    | 7    | DELETE                                | (cleanup)                          |
 
-The second consists of steps 4 and 5, with the bytes that the key has already: a write that should have been refused
-destroys nothing. If the key is missing, step 4 creates it and is repeated once. 409, 429, 500, 503 and lost replies
+The second consists of steps 5 and 6, with the bytes that the key has already: a write that should have been refused
+destroys nothing. If the key is missing, step 5 creates it and is repeated once. 409, 429, 500, 503 and lost replies
 show nothing; after three of them the error is raised, and the next write probes again.
 
 A gateway that drops conditions later, or one of several gateways, may pass. Sessions of writers notice their losses
@@ -84,14 +85,15 @@ def _obeys(store: ObjectStore, backoff: Backoff, quotes: bool | None) -> bool:
 
 
 def probe_conditions(store: ObjectStore, nonce: Callable[[], bytes]) -> bool:
-    """Probe the conditional writes of an endpoint; return whether If-Match requires quotes. Five or six requests.
+    """Probe the conditional writes of an endpoint; return whether If-Match requires quotes. Six or seven requests.
 
     Args:
         store: the store to probe.
         nonce: returns 16 random bytes.
 
     Raises:
-        RequestRefused: the endpoint ignores one of the conditions, or always refuses it; or its ETags are weak.
+        RequestRefused: the endpoint ignores one of the conditions, or always refuses it; or a read has another ETag
+            than the write, such as a weak one.
         StoreError: the endpoint does not answer, or does not permit writes.
     """
     attempt = 1
@@ -110,6 +112,8 @@ def probe_conditions(store: ObjectStore, nonce: Callable[[], bytes]) -> bool:
 
 def _wants_quotes(store: ObjectStore, key: str) -> bool:
     etag = store.put(key, b"created", condition=CreateOnly())
+    if (found := store.get(key).etag) != etag:
+        raise _refused(key, f"changes ETags: expected {etag} of the write, found {found} (does a proxy compress?)")
     quotes = _put(store, key, b"with quotes", IfMatch(etag, quotes=True))
     if not quotes and not _put(store, key, b"without quotes", IfMatch(etag, quotes=False)):
         raise _refused(key, "refuses If-Match with and without quotes, although the ETag is the object's")

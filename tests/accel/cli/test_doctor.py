@@ -183,9 +183,16 @@ class Weakening(DecoratedStore):
 
 
 def test_a_proxy_that_weakens_etags_is_told(store: ObjectStore) -> None:
-    finding = found(Weakening(store))["put"]
+    finding = found(Weakening(store))["conditional put"]
     assert finding.state is State.FAILED
     assert 'found W/"' in finding.found
+
+
+def test_no_catalog_is_made_behind_a_proxy_that_weakens_etags() -> None:
+    store = MemoryStore()
+    with pytest.raises(RequestRefused, match="changes ETags"):
+        ObjectCatalog.init(Weakening(store), FormatRecord(namespace="other"))
+    assert list(store.list("")) == []
 
 
 @pytest.mark.parametrize(("ahead", "words"), [(3600, "ahead of the store's"), (-3600, "behind the store's")])

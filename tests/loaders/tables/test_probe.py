@@ -80,7 +80,7 @@ def test_it_tries_its_own_key_and_no_other(memory: World) -> None:
     recorder = Recorder()
     probe_conditions(recorder.around(memory.store), lambda: bytes(range(16)))
     assert {call.key for call in recorder.calls} == {"accel/probe/000102030405060708090a0b0c0d0e0f"}
-    assert len(recorder.calls) == 5
+    assert len(recorder.calls) == 6
 
 
 @pytest.mark.parametrize("fault", [Fault.TIMEOUT, Fault.LOST_REPLY, Fault.SERVER_ERROR, Fault.CONFLICT])
