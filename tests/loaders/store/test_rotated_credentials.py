@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -59,7 +60,8 @@ def store(request: pytest.FixtureRequest, agent: Agent, scripted: ScriptedServer
 
 def keys(scripted: ScriptedServer) -> list[str]:
     """The access keys of the requests, without repetitions."""
-    found_keys = [re.search(r"Credential=([^/]+)/", each.headers["Authorization"]) for each in scripted.requests]
+    headers = [each.headers.get("Authorization", "") for each in scripted.requests]
+    found_keys = [re.search(r"Credential=([^/]+)/", header) for header in headers]
     names = [match[1] for match in found_keys if match]
     return [name for at, name in enumerate(names) if at == 0 or names[at - 1] != name]
 
@@ -110,6 +112,53 @@ def test_a_profile_of_the_settings_is_searched_again(agent: Agent, scripted: Scr
     assert store.get("k").body == b"x"
     assert keys(scripted) == ["KEYONE", "KEYTWO"]
     assert all("/eu-west-1/s3/" in each.headers["Authorization"] for each in scripted.requests)
+
+
+def from_a_process(key: str, tmp_path: Path) -> list[Reply]:
+    answer = {"Version": 1, "AccessKeyId": key, "SecretAccessKey": "s", "SessionToken": "t"}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    (tmp_path / "aws-config").write_text(f"[default]\ncredential_process = cat {tmp_path / 'answer'}\n")
+    return []
+
+
+def from_a_container(key: str, _: Path) -> list[Reply]:
+    answer = {"AccessKeyId": key, "SecretAccessKey": "s", "Token": "t", "Expiration": "2099-01-01T00:00:00Z"}
+    return [Reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})]
+
+
+def from_a_web_identity(key: str, tmp_path: Path) -> list[Reply]:
+    (tmp_path / "token").write_text(f"token of {key}")
+    inside = f"<AccessKeyId>{key}</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken>"
+    credentials = f"<Credentials>{inside}<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials>"
+    result = f"<AssumeRoleWithWebIdentityResult>{credentials}</AssumeRoleWithWebIdentityResult>"
+    body = f"<AssumeRoleWithWebIdentityResponse>{result}</AssumeRoleWithWebIdentityResponse>"
+    return [Reply(200, body.encode(), {"Content-Type": "text/xml"})]
+
+
+@pytest.mark.parametrize("give", [from_a_process, from_a_container, from_a_web_identity])
+def test_processes_containers_and_web_identities_are_asked_again(
+    give: Callable[[str, Path], list[Reply]],
+    agent: Agent,
+    scripted: ScriptedServer,
+    tmp_path: Path,
+    aws_environment: pytest.MonkeyPatch,
+) -> None:
+    del agent
+    (tmp_path / "aws-credentials").unlink()
+    if give is from_a_container:
+        aws_environment.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"{scripted.url}/credentials")
+    if give is from_a_web_identity:
+        aws_environment.setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/some")
+        aws_environment.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(tmp_path / "token"))
+        aws_environment.setenv("AWS_ENDPOINT_URL_STS", scripted.url)
+    store = S3Store("bucket", S3Settings(endpoint_url=scripted.url))
+    scripted.expect(*give("KEYONE", tmp_path), found(b"x"))
+    store.get("k")
+    first = keys(scripted)
+    scripted.expect(EXPIRED, *give("KEYTWO", tmp_path), found(b"y"))
+    assert store.get("k").body == b"y"
+    assert (first, keys(scripted)) == (["KEYONE"], ["KEYONE", "KEYTWO"])
+    assert not scripted.script
 
 
 def test_without_other_credentials_the_error_says_that_they_expired_and_is_raised_at_once(
