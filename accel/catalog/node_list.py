@@ -332,8 +332,7 @@ def with_compaction(
     for at in np.flatnonzero(going["tail_checksum"] == UNKNOWN):
         going["tail_checksum"][at] = (tail_checksums or {}).get(int(going["object_id"][at]), UNKNOWN)
     retired = join_rows(now.retired, going)
-    emptied = now.emptied if len(live) else now.next_order_id + 1
-    return _with_commit(replace(now, retired=retired, emptied=emptied), live, ids, stream_objects, added)
+    return _with_commit(replace(now, retired=retired), live, ids, stream_objects, added)
 
 
 def retired_rows(rows: Rows, now_ms: int, commit: int) -> Rows:
@@ -360,6 +359,7 @@ def _with_commit(
     return replace(
         now,
         next_order_id=commit + 1,
+        emptied=now.emptied_after(live),
         live=live,
         prepared=now.prepared[~np.isin(now.prepared["object_id"], ids)],
         stream_objects=waiting,
@@ -601,6 +601,7 @@ def after_undo(now: NodeList, earlier: NodeList, now_ms: int) -> Undo | None:
     following = replace(
         now,
         next_order_id=now.next_order_id + 1,
+        emptied=now.emptied_after(live),
         live=live,
         retired=_retired(now, numbers, revived, retired_rows(now.live[goes], now_ms, NO_COMMIT)),
         stream_objects=now.stream_objects[~waiting],

@@ -59,12 +59,13 @@ _ADVICE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem: its kind, its place, and what was expected and found there."""
+    """One problem: its kind, its place, what was expected and found there, and the node if it is of one node's list."""
 
     kind: ProblemKind
     where: str
     expected: str
     found: str
+    node_id: int | None = None
 
     def __str__(self) -> str:
         return f"{self.where}: expected {self.expected}, found {self.found}"

@@ -453,7 +453,7 @@ class NodeList:
             Older releases without such rows drop them all.
         numbers: WRITER_NUMBER rows of these commits, ascending by commit. A row of `NO_STREAM` means that some rows are
             missing.
-        emptied: `next_order_id` after the last commit that removed the last live object, 0 = there was none.
+        emptied: `next_order_id` after the last commit that left no live object; 0 = there was none.
         set_aside: SET_ASIDE rows of live objects, ascending by object id (`bad_objects`).
 
     Raises:
@@ -479,6 +479,16 @@ class NodeList:
     def where(self) -> str:
         """The name of the list in errors."""
         return f"list of node {self.node_id}"
+
+    @property
+    def is_empty_as_known(self) -> bool:
+        """Whether it has no live object, because of its commits: else an empty list lost its objects."""
+        return not len(self.live) and self.emptied == self.next_order_id
+
+    def emptied_after(self, live: Rows) -> int:
+        """`emptied` after the next commit, which leaves these LIVE rows."""
+        is_emptied = not len(live) and (len(self.live) > 0 or self.is_empty_as_known)
+        return self.next_order_id + 1 if is_emptied else self.emptied
 
     def __post_init__(self) -> None:
         where = self.where

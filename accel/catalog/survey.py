@@ -41,12 +41,12 @@ from numpy.typing import NDArray
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.node_list import check_list
 from accel.catalog.parts import CatalogParts, open_each
-from accel.catalog.problems import Problem, ProblemKind
+from accel.catalog.problems import Problem, ProblemKind, Severity
 from accel.catalog.records import OPEN, Checkpoint, NodeList, Rows, StreamShard, highest_of_each, ids_of, some
 from accel.catalog.shard_writes import kept_places
 from accel.catalog.stream_shards import check_shard, shards_of
 from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
-from loaders.errors import FormatError, TableMissing
+from loaders.errors import FormatError, FormatTooNew, TableMissing
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
@@ -137,10 +137,14 @@ def joined_ids(parts: Iterable[Ids]) -> Ids:
     return np.unique(np.concatenate([np.empty(0, dtype=np.int64), *parts]))
 
 
-def read_survey(parts: CatalogParts) -> Survey:
+def read_survey(parts: CatalogParts, unread: dict[int, AccelError] | None = None) -> Survey:
     """Read all lists and all shards. One request each, without a body for unchanged keys, and one or two more.
 
     A list counts even if the directory does not contain its node: the directory is written second.
+
+    Args:
+        parts: of the catalog.
+        unread: takes the errors of lists that are missing or cannot be read, by node; None = they are raised.
 
     Raises:
         MaintenanceRefused: an import is running.
@@ -149,8 +153,19 @@ def read_survey(parts: CatalogParts) -> Survey:
     """
     refuse_during_import(parts)  # first: the objects of an import that starts later are then read as listed
     node_ids = list_node_ids(parts)
-    lists = map_bounded(parts.executor, lambda node_id: must_read(parts.keys.node_list(node_id)), node_ids)
-    by_node = dict(zip(node_ids, lists, strict=True))
+
+    def read(node_id: int) -> Versioned[NodeList] | AccelError:
+        try:
+            return must_read(parts.keys.node_list(node_id))
+        except AccelError as error:
+            if unread is None or isinstance(error, FormatTooNew):
+                raise
+            return error
+
+    lists = dict(zip(node_ids, map_bounded(parts.executor, read, node_ids), strict=True))
+    by_node = {node_id: seen for node_id, seen in lists.items() if isinstance(seen, Versioned)}
+    if unread is not None:
+        unread |= {node_id: seen for node_id, seen in lists.items() if isinstance(seen, AccelError)}
     shards = map_bounded(
         parts.executor, lambda number: must_read(parts.keys.shard(number)), range(parts.format.stream_buckets)
     )
@@ -286,7 +301,7 @@ def find_contradictions(parts: CatalogParts, survey: Survey, excused: frozenset[
     Args:
         parts: of the catalog.
         survey: of the catalog, read just before.
-        excused: nodes whose lists may be behind other keys, because an operator has made them again on purpose.
+        excused: nodes whose lists are not in the survey, because they cannot be read.
 
     Requests: one a checkpoint, one for 1,000 kept versions of lists, one each for the directory and the counter; one
     more for each key that seems to contradict another key.
@@ -305,10 +320,10 @@ def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Probl
     for node_id, node in survey.lists.items():
         if node.value.node_id != node_id:
             yield Problem(
-                ProblemKind.LIST, f"list of node {node_id}", "its own rows", f"those of node {node.value.node_id}"
+                ProblemKind.LIST, f"list of node {node_id}", "its own rows", f"those of node {node.value.node_id}", node_id
             )
         for problem in check_list(node.value):
-            yield replace(problem, where=f"list of node {node_id}")
+            yield replace(problem, where=f"list of node {node_id}", node_id=node_id)
     is_whole = len(survey.shards) == parts.format.stream_buckets
     for number, shard in enumerate(survey.shards):
         if is_whole and shard.value.bucket != number:
@@ -350,7 +365,7 @@ def _went_back(parts: CatalogParts, survey: Survey, excused: frozenset[int]) -> 
         now = parts.keys.node_list(node_id).read()  # the list may have grown since; the other keys were read before
         if now is None:
             expected = "a list, because other keys name the node"
-            yield Problem(ProblemKind.LIST, f"list of node {node_id}", expected, "none")
+            yield Problem(ProblemKind.LIST, f"list of node {node_id}", expected, "none", node_id)
             continue
         yield from filter(None, (wrong(now.value, now.version.sequence) for wrong in rules))
 
@@ -391,7 +406,9 @@ def _least(read: Callable[[NodeList, int], int], least: int, expected: str) -> W
     def wrong(now: NodeList, sequence: int) -> Problem | None:
         value = read(now, sequence)
         where = f"list of node {now.node_id}"
-        return None if value >= least else Problem(ProblemKind.LIST, where, expected, f"{value}: deleted, or put back?")
+        if value >= least:
+            return None
+        return Problem(ProblemKind.LIST, where, expected, f"{value}: deleted, or put back?", now.node_id)
 
     return wrong
 
@@ -465,3 +482,62 @@ CHECKS = (
     (ProblemKind.COUNTER, "the counter of object ids against lists and shards", _object_id_problems),
 )
 """The comparisons of keys: the kind of the key that is read, a name for failures, and the check."""
+
+# Doubts
+
+DAMAGE_SHOWN_MAX = 3
+"""The maximum number of problems that an error names; `verify` names all of them."""
+
+
+def read_trusted(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> tuple[Survey, dict[int, str]]:
+    """Read the catalog, and find the nodes whose lists are in doubt; objects of the others may be deleted.
+
+    In doubt is a list that cannot be read, is behind another key, or has no live object although the node has
+    committed before and no commit removed its last object. Objects that no key names may be objects of such a list.
+
+    Args:
+        parts: of the catalog.
+        allow_empty_nodes: nodes whose list may be empty for no known reason. Valid only if nothing else is in doubt.
+
+    Returns:
+        The survey, without lists that cannot be read, and the reason of each doubt, by node.
+
+    Raises:
+        MaintenanceRefused: an import is running, all lists are in doubt, or more than single lists is: keys contradict
+            one another, or another key could not be read.
+    """
+    unread: dict[int, AccelError] = {}
+    try:
+        survey = read_survey(parts, unread)
+        problems = find_contradictions(parts, survey, frozenset(unread))
+    except MaintenanceRefused:
+        raise
+    except AccelError as error:
+        raise unreadable(error) from error
+    damage = [problem for problem in problems if problem.severity is Severity.DAMAGE]
+    if any(problem.node_id is None for problem in damage):
+        shown = "; ".join(map(str, damage[:DAMAGE_SHOWN_MAX]))
+        more = f"; and {len(damage) - DAMAGE_SHOWN_MAX} more" if len(damage) > DAMAGE_SHOWN_MAX else ""
+        raise MaintenanceRefused(f"expected a catalog whose keys agree, found damage: {shown}{more}")
+    doubts = {node_id: f"expected a list that can be read, found {error}" for node_id, error in unread.items()}
+    for problem in damage:
+        doubts.setdefault(problem.node_id or 0, str(problem))
+    empty = dict(_unexpectedly_empty(survey))
+    if doubts or not empty.keys() <= allow_empty_nodes:
+        doubts = {**empty, **doubts}
+    if doubts and doubts.keys() >= survey.lists.keys() | unread.keys():
+        raise MaintenanceRefused(next(iter(doubts.values())))
+    return survey, dict(sorted(doubts.items()))
+
+
+def unreadable(error: AccelError) -> MaintenanceRefused:
+    """The refusal because of a key that could not be read."""
+    return MaintenanceRefused(f"expected to read all of the catalog and its bucket, found {error}")
+
+
+def _unexpectedly_empty(survey: Survey) -> Iterator[tuple[int, str]]:
+    for node_id, seen in survey.lists.items():
+        node_list = seen.value
+        if not len(node_list.live) and not node_list.is_empty_as_known:
+            found = f"none after {node_list.next_order_id} commits"
+            yield node_id, f"list of node {node_id}: expected live objects, found {found}: damaged?"

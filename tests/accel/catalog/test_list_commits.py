@@ -194,6 +194,20 @@ def test_a_compaction_may_leave_only_stream_objects_or_nothing_at_all() -> None:
     assert live_ids(compacted(list_of(10, 11), [10, 11], None)) == []
 
 
+def test_a_list_is_known_to_be_empty_whatever_commits_left_no_live_object() -> None:
+    never = list_of()
+    only_streams = uploaded(never, None, stream_objects((20, 7, 0, 5)))
+    emptied = compacted(list_of(10), [10], None, stream_objects((30, 8, 0, 5)))
+    again = uploaded(emptied, None, stream_objects((40, 9, 0, 5)))
+    for now in (never, only_streams, emptied, again):
+        assert not len(now.live)
+        assert now.emptied == now.next_order_id
+    damaged = replace(list_of(10), live=list_of().live)
+    later = uploaded(damaged, None, stream_objects((40, 9, 0, 5)))
+    for now in (damaged, later, list_of(10)):
+        assert now.emptied != now.next_order_id
+
+
 def test_a_compaction_that_is_committed_twice_happens_once() -> None:
     for target, rows in (
         (facts(20), NO_STREAM_OBJECTS),
