@@ -319,9 +319,8 @@ def contradictions_within(parts: CatalogParts, survey: Survey) -> Iterator[Probl
     """The problems of each list and shard by itself. No request; O(n log n) in their rows."""
     for node_id, node in survey.lists.items():
         if node.value.node_id != node_id:
-            yield Problem(
-                ProblemKind.LIST, f"list of node {node_id}", "its own rows", f"those of node {node.value.node_id}", node_id
-            )
+            found = f"those of node {node.value.node_id}"
+            yield Problem(ProblemKind.LIST, f"list of node {node_id}", "its own rows", found, node_id)
         for problem in check_list(node.value):
             yield replace(problem, where=f"list of node {node_id}", node_id=node_id)
     is_whole = len(survey.shards) == parts.format.stream_buckets
