@@ -14,7 +14,8 @@ reader needs them, and with the marks and removals of the table, in one conditio
 each batch of at most 1,000 objects:
 
     1. the whole catalog is read again, and its keys are compared (`survey`): where they contradict one another, the
-       collection ends; objects that are live, prepared, or retired but not delete pending are spared
+       collection ends; objects that are live, prepared, or retired but not delete pending are spared, and those of a
+       node whose list is in doubt
     2. each object that the listing showed is proven to be this catalog's own (`proof`): retired objects by their mark,
        or by the size and checksum of their rows; the others by their mark alone
     3. a journal of the proven objects is written (`write_journal`)
@@ -26,6 +27,9 @@ gone, and the objects of removed prepared ids become orphans. An object that not
 stays delete pending, and reports count it. `find_stray` shows such an object, and `delete_stray` deletes it by its id.
 An object whose id this catalog never allocated is foreign, perhaps waiting for an import: it is not even looked at.
 While an import runs, nothing is collected.
+
+A node whose list is in doubt (missing, unreadable, behind another key, or empty for no known reason) is left alone, and
+so are all objects that no key names: they may be of this list. The objects of the other nodes are collected.
 """
 
 from __future__ import annotations
@@ -44,7 +48,6 @@ from accel.catalog.keys import NODE_LISTS, STREAM_SHARDS
 from accel.catalog.lost_objects import find_lost_dead
 from accel.catalog.node_list import without_expired
 from accel.catalog.parts import MILLISECONDS, CatalogParts, open_each
-from accel.catalog.problems import Severity
 from accel.catalog.proof import Standing, prove_all
 from accel.catalog.records import NodeList, Record, Rows, StreamShard, refs_of, with_delete_pending, without_collected
 from accel.catalog.survey import (
@@ -53,10 +56,10 @@ from accel.catalog.survey import (
     Progress,
     StoredObjects,
     Survey,
-    find_contradictions,
     joined_ids,
     must_read,
-    read_survey,
+    read_trusted,
+    unreadable,
 )
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from accel.system import StopRequested
@@ -123,6 +126,8 @@ class CollectionPlan:
         objects: retired objects first, then prepared ones, then orphans.
         young: objects that are not in the catalog and are not old enough.
         foreign: objects with ids that this catalog never allocated; they are left alone.
+        held_back: old objects that are not in the catalog, and may be of a node in doubt.
+        doubts: nodes whose lists may lack objects, with the reasons; their objects are left alone.
         allow_empty_nodes: nodes whose list may have no live object although the node has committed before.
         dead: live objects that will be retired, because all their streams are deleted or trimmed beyond them.
     """
@@ -132,6 +137,8 @@ class CollectionPlan:
     objects: tuple[Collectable, ...]
     young: ObjectTotals
     foreign: ObjectTotals
+    held_back: ObjectTotals
+    doubts: Mapping[int, str]
     allow_empty_nodes: frozenset[int]
     dead: tuple[DeadObjects, ...] = ()
 
@@ -181,10 +188,6 @@ def tallies_of(objects: Iterable[Collectable]) -> dict[Reason, ObjectTotals]:
     return {reason: ObjectTotals(len(of_reason), sum(of_reason)) for reason, of_reason in sizes.items()}
 
 
-DAMAGE_SHOWN_MAX = 3
-"""The maximum number of problems that an error names; `verify` names all of them."""
-
-
 def plan_collection(
     catalog: ObjectCatalog,
     *,
@@ -196,16 +199,16 @@ def plan_collection(
 
     Args:
         catalog: the catalog of the objects.
-        allow_empty_nodes: nodes whose list may have no live object although the node has committed before: such a
-            list otherwise counts as damaged.
+        allow_empty_nodes: nodes whose list may have no live object although the node has committed before, and no
+            commit removed the last one: such a list is otherwise in doubt. Valid only if nothing else is.
         progress: called with the number of keys of the bucket that were listed so far.
         scan: lists the bucket; this process by default.
 
     Requests: one for 1,000 keys of the bucket, two a list, one a stream shard, and six more; and those of `find_dead`.
 
     Raises:
-        MaintenanceRefused: a list is empty that should not be, keys contradict one another (`survey`), or
-            a key or an object that may be dead could not be read.
+        MaintenanceRefused: all lists are in doubt, keys contradict one another (`survey.read_trusted`), or a shard or
+            an object that may be dead could not be read.
     """
     parts = catalog.parts
     now_ms = parts.now_ms()
@@ -213,25 +216,26 @@ def plan_collection(
     try:
         stored = (scan or BulkScan()).list_objects(parts, progress)  # before the catalog: see `survey`
     except AccelError as error:
-        raise _unreadable(error) from error
-    survey = _safe_survey(parts, allow_empty_nodes)
+        raise unreadable(error) from error
+    survey = read_trusted(parts, allow_empty_nodes)
     orphans, young, foreign = _divided(parts, stored.unknown_to(survey.known_ids()), now_ms)
-    lists = [seen.value for seen in survey.lists.values()]
-    is_emptied = any(each.emptied == each.next_order_id > 0 for each in lists)
+    lists = [seen.value for seen in survey.trusted_lists().values()]
+    is_emptied = any(each.is_empty_as_known and each.emptied for each in lists)
     if len(orphans.ids) and not len(survey.listed_ids()) and not is_emptied:
         found = f"none, and {len(orphans.ids)} objects in the bucket"
         raise MaintenanceRefused(f"expected a catalog that lists objects, found {found}: import them first")
     objects = (
         *_retired(parts, survey, stored, retired_before_ms),
         *_expired(parts, survey, stored, now_ms),
-        *_as_collectable(parts, orphans),
+        *(() if survey.doubts else _as_collectable(parts, orphans)),
     )
     try:
         shards = [seen.value for seen in survey.shards]
         dead = (*find_dead(parts, lists, shards), *find_lost_dead(parts, lists, shards))
     except AccelError as error:
-        raise _unreadable(error) from error
-    return CollectionPlan(now_ms, retired_before_ms, objects, _tally(young), _tally(foreign), allow_empty_nodes, dead)
+        raise unreadable(error) from error
+    left = _tally(young), _tally(foreign), _tally(orphans) if survey.doubts else ObjectTotals(0, 0)
+    return CollectionPlan(now_ms, retired_before_ms, objects, *left, survey.doubts, allow_empty_nodes, dead)
 
 
 def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress | None = None) -> CollectionReport:
@@ -254,7 +258,7 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
             error's `report` contains them.
     """
     parts = catalog.parts
-    survey = _safe_survey(parts, plan.allow_empty_nodes)
+    survey = read_trusted(parts, plan.allow_empty_nodes)
     round_ = _Round(parts, plan)
     try:
         for dead in plan.dead:
@@ -283,7 +287,7 @@ def foresee(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
     Raises:
         MaintenanceRefused: as `collect`.
     """
-    survey = _safe_survey(catalog.parts, plan.allow_empty_nodes)
+    survey = read_trusted(catalog.parts, plan.allow_empty_nodes)
     round_ = _Round(catalog.parts, plan)
     for start in range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX):
         round_.foresee(survey, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
@@ -323,7 +327,9 @@ def find_stray(catalog: ObjectCatalog, object_id: int) -> Stray:
         MaintenanceRefused: the catalog needs the object, or there is none; or as `collect`.
     """
     parts = catalog.parts
-    survey = _safe_survey(parts, frozenset())
+    survey = read_trusted(parts)
+    if survey.doubts:
+        raise MaintenanceRefused(next(iter(survey.doubts.values())))
     if object_id in survey.kept_ids():
         found = "one that is live, prepared, or retired and not delete pending"
         raise MaintenanceRefused(f"object {object_id}: expected one that the catalog does not need, found {found}")
@@ -409,7 +415,7 @@ class _Round:
 
     def do_batch(self, number: int, batch: Sequence[Collectable]) -> None:
         """Check a batch, prove its objects, write its journal, delete the objects, and remove their rows."""
-        survey = _safe_survey(self._parts, self._plan.allow_empty_nodes)
+        survey = read_trusted(self._parts, self._plan.allow_empty_nodes)
         going, absent = self._proven(survey, batch, _still_collectable(survey, batch))
         errors: dict[str, str] = {}
         if going:
@@ -447,34 +453,6 @@ class _Round:
         return [each for each, verdict in verdicts.items() if verdict.standing is Standing.OURS], absent
 
 
-def _safe_survey(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> Survey:
-    try:
-        survey = read_survey(parts)
-        wrong = find_contradictions(parts, survey, allow_empty_nodes)
-    except MaintenanceRefused:
-        raise  # an import is running or was interrupted
-    except AccelError as error:
-        raise _unreadable(error) from error
-    for node_id, seen in survey.lists.items():
-        if (
-            not len(seen.value.live)
-            and seen.value.emptied != seen.value.next_order_id
-            and node_id not in allow_empty_nodes
-        ):
-            found = f"none after {seen.value.next_order_id} commits"
-            raise MaintenanceRefused(f"list of node {node_id}: expected live objects, found {found}: damaged?")
-    damage = [problem for problem in wrong if problem.severity is Severity.DAMAGE]
-    if damage:
-        shown = "; ".join(map(str, damage[:DAMAGE_SHOWN_MAX]))
-        more = f"; and {len(damage) - DAMAGE_SHOWN_MAX} more" if len(damage) > DAMAGE_SHOWN_MAX else ""
-        raise MaintenanceRefused(f"expected a catalog whose keys agree, found damage: {shown}{more}")
-    return survey
-
-
-def _unreadable(error: AccelError) -> MaintenanceRefused:
-    return MaintenanceRefused(f"expected to read all of the catalog and its bucket, found {error}")
-
-
 def _divided(
     parts: CatalogParts, unknown: StoredObjects, now_ms: int
 ) -> tuple[StoredObjects, StoredObjects, StoredObjects]:
@@ -482,7 +460,7 @@ def _divided(
     try:
         next_id = must_read(parts.keys.object_ids()).value
     except AccelError as error:
-        raise _unreadable(error) from error
+        raise unreadable(error) from error
     written_before_ms = now_ms - int(parts.format.orphan_seconds * MILLISECONDS)
     is_ours = unknown.ids < next_id
     is_old = unknown.modified_ms < written_before_ms
@@ -521,15 +499,16 @@ def _retired_refs(survey: Survey, wanted: Iterable[Collectable]) -> Iterator[Obj
 
 
 def _retired_places(survey: Survey) -> Iterator[tuple[str, int, int, Rows]]:
-    for node_id, node in survey.lists.items():
+    for node_id, node in survey.trusted_lists().items():
         yield NODE_LISTS, node_id, node.version.sequence, node.value.retired
     for number, shard in enumerate(survey.shards):
-        yield STREAM_SHARDS, number, shard.version.sequence, shard.value.retired
+        rows = shard.value.retired
+        yield STREAM_SHARDS, number, shard.version.sequence, rows[~np.isin(rows["node_id"], list(survey.doubts))]
 
 
 def _expired(parts: CatalogParts, survey: Survey, stored: StoredObjects, now_ms: int) -> Iterator[Collectable]:
     listed = survey.listed_ids()
-    for node_id, seen in survey.lists.items():
+    for node_id, seen in survey.trusted_lists().items():
         rows = seen.value.prepared
         void = (rows["deadline_ms"] <= now_ms) & ~np.isin(rows["object_id"], listed)
         for object_id, deadline_ms in zip(*(rows[void][name].tolist() for name in rows.dtype.names or ()), strict=True):
@@ -556,7 +535,7 @@ def _exclude_from_commits(parts: CatalogParts, survey: Survey, plan: CollectionP
     def from_shard(shard: StreamShard | None) -> StreamShard | None:
         return None if shard is None else with_delete_pending(shard, plan.retired_before_ms)[0]
 
-    for node_id, node in survey.lists.items():
+    for node_id, node in survey.trusted_lists().items():
         parts.keys.node_list(node_id).change(from_list, seen=node)
     for number, shard in enumerate(survey.shards):
         parts.keys.shard(number).change(from_shard, seen=shard)
@@ -565,10 +544,19 @@ def _exclude_from_commits(parts: CatalogParts, survey: Survey, plan: CollectionP
 def _still_collectable(survey: Survey, batch: Sequence[Collectable]) -> dict[Collectable, None]:
     ids = np.array([collectable.object_id for collectable in batch], dtype=np.int64)
     is_kept = np.isin(ids, survey.kept_ids())
-    is_pending = np.isin(ids, survey.delete_pending_ids())
+    pending = joined_ids(rows["object_id"][rows["doomed"] != 0] for _, _, _, rows in _retired_places(survey))
+    is_pending = np.isin(ids, pending)
     wants_pending = np.array([collectable.reason is Reason.RETIRED for collectable in batch], dtype=np.bool_)
-    going = ~is_kept & (is_pending == wants_pending)
+    is_trusted = np.array([_is_trusted(survey, collectable) for collectable in batch], dtype=np.bool_)
+    going = ~is_kept & is_trusted & (is_pending == wants_pending)
     return dict.fromkeys(collectable for collectable, goes in zip(batch, going.tolist(), strict=True) if goes)
+
+
+def _is_trusted(survey: Survey, collectable: Collectable) -> bool:
+    """Whether no list in doubt may have the object."""
+    if collectable.reason is Reason.ORPHAN:
+        return not survey.doubts
+    return collectable.table != NODE_LISTS or collectable.number not in survey.doubts
 
 
 def _forget(parts: CatalogParts, gone: Iterable[Collectable]) -> None:

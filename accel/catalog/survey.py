@@ -2,6 +2,7 @@
 
     read_survey            every list and stream shard, each key read once
     find_contradictions    contradictions between these keys, and between them and the catalog's other keys
+    read_trusted           the first two, and the nodes whose lists are in doubt: their objects must not be deleted
     list_objects           the ids, sizes and times of all objects in a listing of the bucket
     open_each              the index of each object, opened again; no cache is used
     BulkScan               the last two, which take time: a cluster can divide the objects. Only `verify` and
@@ -30,8 +31,8 @@ between two checkpoints, a shard by streams that no checkpoint contains), and al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -71,10 +72,16 @@ class Survey:
     Args:
         lists: node id -> its list.
         shards: all stream shards, by number.
+        doubts: of `read_trusted`: nodes whose lists may lack objects, ascending, with the reasons.
     """
 
     lists: dict[int, Versioned[NodeList]]
     shards: tuple[Versioned[StreamShard], ...]
+    doubts: Mapping[int, str] = field(default_factory=dict)
+
+    def trusted_lists(self) -> dict[int, Versioned[NodeList]]:
+        """The lists that are not in doubt."""
+        return {node_id: seen for node_id, seen in self.lists.items() if node_id not in self.doubts}
 
     def kept_ids(self) -> Ids:
         """Ids that must not be deleted: live, prepared, waiting for a shard, or retired and not delete pending."""
@@ -90,10 +97,6 @@ class Survey:
     def listed_ids(self) -> Ids:
         """Ids of all objects that are or were live: all known ids except prepared ones."""
         return joined_ids([self.live_ids(), *(rows["object_id"] for rows in self._retired())])
-
-    def delete_pending_ids(self) -> Ids:
-        """Ids of all objects that are delete pending."""
-        return joined_ids(rows["object_id"][rows["doomed"] != 0] for rows in self._retired())
 
     def known_ids(self) -> Ids:
         """All ids in the catalog."""
@@ -488,7 +491,7 @@ DAMAGE_SHOWN_MAX = 3
 """The maximum number of problems that an error names; `verify` names all of them."""
 
 
-def read_trusted(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> tuple[Survey, dict[int, str]]:
+def read_trusted(parts: CatalogParts, allow_empty_nodes: frozenset[int] = frozenset()) -> Survey:
     """Read the catalog, and find the nodes whose lists are in doubt; objects of the others may be deleted.
 
     In doubt is a list that cannot be read, is behind another key, or has no live object although the node has
@@ -499,7 +502,7 @@ def read_trusted(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> tupl
         allow_empty_nodes: nodes whose list may be empty for no known reason. Valid only if nothing else is in doubt.
 
     Returns:
-        The survey, without lists that cannot be read, and the reason of each doubt, by node.
+        The survey with its doubts; without the lists that cannot be read, which are among these.
 
     Raises:
         MaintenanceRefused: an import is running, all lists are in doubt, or more than single lists is: keys contradict
@@ -518,7 +521,7 @@ def read_trusted(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> tupl
         shown = "; ".join(map(str, damage[:DAMAGE_SHOWN_MAX]))
         more = f"; and {len(damage) - DAMAGE_SHOWN_MAX} more" if len(damage) > DAMAGE_SHOWN_MAX else ""
         raise MaintenanceRefused(f"expected a catalog whose keys agree, found damage: {shown}{more}")
-    doubts = {node_id: f"expected a list that can be read, found {error}" for node_id, error in unread.items()}
+    doubts = {node_id: f"list of node {node_id}: expected to read all of it, found {error}" for node_id, error in unread.items()}
     for problem in damage:
         doubts.setdefault(problem.node_id or 0, str(problem))
     empty = dict(_unexpectedly_empty(survey))
@@ -526,7 +529,7 @@ def read_trusted(parts: CatalogParts, allow_empty_nodes: frozenset[int]) -> tupl
         doubts = {**empty, **doubts}
     if doubts and doubts.keys() >= survey.lists.keys() | unread.keys():
         raise MaintenanceRefused(next(iter(doubts.values())))
-    return survey, dict(sorted(doubts.items()))
+    return replace(survey, doubts=dict(sorted(doubts.items())))
 
 
 def unreadable(error: AccelError) -> MaintenanceRefused:

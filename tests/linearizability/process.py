@@ -303,7 +303,7 @@ class Broker:
 
     def collect(self) -> None:
         """Collect objects that no list has."""
-        plan = plan_collection(self._catalog, allow_empty_nodes=frozenset(NODES))
+        plan = plan_collection(self._catalog)
         report = collect(self._catalog, plan)
         for _ in report.deleted:
             self._recorder.count("objects collected")

@@ -75,7 +75,7 @@ def _compact(machine: Machine, catalog: ObjectCatalog) -> set[int]:
 
 def _collect(machine: Machine, catalog: ObjectCatalog) -> None:
     try:
-        plan = plan_collection(catalog, allow_empty_nodes=frozenset(NODES))
+        plan = plan_collection(catalog)
     except MaintenanceRefused as error:
         if machine.oracle.live_anywhere:
             raise Violation(f"expected a collection at the end, found it refused: {error}") from error

@@ -55,7 +55,8 @@ def collection_options(command: Command) -> Command:
         type=click.IntRange(min=0),
         multiple=True,
         metavar="NODE",
-        help="Accept an empty list of this node, although it has committed objects; may be repeated.",
+        help="Accept an empty list of this node, although it has committed objects, if nothing else is in doubt; may "
+        "be repeated.",
     )
     @limit_option(20, "Objects to show; 0 for all.")
     @functools.wraps(command)
@@ -85,9 +86,11 @@ def gc(*, wanted: Collection, object_id: int | None, store: StoreChoice, output:
 
     Objects whose streams are all deleted, or trimmed beyond them, are retired first. Multipart uploads that a dead
     process left are aborted.
-    Without --yes it shows what would be deleted, in the same form. It stops before the first deletion if a list is
-    unexpectedly empty, or a key cannot be read. It reads the whole catalog again before each 1,000 objects, and first
-    writes a journal of the deletions and their reasons. Exits with 1 if an object could not be deleted.
+    Without --yes it shows what would be deleted, in the same form. A node whose list is missing, unreadable,
+    behind other keys or unexpectedly empty is left alone, with all objects that no key names; it stops before the first
+    deletion if all are, or another key cannot be read. It reads the whole catalog again before each 1,000 objects, and
+    first writes a journal of the deletions and their reasons. Exits with 1 if a node was left alone, or an object could
+    not be deleted.
 
     An object is deleted only if its mark, or the size and checksum of its row, prove that this catalog wrote or listed
     it. Others are counted as unproven and stay. --id shows one of them; with --yes it is deleted without a proof.
@@ -177,7 +180,7 @@ class Collection:
             if self.yes and not signals:
                 uploads = replace(uploads, failed=abort_unfinished(catalog.parts, uploads.planned))
             output.show(shown_collection(plan, report, self.limit, uploads, is_dry_run=not self.yes))
-            return int(self.yes and bool(report.failed or uploads.failed))
+            return int(bool(plan.doubts) or (self.yes and bool(report.failed or uploads.failed)))
 
         return until_signal(output, carried_out)
 
@@ -236,6 +239,8 @@ def shown_collection(
         "retired": _tally(total_of(report.retired)),
         "young_orphans": _tally(plan.young),
         "foreign": _tally(plan.foreign),
+        "held_back": _tally(plan.held_back),
+        "doubts": [{"node": node_id, "reason": reason} for node_id, reason in plan.doubts.items()],
         "journals": list(report.journals),
         "uploads": uploads.counts(),
     }
@@ -269,10 +274,12 @@ def _lines(
     for tally, what in (
         (plan.young, "named nowhere in the catalog, and not old enough"),
         (plan.foreign, "with ids that this catalog never allocated"),
+        (plan.held_back, "named nowhere in the catalog: they may be of a node in doubt"),
         (totals["unproven"], "that nothing proves to be of this catalog: does another system write here? (gc --id ID)"),
     ):
         if tally.objects:
             yield f"left alone  {_text(tally)} {what}"
+    yield from (f"in doubt    node {node_id}: {reason}" for node_id, reason in plan.doubts.items())
     if is_dry_run:
         if plan.dead:
             yield f"dead        {_text(plan.dead_total())} of deleted or trimmed streams would be retired"

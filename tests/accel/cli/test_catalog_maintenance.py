@@ -156,7 +156,7 @@ def test_problems_end_with_3(any_shop: Shop) -> None:
     assert "expected an object, because it is live, found none" in result.stdout
     assert ": 1 problem, " in result.stdout
     [problem] = any_shop.json("verify")["problems"]
-    assert list(problem) == ["kind", "where", "expected", "found", "severity"]
+    assert list(problem) == ["kind", "where", "expected", "found", "node_id", "severity"]
     assert problem["severity"] == "damage"
 
 
