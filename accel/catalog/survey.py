@@ -521,7 +521,10 @@ def read_trusted(parts: CatalogParts, allow_empty_nodes: frozenset[int] = frozen
         shown = "; ".join(map(str, damage[:DAMAGE_SHOWN_MAX]))
         more = f"; and {len(damage) - DAMAGE_SHOWN_MAX} more" if len(damage) > DAMAGE_SHOWN_MAX else ""
         raise MaintenanceRefused(f"expected a catalog whose keys agree, found damage: {shown}{more}")
-    doubts = {node_id: f"list of node {node_id}: expected to read all of it, found {error}" for node_id, error in unread.items()}
+    doubts = {
+        node_id: f"list of node {node_id}: expected to read all of it, found {error}"
+        for node_id, error in unread.items()
+    }
     for problem in damage:
         doubts.setdefault(problem.node_id or 0, str(problem))
     empty = dict(_unexpectedly_empty(survey))
