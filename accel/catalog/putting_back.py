@@ -4,10 +4,11 @@
        because of a damaged block counts as damaged
     2. for each missing or damaged object, the same key is read from the copy
     3. the copy's bytes are compared with the catalog: size, and checksum of index and footer
-    4. one conditional write: only if the key is free, or still contains the damaged object with a mark of this catalog
+    4. one conditional write: only if the key is free, or still contains the damaged object, with a mark of this catalog
+       or the tail that the catalog knows
 
 Only bytes that match the catalog are put back, no readable live object is changed, and the catalog is not written. An
-object without our mark may be another system's: it is not overwritten. So
+object that nothing proves to be ours (`proof`) may be another system's: it is not overwritten. So
 the operation may run beside readers and writers, and may be repeated. It does not put keys below `accel/` back: in an
 older copy they are an earlier state (see `undo.restored`).
 
@@ -27,6 +28,7 @@ from typing import Final
 from accel.catalog.bad_objects import Cause, damaged_blocks
 from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.parts import CatalogParts, open_each
+from accel.catalog.proof import Standing, prove
 from accel.catalog.records import refs_of
 from accel.catalog.survey import Survey, read_survey
 from accel.catalog.verify import stream_object_rows
@@ -187,10 +189,11 @@ class _PuttingBack:
             found = fetch_mark(self.parts.store, self._key)
         except KeyMissing:
             return None
-        if not self.parts.layout.is_ours(self.ref.object_id, found.mark):
-            who = "none" if found.mark is None else repr(found.mark)
-            expected = "expected a mark of this catalog on the damaged object"
-            raise _Refused(f"{expected}, found {who}: it may be another system's, so move it away first")
+        parts = self.parts
+        if not parts.layout.is_ours(self.ref.object_id, found.mark):
+            verdict = prove(parts.store, parts.layout, self.ref)  # a damaged block leaves the tail as it is
+            if verdict.standing is not Standing.OURS:
+                raise _Refused(f"{verdict.reason}: it may be another system's, so move it away first")
         return found.etag
 
     def _write(self, body: bytes, etag: str | None) -> None:

@@ -241,14 +241,15 @@ def test_a_damaged_block_is_named_by_verify_once_a_merge_has_found_it() -> None:
     assert verify(bench.catalog).problems == []
 
 
-def test_a_damaged_block_that_a_merge_has_found_is_put_back_from_a_copy() -> None:
+@pytest.mark.parametrize("has_mark", [True, False])
+def test_a_damaged_block_that_a_merge_has_found_is_put_back_from_a_copy(has_mark: bool) -> None:
     world = World()
     copy = MemoryStore()
     with world.open() as catalog, catalog.open_node(NODE) as writer:
         writer.open_streams([1])
         refs = [writer.upload({1: [RecordBatch(1, 1, at, 1, b"payload")]}).ref for at in range(5)]
         key = LAYOUT.object_key(refs[2].object_id)
-        sound, mark = world.memory.get(key).body, fetch_mark(world.memory, key).mark
+        sound, mark = world.memory.get(key).body, fetch_mark(world.memory, key).mark if has_mark else None
         copy.put(key, sound)
         world.memory.put(key, bytes([sound[0] ^ 0xFF]) + sound[1:], mark=mark)
         assert compact(catalog, plan_compaction(catalog, all_of_it())).set_aside_objects == 1
