@@ -409,10 +409,7 @@ def refuse_existing(store: ObjectStore, key: str, mark: str | None = None) -> No
 def _start_of(store: ObjectStore, key: str, size_bytes: int) -> Fetched | None:
     """The first bytes of an object; None if it is missing, or if the store does not report it."""
     try:
-        try:
-            return store.get_range(key, 0, size_bytes)
-        except RangeInvalid:
-            return store.get_tail(key, 1)  # it was empty
+        return fetch_mark(store, key, size_bytes)
     except (KeyMissing, AccessDenied):
         return None
 
@@ -429,15 +426,15 @@ def _taken(operation: str, key: str, expected: str, found: Fetched, mark: str | 
     return NamespaceShared(operation, key, f"{expected}, {found_text}")
 
 
-def fetch_mark(store: ObjectStore, key: str) -> Fetched:
-    """Fetch one byte of an object, for its mark, ETag and size. One request; two for an empty object.
+def fetch_mark(store: ObjectStore, key: str, size_bytes: int = 1) -> Fetched:
+    """Fetch the first bytes of an object, for its mark, ETag and size. One request; two for an empty object.
 
     Raises:
         KeyMissing: there is no object.
         StoreError: the request failed.
     """
     try:
-        return store.get_range(key, 0, 1)
+        return store.get_range(key, 0, size_bytes)
     except RangeInvalid:
         return store.get(key, size_bytes_max=0)
 
