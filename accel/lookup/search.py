@@ -235,7 +235,8 @@ class Search:
         own = stream.stream_objects
         if own and own[-1].start > self.next:
             return None
-        return max(stream.start_offset, end, own[-1].end if own else 0)
+        lost = stream.given_up[-1].end if stream.given_up else 0
+        return max(stream.start_offset, end, lost, own[-1].end if own else 0)
 
     def _advance(self, place: Found | Hole | None) -> Ending | None:
         """Continue as far as memory proves.

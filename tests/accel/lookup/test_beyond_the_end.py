@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel import AsyncReadAccelerator, Ending, OffsetBeyondEnd, StaticImages, StillPending
-from accel.image import MetadataImage
+from accel.image import GivenUpRange, MetadataImage
 from accel.lookup.answer import Request
 from tests.accel.lookup.cluster import STREAM, accelerator, line_image, line_store, system
 from tests.accel.lookup.driving import Driver, index_cache, look_up, ranges_of
@@ -60,6 +61,17 @@ def test_a_hole_with_data_after_it_is_not_the_end() -> None:
         assert (answer.resume_offset, answer.ending, answer.stream_end) == (70, Ending.HOLE, 70)
         assert not answer.is_beyond_end
         assert one.get_objects(STREAM, 0, 10).stream_end is None
+
+
+def test_offsets_that_were_given_up_count_as_written() -> None:
+    image = line_image([0, 1, 2], end=-1)
+    stream = replace(image.streams[STREAM], given_up=(GivenUpRange(30, 50, 9),))
+    with accelerator(line_store(30), replace(image, streams={STREAM: stream})) as one:
+        assert one.get_objects(STREAM, 50).stream_end == 50
+        with pytest.raises(StillPending):
+            one.fetch(STREAM, 50, 60, timeout_seconds=0)
+        with pytest.raises(OffsetBeyondEnd):
+            one.fetch(STREAM, 51, 60, timeout_seconds=1e9)
 
 
 def test_a_fetch_that_begins_after_the_end_does_not_wait() -> None:
