@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -289,10 +290,11 @@ def foresee(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
     """
     survey = read_trusted(catalog.parts, plan.allow_empty_nodes)
     round_ = _Round(catalog.parts, plan)
-    for start in range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX):
-        round_.foresee(survey, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
-        if progress is not None:
-            progress(round_.done)
+    with suppress(StopRequested):
+        for start in range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX):
+            round_.foresee(survey, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
+            if progress is not None:
+                progress(round_.done)
     return round_.report()
 
 

@@ -18,6 +18,7 @@ from accel.catalog.proof import Standing, prove, prove_all
 from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.records import NodeList
 from accel.errors import AccessDenied, MaintenanceRefused
+from accel.system import StopRequested
 from loaders.errors import KeyMissing
 from loaders.layout import Mark, ObjectLayout
 from loaders.object_index import OpenedObject
@@ -215,6 +216,22 @@ def test_a_dry_run_says_what_a_collection_then_does_and_writes_nothing() -> None
     assert (seen.deleted, seen.unproven, seen.spared) == (report.deleted, report.unproven, report.spared)
     assert seen.deleted
     assert seen.unproven
+
+
+def test_a_dry_run_that_is_told_to_stop_shows_what_it_has_looked_at() -> None:
+    world = AgingWorld()
+    with world.open() as catalog:
+        for object_id in catalog.parts.ids.take(1100):
+            world.memory.put(LAYOUT.object_key(object_id), b"orphan", mark=world.mark(object_id))
+        world.wait(4 * DAY_SECONDS)
+        plan = plan_collection(catalog)
+
+        def stop(done: int) -> None:
+            raise StopRequested(done)
+
+        report = foresee(catalog, plan, progress=stop)
+    assert report.not_reached == plan.objects[1000:] != ()
+    assert len(report.deleted) + len(report.spared) == 1000
 
 
 def test_a_proof_is_one_request_for_an_object_with_a_mark() -> None:
