@@ -17,6 +17,7 @@ from accel.catalog import ObjectCatalog
 from accel.system import SYSTEM, StoreClock
 from loaders.errors import (
     BucketMissing,
+    CredentialsExpired,
     CredentialsMissing,
     EndpointUnreachable,
     PreconditionFailed,
@@ -30,13 +31,16 @@ from loaders.store.clouds import AZURE, GOOGLE, Cloud
 from loaders.tables import FormatRecord, probe_conditions
 from tests.loaders.store.contract import StoreContract
 from tests.servers.google import Google, google_stand_in
+from tests.servers.scripted import ScriptedServer, found, refusal
 from tests.spark_jobs.worlds import fill, make_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from loaders.store import ObjectStore
+    from obstore.store import ObjectStore as RustStore
+
+    from loaders.store import ObjectStore, StoreSettings
 
 AZURE_ENDPOINT = "ACCEL_TEST_AZURE_ENDPOINT"
 """An emulator of Azure, with a container for each test; account and key as obstore reads them (AZURE_STORAGE_...)."""
@@ -283,3 +287,22 @@ def test_without_obstore_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delitem(sys.modules, module, raising=False)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'accel-streams\[obstore\]'.*gs:// and az://"):
         open_store("gs://bucket")
+
+
+def test_after_refused_credentials_they_are_read_again(
+    scripted: ScriptedServer, aws_environment: pytest.MonkeyPatch
+) -> None:
+    aws_environment.setenv("NO_PROXY", "127.0.0.1")
+    made: list[int] = []
+
+    def connect(bucket: str, settings: StoreSettings, retries: int) -> RustStore:
+        made.append(retries)
+        return GOOGLE.connect(bucket, settings, retries)
+
+    store = CloudStore("bucket", Cloud("gs", connect), S3Settings(endpoint_url=scripted.url, no_sign_request=True))
+    scripted.expect(found(b"x"), refusal(401, "AuthenticationRequired"), found(b"y"))
+    assert store.get("k").body == b"x"
+    with pytest.raises(CredentialsExpired):
+        store.get("k")
+    assert store.get("k").body == b"y"
+    assert len(made) == 4, "two stores, made twice"
