@@ -287,8 +287,9 @@ DEFECTS: dict[str, Planted] = {
     ),
     "empty-page-is-the-end": Planted(
         "a page without keys is taken for the end of a listing",
-        0,
+        17,
         lambda: patch.object(common, "follow_pages", _to_an_empty_page),
+        steps=50,
     ),
     "stale-ends": Planted(
         "an upload need not continue its streams",

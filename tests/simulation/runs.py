@@ -136,7 +136,9 @@ def import_first(world: World) -> None:
         importer = Importer(machine)
         body = lives(machine, importer.live, dies=0.5, is_over=lambda: importer.is_done)
         world.scheduler.spawn(machine.name, body)
+        world.lying.is_lying = world.choices.has_lies and world.plan.faults
         world.scheduler.run_until_done(machine.name, STEPS_MAX)
+        world.lying.is_lying = False
 
 
 def spawn_actors(world: World, faulty: Faulty) -> None:
