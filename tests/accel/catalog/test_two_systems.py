@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -60,7 +60,8 @@ class Strangers:
         deleted: ids of our objects that it deleted.
     """
 
-    def __init__(self, memory: MemoryStore, first_id: int) -> None:
+    def __init__(self, memory: MemoryStore, first_id: int, catalog_id: str) -> None:
+        self._layout = replace(LAYOUT, catalog_id=catalog_id)
         self.objects: dict[str, bytes] = {}
         self.overwritten: set[int] = set()
         self.deleted: set[int] = set()
@@ -79,7 +80,8 @@ class Strangers:
         if key not in self.objects and self._is_there(key):
             self.overwritten.add(object_id)
         self.objects[key] = scratch.get(key).body
-        self._memory.put(key, self.objects[key])
+        mark = self._layout.mark(object_id, lambda: random.randbytes(16)) if self._layout.catalog_id else None
+        self._memory.put(key, self.objects[key], mark=mark)
 
     def delete_oldest(self) -> None:
         """Delete the object of its oldest id, whatever is there."""
@@ -95,34 +97,45 @@ class Strangers:
         return any(info.key == key for info in self._memory.list(key, limit=1))
 
 
-class Shared:
-    """The bucket, the other system, and the processes of ours that come and go.
+@dataclass(frozen=True)
+class Situation:
+    """How both meet.
 
     Args:
-        seed: of all chances.
         theirs_first: objects that the other system has before our catalog is made.
         ours_first: objects that we have before it comes.
         first_id: of the other system.
         pace: objects that it writes in two days.
+        catalog_id: in its marks, if it is another catalog of Accel; empty = its objects have no marks.
     """
 
-    def __init__(self, seed: int, *, theirs_first: int, ours_first: int, first_id: int, pace: int) -> None:
-        self.pace = pace
+    theirs_first: int
+    ours_first: int
+    first_id: int
+    pace: int
+    catalog_id: str = ""
+
+
+class Shared:
+    """The bucket, the other system, and the processes of ours that come and go."""
+
+    def __init__(self, seed: int, situation: Situation) -> None:
+        self.pace = situation.pace
         self.random = Random(seed)
         self.clock = Clock()
         self.clock.seconds = 1_800_000_000.0
         self.memory = MemoryStore(clock=self.clock)
         chances = Random(seed + 1)
         self.system = replace(system(self.clock), clock=self.clock, nonce=lambda: chances.randbytes(16))
-        self.strangers = Strangers(self.memory, first_id)
+        self.strangers = Strangers(self.memory, situation.first_id, situation.catalog_id)
         self.did: Counter[str] = Counter()
         self.took = 0
-        for _ in range(theirs_first):
+        for _ in range(situation.theirs_first):
             self.strangers.write(self.random)
         ObjectCatalog.init(self.memory, FORMAT, settings=SETTINGS, system=self.system)
         self.catalog = ObjectCatalog.open(self.memory, settings=SETTINGS, system=self.system)
         self.sessions: dict[int, NodeWriter] = {}
-        for _ in range(ours_first):
+        for _ in range(situation.ours_first):
             self.upload()
         self.copy = self._copied()
 
@@ -284,15 +297,15 @@ class Shared:
 
 
 SITUATIONS = {
-    "made beside them": {"theirs_first": 30, "ours_first": 0, "first_id": 0, "pace": 2},
-    "they come to us": {"theirs_first": 0, "ours_first": 30, "first_id": 0, "pace": 12},
-    "their ids are ahead": {"theirs_first": 50, "ours_first": 5, "first_id": 60, "pace": 4},
+    "made beside them": Situation(theirs_first=30, ours_first=0, first_id=0, pace=2),
+    "they come to us": Situation(theirs_first=0, ours_first=30, first_id=0, pace=12),
+    "another catalog is ahead": Situation(theirs_first=50, ours_first=5, first_id=60, pace=4, catalog_id="0b" * 16),
 }
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_of_two_systems_in_one_namespace_neither_loses_anything_by_ours(situation: str) -> None:
-    shared = Shared(len(situation), **SITUATIONS[situation])
+    shared = Shared(len(situation), SITUATIONS[situation])
     shared.live()
     stopped = sum(count for name, count in shared.did.items() if "NamespaceShared" in name)
     assert shared.did["collected objects"] > 0, "we still delete what is ours"
