@@ -131,3 +131,23 @@ def test_choices_that_make_no_sense_are_told_before_spark_starts(bucket: StoreSp
 def without_time(plan: dict[str, Any]) -> dict[str, Any]:
     """A plan but for when it was made."""
     return {name: value for name, value in plan.items() if name != "planned_at_ms"}
+
+
+def test_a_damaged_source_is_set_aside_and_its_neighbours_are_merged_by_further_tasks(
+    spark: SparkSession, bucket: StoreSpec
+) -> None:
+    store = bucket.open()
+    make_catalog(store)
+    victim = fill(store, 4, objects(20))[9]
+    with ObjectCatalog.open(store) as catalog:
+        key = catalog.parts.layout.object_key(victim)
+        found = store.get(key)
+        store.put(key, bytes([found.body[0] ^ 0xFF]) + found.body[1:], mark=found.mark)
+    settings = CompactionSettings(max_objects_per_node=10, target_objects=2, min_age_seconds=0)
+    report = compact_on_spark(spark, bucket, plan_on_spark(spark, bucket, settings))
+    assert (report.failed_groups, [each.object_id for each in report.set_aside]) == (0, [victim])
+    assert [each.status for each in report.groups].count(Status.SET_ASIDE) == 1
+    assert report.rewritten_objects > 15
+    assert report.requests > 0
+    again = compact_on_spark(spark, bucket, plan_on_spark(spark, bucket, settings))
+    assert (again.is_partial, again.set_aside) == (False, ())
