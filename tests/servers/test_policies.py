@@ -10,8 +10,11 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
 from functools import partial
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 from uuid import uuid4
 
@@ -74,6 +77,19 @@ def named_users(endpoint: Endpoint) -> tuple[Keys, Keys, Callable[[str], object]
     return owner, (guest[0], guest[1]), put
 
 
+def lock_of(endpoint: Endpoint) -> Path:
+    """A file that all processes of tests know."""
+    return Path(gettempdir()) / f"accel-test-guest-of-{re.sub(r'[^0-9a-z]+', '-', endpoint.url)}"
+
+
+@contextmanager
+def alone_with(endpoint: Endpoint) -> Iterator[None]:
+    """Wait until no other process of tests sets policies there: the server has one guest, with one policy at a time."""
+    with lock_of(endpoint).open("w") as file:
+        flock(file, LOCK_EX)  # until the file is closed
+        yield
+
+
 class Account:
     """A bucket with a catalog, its owner, and a guest who takes one role after the other."""
 
@@ -84,6 +100,7 @@ class Account:
         bucket: str,
         users: tuple[Keys, Keys, Callable[[str], object]],
     ) -> None:
+        self.endpoint = endpoint
         self.bucket, self.url = bucket, f"s3://{bucket}/{PREFIX}"
         self._environment = environment
         self._owner, self._guest, self._put_policy = users
@@ -118,7 +135,7 @@ def account(request: pytest.FixtureRequest, aws_environment: pytest.MonkeyPatch)
     """An empty bucket."""
     endpoint: Endpoint = request.getfixturevalue(f"{request.param}_endpoint")
     bucket = new_bucket(endpoint.client)
-    with pytest.MonkeyPatch.context() as enforcing:
+    with pytest.MonkeyPatch.context() as enforcing, alone_with(endpoint):
         users = moto_users(enforcing) if request.param == "moto" else named_users(endpoint)
         yield Account(endpoint, aws_environment, bucket, users)
     if endpoint.is_lasting:
@@ -208,6 +225,11 @@ def test_a_role_reads_writes_and_deletes_where_its_policy_says(account: Account)
         assert taken(store.get) == {*KEYS} - {FOREIGN, BESIDE}
         assert taken(partial(store.put, body=b"other")) == writes
         assert taken(store.delete) == DELETES[role]
+
+
+def test_two_processes_do_not_give_one_guest_two_policies(account: Account) -> None:
+    with lock_of(account.endpoint).open("w") as file, pytest.raises(BlockingIOError):
+        flock(file, LOCK_EX | LOCK_NB)
 
 
 def test_a_part_of_an_upload_needs_the_right_to_write(account: Account) -> None:

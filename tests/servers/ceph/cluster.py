@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import boto3
@@ -25,6 +26,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.servers.ceph.configuration import CONFIGURATION_NAME, HOST, Ports, configuration, free_ports
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
 
 _COMMAND_SECONDS_MAX = 60
 _POLL_SECONDS = 0.05
@@ -217,12 +221,24 @@ def _wait_until_it_serves(directory: Path, gateway: Gateway) -> None:
     for _ in range(_POLLS_MAX):
         # Signed, so that nobody is taken for ours who took its port.
         with suppress(ClientError, BotoCoreError):
-            client.list_buckets()
+            _use_once(client)
             return
         if not processes(directory, "radosgw"):
             raise _failure(directory, "radosgw ended before it served")
         Event().wait(_POLL_SECONDS)
     raise _failure(directory, f"radosgw did not serve when asked {_POLLS_MAX} times")
+
+
+def _use_once(client: S3Client) -> None:
+    """Make a bucket, an object and an upload: at the first of each the gateway creates pools, which takes seconds."""
+    bucket, key = "first-use", "k"
+    client.create_bucket(Bucket=bucket)
+    client.put_object(Bucket=bucket, Key=key, Body=b"x")
+    upload_id = client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"]
+    client.upload_part(Bucket=bucket, Key=key, UploadId=upload_id, PartNumber=1, Body=b"x")
+    client.abort_multipart_upload(Bucket=bucket, Key=key, UploadId=upload_id)
+    client.delete_object(Bucket=bucket, Key=key)
+    client.delete_bucket(Bucket=bucket)
 
 
 def _run(directory: Path, program: str, *arguments: str) -> None:
