@@ -184,6 +184,27 @@ def test_retries_connections_and_timeouts_are_the_settings() -> None:
     assert (rust.retrying.retry_config["max_retries"], rust.once.retry_config["max_retries"]) == (6, 0)
 
 
+@pytest.mark.usefixtures("aws_environment")
+def test_a_completion_has_a_time_limit_of_its_own() -> None:
+    settings = S3Settings(endpoint_url="http://s3.example", read_timeout_seconds=2.5, completion_timeout_seconds=77.0)
+    clients = S3Store("bucket", settings).clients()
+    completing = clients.completing()
+    assert completing is clients.completing()
+    timeouts = [client.meta.config.read_timeout for client in (clients.retrying, clients.once, completing)]  # type: ignore[attr-defined] # missing in the stubs
+    assert timeouts == [2.5, 2.5, 77.0]
+    assert completing.meta.endpoint_url == clients.retrying.meta.endpoint_url
+
+
+@pytest.mark.parametrize(("said", "path_style"), [("virtual", False), ("path", True), ("auto", True), ("", True)])
+def test_the_addressing_style_of_the_profile_is_followed(
+    said: str, path_style: bool, aws_environment: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    style = f"s3 =\n    addressing_style = {said}\n" if said else ""
+    (tmp_path / "config").write_text(f"[default]\nregion = us-east-1\n{style}")
+    aws_environment.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    assert S3Store("bucket", S3Settings(endpoint_url="http://s3.example")).clients().path_style is path_style
+
+
 def test_a_store_is_made_without_a_client(aws_environment: pytest.MonkeyPatch) -> None:
     aws_environment.setattr("boto3.Session", None)
     for client in CLIENTS:
