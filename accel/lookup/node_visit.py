@@ -67,6 +67,7 @@ class NodeVisit:
         "covered",
         "failed",
         "filters_asked",
+        "filters_late",
         "hint_asked",
         "known",
         "last_bracket",
@@ -97,7 +98,7 @@ class NodeVisit:
         self.pending: set[int] = set()
         self.overdue: set[int] = set()
         self.hint_asked: type[OpenObjects] | None = None
-        self.filters_asked = False
+        self.filters_asked = self.filters_late = False
         self.was_asked: Flags | None = None
         self.rounds = 0
         self.stuck_rounds = 0
@@ -172,7 +173,8 @@ class NodeVisit:
 
     def awaits(self, place: Between) -> bool:
         """Whether a running request may decide the place, so that further requests are too early."""
-        if self.hint_asked is not None and not self.without_snapshot:
+        given_up = self.filters_late if self.hint_asked is ReadFilters else self.without_snapshot
+        if self.hint_asked is not None and not given_up:
             return True
         if not self.pending:
             return False
@@ -188,7 +190,10 @@ class NodeVisit:
     def give_up_waiting(self) -> None:
         """Mark the running requests as overdue: continue without them if possible. Their results are used later."""
         self.overdue |= self.pending
-        self.without_snapshot |= self.hint_asked is not None
+        if self.hint_asked is ReadFilters:
+            self.filters_late = True
+        else:
+            self.without_snapshot |= self.hint_asked is not None
 
     def narrowed(self, offset: int, low: int, high: int, came: tuple[int, ...]) -> tuple[int, int] | None:
         """The bounds of a place, narrowed by arrived objects; None if the place has to be searched again."""

@@ -6,11 +6,25 @@ import numpy as np
 import pytest
 
 from accel.lookup.answer import Request
-from accel.lookup.known_ranges import RangeColumns, join_ranges
+from accel.lookup.known_ranges import Between, RangeColumns, join_ranges
 from accel.lookup.node_visit import NodeVisit
+from accel.lookup.steps import HintReply, ReadFilters
 from loaders.hints.roots import KnownRoot
 from range_index import StreamRange
 from tests.accel.lookup.cluster import NODE, STREAM, line_image
+from tests.accel.lookup.driving import index_cache
+
+
+def test_a_search_waits_for_filters_also_where_there_is_no_snapshot_until_they_are_slow() -> None:
+    visit = visit_of()
+    place = Between(np.arange(40), 40)
+    visit.without_snapshot = True
+    visit.asked(ReadFilters(visit.node, (), np.arange(40), 16), index_cache())
+    assert visit.awaits(place)
+    visit.give_up_waiting()
+    assert not visit.awaits(place)
+    visit.take_hint(HintReply(None, None, None, filters=40))
+    assert visit.hint_asked is None
 
 
 def visit_of(objects: int = 40, *, scan: bool = False) -> NodeVisit:
