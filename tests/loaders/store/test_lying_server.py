@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import TypeVar
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel.system import SYSTEM
 from accel.testing import Lie, LyingStore
 from accel.testing.lying import LIES_OF_LISTINGS
 from loaders.errors import AccessDenied, KeyMissing, PreconditionFailed, RequestRefused, StoreUnavailable
@@ -27,9 +28,10 @@ from loaders.store import (
     S3Settings,
     S3Store,
 )
-from loaders.store.base import ListPage, ObjectInfo
+from loaders.store.base import DeleteFailures, ListPage, ObjectInfo
 from loaders.store.common import EMPTY_PAGES_MAX, follow_pages
 from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.tables import Tables
 from tests.loaders.store.contract import StoreContract
 from tests.servers.fixtures import Endpoint, new_bucket
 from tests.servers.lying import Lying, lying_s3
@@ -369,3 +371,44 @@ def test_a_lie_is_drawn_from_the_seed() -> None:
 
     assert told(1) == told(1)
     assert len({frozenset(told(seed).items()) for seed in range(5)}) > 1
+
+
+# Tables
+
+
+class Keeping(DecoratedStore):
+    """Says that keys were deleted, and keeps them."""
+
+    def _delete_batch(self, keys: Sequence[str]) -> DeleteFailures:  # noqa: ARG002 - that is the lie
+        return []
+
+
+def tables_in(store: ObjectStore) -> Tables:
+    return Tables(store, nonce=SYSTEM.nonce, sleep=lambda _: None, jitter=lambda: 0.0)
+
+
+def test_a_table_is_dropped_without_keys_of_others_and_comes_to_an_end() -> None:
+    memory = MemoryStore()
+    tables = tables_in(memory)
+    tables.create_table("owners")
+    for key in ("a", "b/c"):
+        tables.table("owners").create(key, b"value")
+    memory.put("accel/tables/owners/of.another", b"no name is encoded to this key")
+    tables_in(Keeping(memory)).drop_table("owners")
+    assert len(memory) == 3, "the marker is deleted by itself"
+    tables.drop_table("owners")
+    assert [info.key for info in memory.list("")] == ["accel/tables/owners/of.another"]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tables_are_listed_whole_on_a_server_that_lies_harmlessly(seed: int) -> None:
+    store = LyingStore(MemoryStore(), Random(seed), HARMLESS)
+    tables = tables_in(store)
+    names = [f"table-{number:02}" for number in range(30)]
+    for name in names:
+        tables.create_table(name)
+        tables.table(name).create("k", b"value")
+    assert [*tables.table_names()] == names
+    assert [*tables.table_names("table-1")] == names[10:20]
+    assert [*tables.table(names[3]).keys(after="j")] == ["k"]
+    assert len(tables.etags(names[5:9])) == 4
