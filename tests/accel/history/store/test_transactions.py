@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -15,9 +16,12 @@ from accel.history.rules.transactions import NO_COMMIT, ActiveTransaction, Trans
 from accel.history.store import HistorySettings, transaction_store
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.keys import completed_table
+from accel.history.store.leftovers import Leftovers
 from accel.history.store.parts import StreamParts
 from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store import ObjectStore
+from loaders.store.base import ListPage
+from loaders.store.decorated import DecoratedStore
 from tests.accel.history.store.acts import WORKS
 from tests.accel.history.store.bench import NAME, START_MS, Bench, ids
 from tests.accel.history.store.watching import Watched
@@ -286,3 +290,24 @@ def test_a_merge_that_is_noted_while_a_transaction_is_being_aborted_is_not_forgo
     monkeypatch.setattr(bench.host, "abort", noted)
     assert transactions.end(transaction) is TransactionStatus.COMMITTED
     assert transactions.status(transaction) is TransactionStatus.COMMITTED
+
+
+class Forgetful(DecoratedStore):
+    """Its listings leave out the first mark of a batch."""
+
+    def list_page(self, prefix: str, start_after: str = "", limit: int = 1000, token: str = "") -> ListPage:
+        page = super().list_page(prefix, start_after, limit, token)
+        marks = [info for info in page.objects if "Batches/" in info.key and "!" not in info.key]
+        return replace(page, objects=[info for info in page.objects if info not in marks[:1]])
+
+
+def test_a_batch_whose_mark_a_listing_leaves_out_is_not_dropped() -> None:
+    bench = Bench(HistorySettings(completed_batch_seconds=1))
+    bench.create()
+    ended: list[UUID] = []
+    for _ in range(2):
+        ended.append(bench.transaction(f"t{len(ended)}"))
+        bench.stream().commit()
+        bench.tick(1000)
+    assert Leftovers(bench.streams(Forgetful(bench.store))._parts).drop_batches() == []
+    assert [bench.stream().transactions.status(each).name for each in ended] == ["COMMITTED", "COMMITTED"]
