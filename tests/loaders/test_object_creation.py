@@ -202,7 +202,7 @@ def test_an_object_of_a_catalog_has_a_mark_of_its_own(part_size_bytes: int) -> N
 
 @pytest.mark.parametrize("part_size_bytes", [100, 10_000])
 @pytest.mark.parametrize("body", [b"theirs", b""])
-@pytest.mark.parametrize("mark", STRANGERS)
+@pytest.mark.parametrize("mark", STRANGERS, ids=range(len(STRANGERS)))
 def test_an_object_without_a_mark_of_the_catalog_is_another_systems_and_left_alone(
     part_size_bytes: int, body: bytes, mark: str | None
 ) -> None:
@@ -227,7 +227,7 @@ def test_another_object_of_the_same_catalog_is_the_counters_fault(part_size_byte
     assert store.get(KEY).body == b"ours"
 
 
-@pytest.mark.parametrize("mark", STRANGERS[2:])
+@pytest.mark.parametrize("mark", STRANGERS[2:], ids=range(len(STRANGERS) - 2))
 def test_the_same_bytes_with_the_mark_of_another_do_not_count_as_written(mark: str) -> None:
     store = MemoryStore()
     store.put(KEY, BODY, mark=mark)
@@ -235,7 +235,7 @@ def test_the_same_bytes_with_the_mark_of_another_do_not_count_as_written(mark: s
         create_object(store, KEY, BODY, mark=MARK)
 
 
-@pytest.mark.parametrize("mark", [None, MARK, CATALOG.mark(42, SYSTEM.nonce)])
+@pytest.mark.parametrize("mark", [None, MARK, CATALOG.mark(42, SYSTEM.nonce)], ids=["none", "same", "other write"])
 def test_the_same_bytes_count_as_written_where_metadata_are_lost_or_ours(mark: str | None) -> None:
     store = MemoryStore()
     store.put(KEY, BODY, mark=mark)
@@ -308,7 +308,7 @@ def test_a_completion_of_a_merge_whose_reply_is_lost_is_found_done(part_size_byt
     assert inner.get(KEY).mark is not None
 
 
-@pytest.mark.parametrize("mark", [None, CATALOG.mark(42, SYSTEM.nonce)])
+@pytest.mark.parametrize("mark", [None, CATALOG.mark(42, SYSTEM.nonce)], ids=["none", "other write"])
 def test_a_failed_merge_takes_back_no_object_that_it_did_not_write(mark: str | None) -> None:
     inner = store_of_sources()
     with pytest.raises(StoreUnavailable):
