@@ -49,7 +49,7 @@ def store(
     request: pytest.FixtureRequest, scripted: ScriptedServer, aws_environment: pytest.MonkeyPatch
 ) -> S3Store | ObstoreStore:
     aws_environment.setattr(botocore.endpoint, "time", SimpleNamespace(sleep=lambda _: None))
-    settings = S3Settings(endpoint_url=scripted.url, attempts=ATTEMPTS, read_timeout_seconds=0.2)
+    settings = S3Settings(endpoint_url=scripted.url, attempts=ATTEMPTS, read_timeout_seconds=1.0)
     made: S3Store | ObstoreStore = request.param("bucket", settings)
     return made
 
