@@ -113,9 +113,15 @@ def may_hold(node_list: NodeList, stream_ids: Integers) -> NDArray[np.bool_]:
 
 
 def streams_of_node(shards: Sequence[StreamShard], node_id: int, stream_ids: Integers) -> Integers:
-    """Those of these streams that the node has written, ascending."""
+    """Those of these streams that the node may have written, ascending.
+
+    A trimmed stream that moved has no record any more of its first nodes: it may be of any.
+    """
     ranges = np.concatenate([shard.ranges for shard in shards])
-    mine: Integers = np.intersect1d(stream_ids, ranges["stream_id"][ranges["node_id"] == node_id])
+    ranges = ranges[np.lexsort((ranges["range_index"], ranges["stream_id"]))]
+    is_first = np.append(True, np.diff(ranges["stream_id"]) != 0)[: len(ranges)]
+    may_be = (ranges["node_id"] == node_id) | (is_first & (ranges["range_index"] > 0))
+    mine: Integers = np.intersect1d(stream_ids, ranges["stream_id"][may_be])
     return mine
 
 

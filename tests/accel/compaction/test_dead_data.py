@@ -104,6 +104,18 @@ def test_objects_of_a_deleted_stream_go_after_the_retention_though_no_compaction
     aging.cluster.check_ends()
 
 
+def test_objects_of_a_stream_that_moved_away_go_once_it_is_trimmed_beyond_what_the_node_wrote(aging: Aging) -> None:
+    """Its shard has no record of the first node then."""
+    for _ in range(4):
+        aging.cluster.upload(NODE, {7: 3})
+    aging.cluster.upload(NODE, {8: 1})
+    aging.cluster.upload(OTHER, {7: 3})
+    aging.cluster.trim(7, 13)
+    aging.days(2, compacts=False)
+    assert (aging.held(7), aging.held(8)) == (3, 1)
+    aging.cluster.check()
+
+
 @pytest.mark.parametrize(
     "choices",
     [{}, {"max_objects_per_node": 8, "target_object_size_bytes": 1 << 20}, {"target_object_size_bytes": 1}],
