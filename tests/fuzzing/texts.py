@@ -422,6 +422,20 @@ def _texts() -> list[Decoder]:
             layout.time_part_key(7, 65536),
             lambda found: layout.time_part_key(7, found),
         ),
+        _key(
+            "number-table-key",
+            f"{names_at}:parse_number_table_key",
+            lambda text: layout.parse_number_table_key(7, text),
+            layout.number_table_key(7, 100),
+            lambda found: layout.number_table_key(7, found),
+        ),
+        _key(
+            "upload-key",
+            f"{names_at}:parse_upload_key",
+            layout.parse_upload_key,
+            layout.upload_key(42, "2~a.b"),
+            lambda found: layout.upload_key(*found),
+        ),
         _key("mark", f"{names_at}:Mark.of", layout.Mark.of, f"{'0a' * 16}.42.{'f9' * 16}", str),
         _key(
             "object-key",

@@ -26,7 +26,7 @@ from accel.catalog.collect import (
 )
 from accel.catalog.survey import BulkScan
 from accel.catalog.unfinished import UnfinishedUpload, abort_unfinished, find_unfinished
-from accel.cli.options import StoreChoice, command, end_with, limit_option, store_options, yes_option
+from accel.cli.options import INTEGER, StoreChoice, command, end_with, limit_option, store_options, yes_option
 from accel.cli.signals import Signals, until_signal
 from accel.errors import MaintenanceStopped
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
@@ -76,7 +76,7 @@ def collection_options(command: Command) -> Command:
 @click.option(
     "--id",
     "object_id",
-    type=click.IntRange(min=0),
+    type=INTEGER,
     metavar="ID",
     help="Show one object that the catalog does not need.",
 )

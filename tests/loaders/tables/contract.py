@@ -110,7 +110,7 @@ class TableContract:
         for key in foreign:
             world.store.put(key, b"not ours")
         world.tables().drop_table("t")
-        assert [info.key for info in world.store.list("")] == sorted(foreign)
+        assert [info.key for info in world.store.list(TABLES_PREFIX)] == sorted(foreign)
 
     def test_tables_are_named_in_the_order_of_their_folders(self, world: World) -> None:
         tables = world.tables()

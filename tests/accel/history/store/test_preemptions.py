@@ -111,9 +111,9 @@ class _Host:
     def __getattr__(self, name: str) -> object:
         order = getattr(self._host, name)
 
-        def stopping(*args: object) -> object:
+        def stopping(*args: object, **named: object) -> object:
             self._steps.before_call()
-            return order(*args)
+            return order(*args, **named)
 
         return stopping
 

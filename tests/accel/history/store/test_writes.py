@@ -15,6 +15,7 @@ from urllib.parse import unquote
 from accel.history.rules.scaling import ScaleRequest
 from accel.history.rules.segments import KeyRanges
 from accel.history.store import StreamStore
+from loaders.layout import CONDITIONS_KEY
 from loaders.store import MemoryStore
 from loaders.store.base import ALWAYS, CreateOnly, IfMatch
 from loaders.store.decorated import DecoratedStore
@@ -118,7 +119,8 @@ class Recorded(DecoratedStore):
 
     def put(self, key: str, body: Body, *, condition: Condition = ALWAYS, mark: str | None = None) -> str:
         """See `ObjectStore.put`."""
-        self.writes.add((kind_of(key), CONDITIONS.get(type(condition), "no condition")))
+        if key != CONDITIONS_KEY:  # that of the store's probe
+            self.writes.add((kind_of(key), CONDITIONS.get(type(condition), "no condition")))
         return super().put(key, body, condition=condition, mark=mark)
 
     def delete(self, key: str) -> None:
