@@ -190,7 +190,7 @@ def plan_node(
 
 
 def are_mergeable(access: ObjectAccess, survey: NodeSurvey, settings: CompactionSettings) -> NDArray[np.bool_]:
-    """By position in the list, whether an object may be merged as far as the list tells. No request."""
+    """By position in the list, whether an object may be merged as far as the list shows. No request."""
     return _NodePlanner(access, survey, settings).mergeable()
 
 
@@ -398,7 +398,7 @@ class _NodePlanner:
         )
 
     def mergeable(self) -> NDArray[np.bool_]:
-        """By position, whether an object may be merged as far as the list tells."""
+        """By position, whether an object may be merged as far as the list shows."""
         self._skip_all(self._is_composite, "composite objects only link others")
         is_young = ~self._is_old & ~self._is_composite
         self._skip_all(is_young, f"younger than min_age_seconds = {self._settings.min_age_seconds:g}")

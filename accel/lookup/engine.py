@@ -277,7 +277,7 @@ class Engine:
 
     def _start_fetch(self, step: FetchSpan, executor: Executor) -> Future[Any]:
         running = self._fetches.get(step)
-        if running is not None and running.running():  # nobody can cancel it any more
+        if running is not None and running.running():  # it cannot be cancelled any more
             return running
         begun = self._fetches[step] = executor.submit(self.fetch, step)
         begun.add_done_callback(partial(self._fetched, step))

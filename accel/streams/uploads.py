@@ -696,8 +696,8 @@ class Merging:
         """Those of these transactions that no session has merged; 1 call each, 1 request, and 1 for each intent.
 
         Called once the segments are open here: what was not merged before never will be by another node. An intent is
-        written before the records are read, and whoever ends a transaction that was given up looks at intents after
-        that decision: so either it is left out here, or it is not ended before the merge is noted. Merges of
+        written before the records are read, and the process that ends a transaction that was given up looks at intents
+        after that decision: so either it is left out here, or it is not ended before the merge is noted. Merges of
         nodes that died before they noted it are found by their intents; they are noted, and their data is deleted. The
         records are read after the intents: a session that finished meanwhile has noted its merge before it deleted its
         intent.

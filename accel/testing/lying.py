@@ -37,7 +37,7 @@ Answer = TypeVar("Answer")
 
 
 class Lie(Enum):
-    """The lies of one request; `LyingStore` has the table."""
+    """What may be untrue of one request; `LyingStore` has the table."""
 
     EMPTY_PAGE = auto()
     SHORT_PAGE = auto()
@@ -61,7 +61,7 @@ class Lie(Enum):
 
 
 LIES_OF_LISTINGS = frozenset(list(Lie)[: list(Lie).index(Lie.BATCH_REFUSED)])
-"""The lies that occur in listings."""
+"""Those that occur in listings."""
 
 _OPERATIONS = {
     Lie.BATCH_REFUSED: {"delete_many"},
@@ -75,7 +75,7 @@ _AFTER, _AFTER_NOTHING = "after:", "went on after:"
 
 
 class LyingStore(DecoratedStore):
-    """Lies about the inner store. Safe for many threads; repeatable if one thread sends requests.
+    """Answers untruly about the inner store. Safe for many threads; repeatable if one thread sends requests.
 
     | lie                 | in                 | what happens                                   | what the caller sees |
     |---------------------|--------------------|------------------------------------------------|----------------------|
@@ -108,13 +108,13 @@ class LyingStore(DecoratedStore):
         self._rng = rng
         self._chances = Chances(rng, probabilities)
         self._lock = ProcessLock()
-        self._lies: Counter[Lie] = Counter()
+        self._injected: Counter[Lie] = Counter()
 
     @property
-    def lies(self) -> Counter[Lie]:
+    def injected(self) -> Counter[Lie]:
         """The number of occurrences of each lie."""
         with self._lock:
-            return Counter(self._lies)
+            return Counter(self._injected)
 
     def list_page(
         self, prefix: str, start_after: str = "", limit: int = LIST_PAGE_KEYS_MAX, token: str = ""
@@ -173,7 +173,7 @@ class LyingStore(DecoratedStore):
                 return None
             lie = self._chances.drawn(lambda each: each.hits(call) and is_possible(each))
             if lie is not None:
-                self._lies[lie] += 1
+                self._injected[lie] += 1
         return lie
 
 

@@ -271,7 +271,7 @@ class World:
     def injected(self) -> Counter[str]:
         """How often each fault struck."""
         told = Counter(self.listings.injected)
-        told.update({f"lie: {lie.name}": number for lie, number in self.lying.lies.items()})
+        told.update({f"lie: {lie.name}": number for lie, number in self.lying.injected.items()})
         for store in self.stores:
             told.update({fault.name: number for fault, number in store.faults.injected.items()})
         return told

@@ -182,7 +182,7 @@ def test_harmless_lies_about_listings_change_nothing(seed: int) -> None:
         assert [*store.list("a/")] == [*inner.list("a/")]
         assert [*store.list("a/", "a/10")] == [*inner.list("a/", "a/10")]
         assert [*PrefixedStore(store, "a/").list("1", limit=5)] == [*PrefixedStore(inner, "a/").list("1", limit=5)]
-    assert {lie for lie, number in store.lies.items() if number} == set(HARMLESS)
+    assert {lie for lie, number in store.injected.items() if number} == set(HARMLESS)
 
 
 @pytest.mark.parametrize("lie", FATAL)
@@ -190,7 +190,7 @@ def test_other_lies_about_listings_are_refused(lie: Lie) -> None:
     store = LyingStore(filled(), Random(1), {lie: 1.0})
     with pytest.raises(RequestRefused):
         list(follow_pages("a/", "", lambda after, token: store.list_page("a/", after, 10, token)))
-    assert store.lies[lie]
+    assert store.injected[lie]
     store.is_lying = False
     assert len([*store.list("a/")]) == 40
 
@@ -367,7 +367,7 @@ def test_a_lie_is_drawn_from_the_seed() -> None:
         store = LyingStore(filled(), Random(seed), HARMLESS)
         for _ in range(9):
             list(store.list("a/"))
-        return store.lies
+        return store.injected
 
     assert told(1) == told(1)
     assert len({frozenset(told(seed).items()) for seed in range(5)}) > 1
