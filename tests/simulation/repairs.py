@@ -45,6 +45,9 @@ ROUNDS_MAX = 6
 """Repairs in a row: one may make the next possible."""
 
 DAMAGED_MAX = 4
+VERSION_AT = 4
+"""The place of the version in the bytes of a value."""
+
 UNNOTICED_IF_GONE = {
     CATALOG: (f"{TABLES_PREFIX}{NODE_CHECKPOINTS}/", f"{TABLES_PREFIX}{NODE_LIST_HISTORY}/"),
     STREAM: (r"/retentionCuts-", r"transactionsInEpoch-", r"/markers-", r"/waitingRequest", r"epochsWith[^/]*/\d+$"),
@@ -99,10 +102,14 @@ class Disaster:
         return Lost(key, wrong)
 
     def _rotten(self, key: str, right: bytes) -> bytes:
-        """One bit; of an object one of its footer: the checksum that the catalog has covers no payload."""
+        """One bit; of an object one of its footer: the checksum that the catalog has covers no payload.
+
+        Not of the version of a value: a higher one is that of a newer release, which all that repairs refuses.
+        """
         body = bytearray(right)
         first = 0 if key.startswith(TABLES_PREFIX) else len(body) - FOOTER_SIZE_BYTES
-        body[self.random.randrange(first, len(body))] ^= 1 << self.random.randrange(8)
+        at = self.random.randrange(first, len(body))
+        body[at - (first == 0 and at == VERSION_AT)] ^= 1 << self.random.randrange(8)
         return bytes(body)
 
     def _of_a_neighbour(self, key: str, keys: list[str]) -> bytes:
