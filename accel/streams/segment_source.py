@@ -8,7 +8,7 @@ memory of a host; for these, and if the index cannot be read, the value stored i
 | request                              | calls to the history                                                        |
 |--------------------------------------|-----------------------------------------------------------------------------|
 | events of a segment                  | 1 the first time: for the segment's stream of the object layer              |
-| whether it is sealed; its successors | 2 and a newer image for all segments each second; 5 for a sealed segment     |
+| whether it is sealed; its successors | 2 and a newer image for all segments each second; 4 for a sealed segment     |
 | the same, for readers that follow    | 2 for all segments when there is a newer image, and each 60 seconds; each    |
 |                                      | second while a workflow is under way                                         |
 
@@ -126,7 +126,7 @@ class _Known:
     """Cached data of a segment: its stream of the object layer, the image of its last read, and its time index.
 
     `index_version` is the image with which the index was last refreshed; `empty_at` is the image and the offset at
-    which the segment was empty though it was not truncated.
+    which the segment was empty though it was not truncated; `asked_version` the image when its end was last asked for.
     """
 
     stream_id: int
@@ -135,6 +135,7 @@ class _Known:
     empty_at: tuple[ImageVersion | None, int] | None = None
     index: SegmentTimeIndex | None = None
     index_version: ImageVersion | None = None
+    asked_version: ImageVersion | None = None
 
 
 class _State:
@@ -178,6 +179,7 @@ class ObjectSegmentSource:
         self._unit: OffsetUnit | None = None
         self._watched: Future[Any] | None = None
         self._confirmed: ImageVersion | None = None  # an image with all data from before this source was made
+        self._last: _Newest | None = None
         self._newest_of: SharedLoads[str, _Newest] = SharedLoads(1, lambda _: 1)
 
     def watch(self) -> Future[bool]:
@@ -256,7 +258,7 @@ class ObjectSegmentSource:
     def ask_end(self, step: AskEnd) -> SegmentEnd:
         """See `SegmentSource.ask_end`."""
         segment_id = step.segment_id
-        active = self._newest()
+        active = self._active(segment_id)
         if not step.begun_at and self._is_stale(segment_id):
             return SegmentEnd(None, is_stale=True)
         size = None if segment_id in active else self._stream.cuts.sealed_size(segment_id)
@@ -266,12 +268,14 @@ class ObjectSegmentSource:
                 return SegmentEnd(None, is_stale=True)
         if size is None:
             return SegmentEnd(None)
-        # A segment has no successors for good only if the stream is sealed, and was sealed before this is read: sizes
-        # are written while a scale is under way.
-        is_over = self._stream.state() is StreamState.SEALED
         following = self._stream.epochs.successors(segment_id)
-        if not following and not is_over:
-            return SegmentEnd(None)
+        if not following:
+            # It has no successors for good only if the stream is sealed, and was sealed before this is read: sizes are
+            # written while a scale is under way.
+            is_over = self._stream.state() is StreamState.SEALED
+            following = self._stream.epochs.successors(segment_id)
+            if not following and not is_over:
+                return SegmentEnd(None)
         successors = tuple(self._stream.epochs.segment(segment_id) for segment_id in sorted(following))
         is_stale = self._accelerator.image_version != self._segment(segment_id).version
         return SegmentEnd(size, successors, is_stale=is_stale)
@@ -284,6 +288,18 @@ class ObjectSegmentSource:
             with kept.lock:
                 known = kept.segments.setdefault(segment_id, known)
         return known
+
+    def _active(self, segment_id: int) -> frozenset[int]:
+        """Return segments that take writes, newer than needed to know whether this one does.
+
+        A segment that was created and did not take writes is sealed for good, and the image since then has its data;
+        nothing is asked about it unless that image was not enough.
+        """
+        known, image, last = self._segment(segment_id), self._accelerator.image_version, self._last
+        is_over = last is not None and segment_id not in last.active and segment_id <= max(last.active, default=-1)
+        active = frozenset[int]() if is_over and known.asked_version != image else self._newest()
+        known.asked_version = self._accelerator.image_version
+        return active
 
     def _newest(self) -> frozenset[int]:
         """Return the segments that take writes, at most `NEWEST_SECONDS` old; also installs the newest image.
@@ -315,7 +331,8 @@ class ObjectSegmentSource:
             self._accelerator.follow()
         if self._confirmed is None:
             self._confirmed = self._accelerator.image_version
-        return _Newest(self._timer(), version, active, state in (StreamState.ACTIVE, StreamState.SEALED))
+        self._last = _Newest(self._timer(), version, active, state in (StreamState.ACTIVE, StreamState.SEALED))
+        return self._last
 
     def _timed(
         self, fill: Fill, known: _Known, columns: list[BatchColumns], *, wants_token: bool

@@ -69,11 +69,12 @@ def test_a_fault_ends_as_if_it_had_not_been(memory: World, fault: Fault) -> None
 
 
 def test_a_catalog_without_an_id_gets_one_from_its_first_writer_for_good(world: World) -> None:
-    create_format(world.store, FormatRecord(namespace="n"), new_nonce)
+    record = FormatRecord(namespace="n", if_match_quotes=probe_conditions(world.store, new_nonce))
+    create_format(world.store, record, new_nonce)
     named = identify_catalog(world.store, new_nonce)
     assert len(named.catalog_id) == 32
     assert named == read_format(world.store) == identify_catalog(world.store, new_nonce)
-    assert msgspec.structs.replace(named, catalog_id="") == FormatRecord(namespace="n")
+    assert msgspec.structs.replace(named, catalog_id="") == record
 
 
 def test_of_eight_who_give_a_catalog_its_id_all_get_the_same(memory: World) -> None:
