@@ -17,6 +17,10 @@ the kernel releases it when a process dies: a killed writer leaves at most a fil
 later. A folder that became empty is deleted; a writer that had locked it starts again, as no file can be renamed into
 it.
 
+What is made below the store's folder has the rights of the folder that it is in, whatever the umask: a folder its mode,
+a file its permissions to read (no object is changed in place); both its group, and what root makes its owner, as far as
+the system allows.
+
 The file system must have `flock`, atomic renames and case-sensitive names. Those of Linux (ext4, xfs, btrfs, tmpfs,
 overlay) have them; a file system that ignores case is refused. A network file system (NFS, SMB) may lock each machine
 separately and return an old file for seconds: then conditional writes of two machines do not exclude each other. Use it
@@ -33,7 +37,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_ISDIR
+from stat import S_IMODE, S_ISDIR
 from typing import TYPE_CHECKING
 
 from loaders.errors import CorruptObject, KeyMissing
@@ -185,7 +189,9 @@ class FileStore(PagedListing):
         check_key("start_multipart", key)
         metadata_of(mark)
         with _errors("start_multipart", key):
-            return _FileUpload(self, key, Path(tempfile.mkdtemp(dir=self._new())), mark)
+            folder = Path(tempfile.mkdtemp(dir=self._new()))
+            _follow_folder(folder)
+            return _FileUpload(self, key, folder, mark)
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
         """See `ObjectStore.abort_multipart`: its parts are files in `%new`, which are deleted once they are old."""
@@ -211,6 +217,7 @@ class FileStore(PagedListing):
         new = Path(name)
         try:
             with os.fdopen(descriptor, "wb") as file:
+                _follow(descriptor, self.folder.joinpath(*place_of(key)[0]))
                 file.write(header)
                 file.writelines(content)
                 file.flush()
@@ -273,6 +280,8 @@ class FileStore(PagedListing):
         for folder in reversed(missing):
             with suppress(FileExistsError):
                 folder.mkdir()
+                if self.folder in folder.parents:
+                    _follow_folder(folder)
             if self.durable:
                 _sync(folder.parent)
 
@@ -354,6 +363,7 @@ class _FileUpload:
         with _errors("upload_part", self.key, missing="NoSuchUpload"):
             descriptor, name = tempfile.mkstemp(dir=self._folder)
             with os.fdopen(descriptor, "wb") as file:
+                _follow(descriptor, self._folder)
                 file.write(body)
         with self._lock:
             replaced = self._parts.get(number)
@@ -471,7 +481,7 @@ def _sweep(new: Path) -> None:
     with tempfile.TemporaryFile(dir=new) as file:
         now = os.fstat(file.fileno()).st_mtime
     for path in new.iterdir():
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, PermissionError):  # another user's, in a folder that only lets owners delete
             facts = path.stat()
             if now - facts.st_mtime < STALE_SECONDS:
                 continue
@@ -479,6 +489,37 @@ def _sweep(new: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink()
+
+
+def _follow_folder(new: Path) -> None:
+    descriptor = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        _follow(descriptor, new.parent)
+    finally:
+        os.close(descriptor)
+
+
+def _follow(new: int, folder: Path) -> None:
+    """Give a new file or folder the rights of the folder that it is in, or of the nearest one that exists.
+
+    By its descriptor: a name could be a link by now, and root would give away what it leads to.
+    """
+    above, mine = _nearest(folder), os.fstat(new)
+    mode = S_IMODE(above.st_mode)
+    try:
+        if (above.st_uid, above.st_gid) != (mine.st_uid, mine.st_gid):
+            os.fchown(new, above.st_uid if os.geteuid() == 0 else -1, above.st_gid)
+    except OSError:
+        mode = mode & ~0o070 | (mode & 0o007) << 3  # its group is another one
+    with suppress(OSError):  # a file system without modes
+        os.fchmod(new, mode if S_ISDIR(mine.st_mode) else 0o600 | mode & 0o044)
+
+
+def _nearest(folder: Path) -> os.stat_result:
+    try:
+        return folder.stat()
+    except FileNotFoundError:
+        return _nearest(folder.parent)
 
 
 def _sync(folder: Path) -> None:

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from loaders.errors import (
-    AccessDenied,
     CorruptObject,
     KeyMissing,
     PreconditionFailed,
@@ -204,15 +203,6 @@ def test_a_folder_in_the_way_of_the_store_is_told(tmp_path: Path) -> None:
         make(tmp_path / "file" / "store").get("k")
     with pytest.raises(ValueError, match="absolute path"):
         make(Path("relative"))
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_must_not_be_written_is_told(store: FileStore) -> None:
-    store.put("a", b"x")
-    store.folder.chmod(0o500)
-    with pytest.raises(AccessDenied, match="Permission denied"):
-        make(store.folder).put("a", b"y")
-    store.folder.chmod(0o700)
 
 
 @pytest.mark.parametrize(
