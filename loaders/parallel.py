@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -127,6 +127,18 @@ def end_all(futures: Iterable[Future[V]]) -> None:
     for future in pending:
         future.cancel()
     wait(pending)
+
+
+def settle(call: Future[V], work: Callable[[], V]) -> None:
+    """Do work, and set its result, or its error, as that of a call; nothing if the call has ended meanwhile."""
+    try:
+        made = work()
+    except BaseException as error:  # noqa: BLE001 - goes to the waiting callers
+        with suppress(InvalidStateError):
+            call.set_exception(error)
+    else:
+        with suppress(InvalidStateError):
+            call.set_result(made)
 
 
 class Arrivals(Generic[K]):

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from concurrent.futures import Future
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
@@ -31,6 +30,7 @@ from accel.lookup.scripts import (
     current_image,
 )
 from accel.lookup.warming import WarmReport
+from loaders.awaiting import ended, outcome
 from loaders.format import RecordBatch
 
 if TYPE_CHECKING:
@@ -46,11 +46,9 @@ class AsyncReadAccelerator(AcceleratorBase):
     continue with the current image. Only the constructor may block, if the source is due to poll; on a running event
     loop construct source and accelerator together, or in a thread.
 
-    Threads: one event loop. Close it, or use it as an asynchronous context manager.
+    Threads: any, and any event loops, one after the other or side by side. Close it, or use it as an asynchronous
+    context manager.
     """
-
-    _refreshing: asyncio.Future[Any] | None = None
-    _refresh_next: asyncio.Task[bool] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,19 +69,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         Tasks that call this during a query share the next query, since the current one may have begun before the
         commits that they need. Cancelling a task does not cancel the query.
         """
-        if self._refresh_next is None:
-            self._refresh_next = asyncio.ensure_future(self._refresh())
-            self._refresh_next.add_done_callback(_look_at)
-        return await asyncio.shield(self._refresh_next)
-
-    async def _refresh(self) -> bool:
-        """Query the source after the previous query has ended; later callers begin another query."""
-        if self._refreshing is not None:
-            await asyncio.wait([self._refreshing])
-        self._refresh_next = None
-        self._refreshing = _waiter(self._engine.images.ask_refresh())
-        await asyncio.wait([asked := self._refreshing])
-        return asked.result() is not None
+        return await outcome(self._engine.images.ask_refresh()) is not None
 
     async def follow(self) -> bool:
         """Ask for a newer image unless a query was just made, and install it; see `ReadAccelerator.follow`."""
@@ -92,7 +78,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         if not engine.images.may_ask(image.version):
             return False
         asked = engine.images.ask_newer(image.version)
-        await _done(asked)
+        await ended([asked])
         return isinstance(engine.images.newer(asked, image.version), MetadataImage)
 
     def newer_images(self, version: ImageVersion | None = None) -> NewerImages:
@@ -115,9 +101,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         """
         images = self._engine.images
         if not is_newer(images.image.version, version):
-            asked = self.next_image(version, WAIT_SECONDS_MAX)
-            await _done(asked)
-            asked.result()
+            await outcome(self.next_image(version, WAIT_SECONDS_MAX))
         return images.image if is_newer(images.image.version, version) else None
 
     async def warm(self, nodes: Iterable[int] | None = None) -> WarmReport:
@@ -264,25 +248,5 @@ class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
 
 async def _wait_for(engine: Engine, waiting: Waiting) -> object:
     if isinstance(waiting, Wait):
-        waiters, timeout_seconds = map(_waiter, waiting.futures), waiting.timeout_seconds
-        done, _ = await asyncio.wait(waiters, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-        return bool(done)
+        return await ended(waiting.futures, waiting.timeout_seconds)
     return await asyncio.get_running_loop().run_in_executor(engine.executor, waiting.function)
-
-
-async def _done(asked: Future[Any]) -> None:
-    """Wait until the query is done, with a result or an error."""
-    await asyncio.wait([_waiter(asked)])
-
-
-def _waiter(load: Future[T]) -> asyncio.Future[T]:
-    """A future for `asyncio.wait`, which does not cancel the load when its own task is cancelled."""
-    waiter = asyncio.wrap_future(load)
-    waiter.add_done_callback(_look_at)
-    return waiter
-
-
-def _look_at(waiter: asyncio.Future[Any]) -> None:
-    # Waiting callers raise the error; asyncio would log a warning if no caller retrieved it.
-    if not waiter.cancelled():
-        waiter.exception()

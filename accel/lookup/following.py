@@ -41,6 +41,7 @@ from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.lookup.steps import RefreshFailed
 from accel.settings import Settings
 from accel.system import Components
+from loaders.parallel import settle
 
 logger = logging.getLogger(__name__)
 
@@ -196,9 +197,9 @@ class ImageFollower:
     def ask_refresh(self) -> Asked:
         """`refresh` in the background: the image if there was a newer one, else None. Does not block.
 
-        A running refresh is shared: it may have begun before the commits that the caller needs.
+        A refresh that is running may have begun before the commits that the caller needs: callers share the next one.
         """
-        return self._sure.ask(lambda: self._image if self.refresh() else None)
+        return self._sure.ask_after(lambda: self._image if self.refresh() else None)
 
     def follow(self) -> bool:
         """Ask for a newer image unless a query was just made, wait for it, and return whether there was one.
@@ -334,6 +335,7 @@ class _Lane:
         self._name = name
         self._lock = Lock()
         self._asked: Asked | None = None
+        self._after: tuple[Asked, Question] | None = None
         self._is_closed = False
 
     @property
@@ -351,33 +353,42 @@ class _Lane:
                 asked.set_exception(_closed())
                 return asked
         try:
-            self._start(lambda: _settle(asked, question), self._name)
+            self._start(lambda: self._answer(asked, question), self._name)
         except RuntimeError as error:  # no thread could be started
-            _fail(asked, error)
+            self._fail(error)
         return asked
+
+    def ask_after(self, question: Question) -> Asked:
+        """A query that begins after this call: now, or once the running one has ended. Callers until then share it."""
+        with self._lock:
+            if self._after is None and self.is_asking:
+                self._after = Asked(), question
+            if self._after is not None:
+                return self._after[0]
+        return self.ask(question)
 
     def close(self) -> None:
         """Refuse further queries, and fail the running one."""
+        self._is_closed = True
+        self._fail(_closed())
+
+    def _answer(self, asked: Asked, question: Question) -> None:
+        after: tuple[Asked, Question] | None = (asked, question)
+        while after is not None:
+            settle(*after)
+            with self._lock:
+                after, self._after = self._after, None
+                if after is not None:
+                    self._asked = after[0]
+
+    def _fail(self, error: BaseException) -> None:
         with self._lock:
-            self._is_closed = True
-            asked = self._asked
-        if asked is not None:
-            _fail(asked, _closed())
-
-
-def _settle(asked: Asked, question: Question) -> None:
-    try:
-        came = question()
-    except BaseException as error:  # noqa: BLE001 - goes to the waiting callers
-        _fail(asked, error)
-    else:
-        with suppress(InvalidStateError):  # closed in the meantime
-            asked.set_result(came)
-
-
-def _fail(asked: Asked, error: BaseException) -> None:
-    with suppress(InvalidStateError):
-        asked.set_exception(error)
+            asked = [self._asked, *([] if self._after is None else [self._after[0]])]
+            self._after = None
+        for each in asked:
+            if each is not None:
+                with suppress(InvalidStateError):  # it has just ended
+                    each.set_exception(error)
 
 
 def _closed() -> Closed:

@@ -134,6 +134,7 @@ ELSEWHERE: dict[str, str] = {
     "accel.cli.objects.verify.Verifier": "one thread adds up, in tests/accel/cli",
     "accel.history.store.leftovers.Leftovers": NOTHING,
     "accel.history.store.names.OrphanedTables": NOTHING,
+    "accel.lookup.async_accelerator.AsyncReadAccelerator": "four threads with a loop each in test_loops.py",
     "accel.lookup.index_cache.EmptyIndexCache": NOTHING,
     "accel.lookup.warming.FilterLoader": "eight threads share its loads in test_filters_that_pay.py",
     "accel.lookup.shadow._Wrapping": "tests/accel/lookup/test_wrap.py; what it counts is `Counters`",
