@@ -7,6 +7,8 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     ├── StoreError                 the object store did not return what was requested
     │   ├── KeyMissing             no object at this key
     │   ├── BucketMissing          no such bucket
+    │   ├── WrongFolder            the folder of a store is gone, or has another id           (retryable)
+    │   ├── StoreFull              no space is left, or a quota is used up
     │   ├── AccessDenied           the credentials do not permit this
     │   ├── CredentialsMissing     no credentials were found
     │   │   └── CredentialsExpired  the store does not accept the credentials (any more)     (retryable)
@@ -102,10 +104,12 @@ from loaders.errors import (
     RangeInvalid,
     RequestRefused,
     StoreError,
+    StoreFull,
     StoreUnavailable,
     TableError,
     TableMissing,
     WriteConflict,
+    WrongFolder,
     WrongProcess,
 )
 
@@ -166,6 +170,7 @@ __all__ = [
     "SessionFenced",
     "StillPending",
     "StoreError",
+    "StoreFull",
     "StoreUnavailable",
     "StreamDeleted",
     "TableError",
@@ -174,6 +179,7 @@ __all__ = [
     "UnknownStream",
     "WriteConflict",
     "WriterStalled",
+    "WrongFolder",
     "WrongPlace",
     "WrongProcess",
 ]
@@ -520,9 +526,7 @@ class ScalePrecondition(HistoryError):
     """A scale names segments that are not active, or would leave too few; nothing was changed."""
 
     code = "PRECONDITION"
-    advice = (
-        "plan the scale again: accel stream segments shows the active ones, accel stream describe the minimum number"
-    )
+    advice = "plan it again: accel stream segments shows the active ones, accel stream describe the minimum number"
 
 
 class ScaleConflict(HistoryError):
@@ -550,10 +554,7 @@ class PositionBeyondEnd(InvalidArgument):
     def __init__(self, stream: str, segment_id: int, offset: int, end: int) -> None:
         name = f"{segment_id & 0xFFFFFFFF}@{segment_id >> 32}"
         super().__init__(f"{stream}: expected a position up to the end of segment {name}, {end}, found {name}={offset}")
-        self.stream = stream
-        self.segment_id = segment_id
-        self.offset = offset
-        self.end = end
+        self.stream, self.segment_id, self.offset, self.end = stream, segment_id, offset, end
 
 
 class TransactionDamaged(CorruptObject):
@@ -721,11 +722,8 @@ class ObjectLost(AccelError):
             self.retryable = True  # type: ignore[misc]  # in this case alone: the newest image may not list it
             self.advice = "check the source of images first: it may be listed no more"  # type: ignore[misc]  # likewise
         super().__init__(f"object {object_id} at {key!r} is listed {where} in {image}, and is gone{failure}")
-        self.object_id = object_id
-        self.key = key
-        self.node_id = node_id
-        self.unconfirmed_seconds = unconfirmed_seconds
-        self.reason = reason
+        self.object_id, self.key, self.node_id = object_id, key, node_id
+        self.unconfirmed_seconds, self.reason = unconfirmed_seconds, reason
 
 
 class OffsetsGivenUp(AccelError):

@@ -8,6 +8,8 @@ should not parse it.
     ├── StoreError                 the object store did not carry out a request
     │   ├── KeyMissing             no object at this key
     │   ├── BucketMissing          no such bucket
+    │   ├── WrongFolder            the folder of a store is gone, or has another id         (retryable)
+    │   ├── StoreFull              no space is left, or a quota is used up
     │   ├── AccessDenied           the credentials may not do this
     │   ├── CredentialsMissing     no credentials were found
     │   │   └── CredentialsExpired  the store does not accept the credentials (any more)     (retryable)
@@ -127,10 +129,35 @@ class BucketMissing(StoreError):
     advice = "check the bucket's name, which is the first part of s3://bucket/prefix, the account and the endpoint"
 
 
+class WrongFolder(StoreError):
+    """The folder of a store is gone, or does not have the id of the store. Nothing was read or written.
+
+    Requests go on as soon as the folder has the id again.
+    """
+
+    retryable = True
+    advice = (
+        "if it is on a volume, mount that again: all goes on by itself; do not make a catalog in its place, and do not "
+        "copy files into it"
+    )
+
+
+class StoreFull(StoreError):
+    """No space is left in the store, or a quota or a limit of sizes is used up. Nothing was written."""
+
+    advice = (
+        "free space, or raise the quota (df, quota, ulimit -f), and call again: nothing else is needed; "
+        "accel catalog gc --yes deletes what no reader needs, also on a full disk"
+    )
+
+
 class AccessDenied(StoreError):
     """The credentials lack a permission; without s3:ListBucket a missing key is reported so too."""
 
-    advice = "grant s3:GetObject; and s3:ListBucket, without which S3 answers 403 for a key that does not exist"
+    advice = (
+        "grant s3:GetObject; and s3:ListBucket, without which S3 answers 403 for a key that does not exist; "
+        "a folder must be writable for this user, and mounted for writing"
+    )
 
 
 class CredentialsMissing(StoreError):

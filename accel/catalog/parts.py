@@ -46,6 +46,7 @@ from loaders.object_writer import stored_size_bytes
 from loaders.parallel import map_bounded, run_bounded
 from loaders.store import ObjectStore
 from loaders.store.base import LIST_PAGE_KEYS_MAX
+from loaders.store.decorated import folder_of
 from loaders.tables import (
     FormatRecord,
     IdBlocks,
@@ -439,10 +440,12 @@ def _value(key: TypedKey[T]) -> T | None:
 def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef | None:
     """The first object that this process has no proof of being at its key in this store; None if there is none.
 
+    A folder may have been put back from a copy since the object was written there: then no proof counts.
+
     Raises:
         CommitRefused: an object was written at another key.
     """
-    unproven = None
+    unproven, is_folder = None, folder_of(parts.store) is not None
     for ref in refs:
         key = parts.layout.object_key(ref.object_id)
         if ref.proof is not None and ref.proof.key != key:
@@ -450,7 +453,7 @@ def first_unproven(parts: CatalogParts, refs: Iterable[ObjectRef]) -> ObjectRef 
                 f"object {ref.object_id}: expected it at {key!r}, where readers look, found it written at "
                 f"{ref.proof.key!r}: write it with the layout of this catalog, namespace {parts.layout.namespace!r}"
             )
-        if unproven is None and (ref.proof is None or ref.proof.store is not parts.store):
+        if unproven is None and (is_folder or ref.proof is None or ref.proof.store is not parts.store):
             unproven = ref
     return unproven
 

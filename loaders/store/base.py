@@ -204,6 +204,15 @@ class DatedStore(Protocol):
         ...
 
 
+@runtime_checkable
+class FolderStore(Protocol):
+    """A store in a folder, which may vanish, be replaced, or fill up. Blocking; any thread."""
+
+    def give_up_reserve(self) -> bool:
+        """Free the space that is kept for collections on a full disk; False if it was given up before."""
+        ...
+
+
 class ObjectStore(Protocol):
     """Objects by key. Blocking; every method may be called from many threads at once."""
 

@@ -23,6 +23,7 @@ from loaders.store.base import (
     DeleteFailure,
     DeleteFailures,
     Fetched,
+    FolderStore,
     ListPage,
 )
 from loaders.store.common import PagedListing, delete_in_batches
@@ -159,6 +160,13 @@ class _DecoratedUpload:
 
     def abort(self) -> None:
         self._around(StoreCall("abort", self._key), self._upload.abort)
+
+
+def folder_of(store: ObjectStore) -> FolderStore | None:
+    """The store inside all decorators, if it is in a folder."""
+    while isinstance(store, DecoratedStore | PrefixedStore):
+        store = store._store  # noqa: SLF001 - the function is a part of these classes
+    return store if isinstance(store, FolderStore) else None
 
 
 def undecorated(store: ObjectStore) -> ObjectStore:

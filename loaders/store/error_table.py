@@ -30,6 +30,7 @@ from loaders.errors import (
     RangeInvalid,
     RequestRefused,
     StoreError,
+    StoreFull,
     StoreUnavailable,
     WriteConflict,
     redacted,
@@ -68,6 +69,10 @@ BY_CODE: Table = MappingProxyType(
         "RequestLimitExceeded": StoreUnavailable,
         "ServiceUnavailable": StoreUnavailable,
         "NotImplemented": RequestRefused,
+        "InsufficientStorage": StoreFull,
+        "XMinioStorageFull": StoreFull,
+        "XMinioAdminBucketQuotaExceeded": StoreFull,
+        "QuotaExceeded": StoreFull,  # Ceph, 403
         # Azure's own names
         "AuthenticationFailed": CredentialsExpired,
         "BlobNotFound": KeyMissing,
@@ -91,6 +96,7 @@ BY_STATUS: Mapping[int, type[StoreError]] = MappingProxyType(
         416: RangeInvalid,
         429: StoreUnavailable,
         501: RequestRefused,
+        507: StoreFull,
     }
 )
 

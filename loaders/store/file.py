@@ -21,6 +21,15 @@ What is made below the store's folder has the rights of the folder that it is in
 a file its permissions to read (no object is changed in place); both its group, and what root makes its owner, as far as
 the system allows.
 
+The first write to a folder gives it an id, in a file `%store`, as `accel-store 1 <32 hexadecimal digits>` and a line
+feed. A store never makes its folder twice: once it has seen the id, each request first compares the file with it, and a
+write once more before its rename. So a folder on a volume that is not mounted, or another store in its place, is
+`WrongFolder`, and nothing is written there; requests go on as soon as the folder has the id again. The id is compared,
+not the device or the inode: these change when a volume is mounted again, in containers and on network file systems. A
+copy of a folder has the id of the original: an older copy is found by the versions of the catalog's keys.
+
+`%reserve` takes up space that a collector gives up when the disk is full (`give_up_reserve`).
+
 The file system must have `flock`, atomic renames and case-sensitive names. Those of Linux (ext4, xfs, btrfs, tmpfs,
 overlay) have them; a file system that ignores case is refused. A network file system (NFS, SMB) may lock each machine
 separately and return an old file for seconds: then conditional writes of two machines do not exclude each other. Use it
@@ -33,14 +42,16 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR
 from typing import TYPE_CHECKING
 
-from loaders.errors import CorruptObject, KeyMissing
+from loaders.errors import CorruptObject, KeyMissing, WrongFolder
 from loaders.lifetime import PerProcess, ProcessLock, unpickled
 from loaders.store.base import (
     ALWAYS,
@@ -66,7 +77,7 @@ from loaders.store.common import (
     metadata_of,
 )
 from loaders.store.error_table import store_error, store_error_of
-from loaders.store.file_names import NEW, Entry, entry_of, place_of
+from loaders.store.file_names import NEW, RESERVE, STORE, Entry, entry_of, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -86,6 +97,12 @@ COMMITS_MAX = 64
 STALE_SECONDS = 86_400.0
 """The age at which files of killed writers are deleted: no upload takes that long."""
 
+RESERVE_BYTES = 256 << 10
+"""The size of the file that is given up when the disk is full: space for a node's list of some 4,000 objects."""
+
+_STORE_ID = re.compile(rb"accel-store 1 ([0-9a-f]{32})\n")
+_STORE_ID_BYTES = 47
+
 
 class FileStore(PagedListing):
     """Objects in a folder. Threads and processes of one machine: any, at once. May be pickled.
@@ -95,24 +112,42 @@ class FileStore(PagedListing):
         sleep: waits for this number of seconds, while another writer holds a folder's lock.
         durable: whether a write survives a loss of power once it returns (`fsync` of the file and its folder).
             Otherwise it survives only the end of the process.
+        store_id: the id that the folder must have; None = the first that it is seen to have.
+
+    Every method raises WrongFolder if the folder does not have the id (any more).
     """
 
     can_copy_parts = True
     keeps_conditions = True
 
-    def __init__(self, folder: Path, *, sleep: Callable[[float], object], durable: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        sleep: Callable[[float], object],
+        durable: bool = True,
+        store_id: str | None = None,
+    ) -> None:
         if not folder.is_absolute():
             raise ValueError(f"expected the absolute path of a folder, found {str(folder)!r}")
         self.folder = folder
         self.durable = durable
         self._sleep = sleep
+        self._id = store_id
         self._prepared: PerProcess[list[Path]] = PerProcess("a folder", list)
 
     def __reduce__(self) -> tuple[Callable[..., FileStore], tuple[object, ...]]:
-        return _restored, (self.folder, self._sleep, self.durable)
+        return _restored, (self.folder, self._sleep, self.durable, self._id)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
+
+    def give_up_reserve(self) -> bool:
+        """See `FolderStore.give_up_reserve`."""
+        with self._errors("delete", RESERVE), suppress(FileNotFoundError):
+            (self.folder / RESERVE).unlink()
+            return True
+        return False
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
@@ -148,14 +183,14 @@ class FileStore(PagedListing):
         check_key("put", key)
         metadata_of(mark)
         etag = _md5(body).hexdigest()
-        with _errors("put", key):
+        with self._errors("put", key):
             self._write(key, [body], _header(etag, len(body), mark), condition)
         return etag
 
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
         names, name = place_of(key)
-        with _errors("delete", key), suppress(FileNotFoundError):
+        with self._errors("delete", key), suppress(FileNotFoundError):
             with self._locked(self.folder.joinpath(*names)) as folder:
                 os.unlink(name, dir_fd=folder)
                 self._settle(folder)
@@ -174,7 +209,7 @@ class FileStore(PagedListing):
     ) -> ListPage:
         """See `ObjectStore.list_page`. It reads the names of all folders on the path, and the headers of the page."""
         check_page_limit(limit)
-        with _errors("list", prefix):
+        with self._errors("list", prefix):
             page: list[ObjectInfo] = []
             for key, path in self._keys(prefix, start_after):
                 if len(page) == limit:
@@ -188,7 +223,7 @@ class FileStore(PagedListing):
         """See `ObjectStore.start_multipart`. Its parts are files in `%new`."""
         check_key("start_multipart", key)
         metadata_of(mark)
-        with _errors("start_multipart", key):
+        with self._errors("start_multipart", key):
             folder = Path(tempfile.mkdtemp(dir=self._new()))
             _follow_folder(folder)
             return _FileUpload(self, key, folder, mark)
@@ -197,8 +232,44 @@ class FileStore(PagedListing):
         """See `ObjectStore.abort_multipart`: its parts are files in `%new`, which are deleted once they are old."""
 
     @contextmanager
+    def _errors(self, operation: str, key: str, *, missing: str = "NoSuchKey") -> Iterator[None]:
+        """Check the folder; convert errors of the file system to errors of stores. The original is the cause."""
+        try:
+            self._check_root(operation, key)
+            yield
+        except (FileNotFoundError, NotADirectoryError) as error:
+            self._check_root(operation, key)  # it may have vanished meanwhile
+            raise store_error(operation, key, f"no such file: {error.filename}", code=missing, status=404) from error
+        except OSError as error:
+            if error.errno in _CODES:
+                code, status = _CODES[error.errno]
+                detail = str(error) if error.filename else f"{error}: {str(self.folder)!r}"
+                raise store_error(operation, key, detail, code=code, status=status) from error
+            raise store_error_of(operation, key, error) from error
+
+    def _check_root(self, operation: str, key: str) -> None:
+        expected, found = self._id, self._found_id()  # in this order: another thread may be making the id
+        if expected is None:
+            self._id = self._id or found
+        elif found != expected:
+            there = f"store {found}" if found else f"no file {STORE} with its id"
+            detail = f"expected store {expected} in the folder {str(self.folder)!r}, found {there}"
+            raise WrongFolder(operation, key, detail)
+
+    def _found_id(self) -> str | None:
+        try:
+            descriptor = os.open(self.folder / STORE, os.O_RDONLY)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            found = _STORE_ID.fullmatch(os.read(descriptor, _STORE_ID_BYTES + 1))
+        finally:
+            os.close(descriptor)
+        return found[1].decode() if found else None
+
+    @contextmanager
     def _opened(self, operation: str, key: str, path: Path | None = None) -> Iterator[_Opened]:
-        with _errors(operation, key):
+        with self._errors(operation, key):
             names, name = place_of(key)
             descriptor = os.open(path or self.folder.joinpath(*names, name), os.O_RDONLY)
             try:
@@ -213,16 +284,9 @@ class FileStore(PagedListing):
         yield from _walk(self.folder.joinpath(*names), (base + slash).encode(), prefix.encode(), start_after.encode())
 
     def _write(self, key: str, content: Iterable[Body], header: bytes, condition: Condition = ALWAYS) -> None:
-        descriptor, name = tempfile.mkstemp(dir=self._new())
-        new = Path(name)
+        folder = self.folder.joinpath(*place_of(key)[0])
+        new = _written(self._new(), chain([header], content), folder, durable=self.durable)
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                _follow(descriptor, self.folder.joinpath(*place_of(key)[0]))
-                file.write(header)
-                file.writelines(content)
-                file.flush()
-                if self.durable:
-                    os.fsync(descriptor)
             self._commit(key, new, condition)
         except BaseException:
             new.unlink(missing_ok=True)
@@ -236,6 +300,8 @@ class FileStore(PagedListing):
                 self._make(path)
                 with self._locked(path) as folder:
                     _check(condition, key, name, folder)
+                    # The new file, the locked folder and this id are of one volume, or the rename fails.
+                    self._check_root("put", key)
                     os.rename(new, name, dst_dir_fd=folder)
                     self._settle(folder)
             except FileNotFoundError:
@@ -296,16 +362,29 @@ class FileStore(PagedListing):
         """The folder of files that are being written; the first write of a process creates it and deletes old files."""
         prepared = self._prepared()
         new = self.folder / NEW
-        if not prepared or not new.is_dir():
+        if not prepared or self._id is None or not new.is_dir():
             self._make(new)
             _check_case(new)
             _sweep(new)
+            if self._id is None:
+                self._identify(new)
+            with suppress(OSError):  # too little space for it
+                if not (self.folder / RESERVE).exists():
+                    _written(new, [bytes(RESERVE_BYTES)], new, durable=False).rename(self.folder / RESERVE)
             prepared.append(new)
         return new
 
+    def _identify(self, new: Path) -> None:
+        with self._locked(self.folder) as folder:
+            if self._found_id() is None:
+                header = f"accel-store 1 {os.urandom(16).hex()}\n".encode()
+                _written(new, [header], new, durable=self.durable).rename(self.folder / STORE)
+                self._settle(folder)
+            self._id = self._found_id()
 
-def _restored(folder: Path, sleep: Callable[[float], object], durable: bool) -> FileStore:
-    return FileStore(folder, sleep=sleep, durable=durable)
+
+def _restored(folder: Path, sleep: Callable[[float], object], durable: bool, store_id: str | None) -> FileStore:
+    return FileStore(folder, sleep=sleep, durable=durable, store_id=store_id)
 
 
 class _Opened:
@@ -360,14 +439,11 @@ class _FileUpload:
     def upload_part(self, number: int, body: Body) -> PartReceipt:
         check_part_number(number)
         etag = _md5(body).hexdigest()
-        with _errors("upload_part", self.key, missing="NoSuchUpload"):
-            descriptor, name = tempfile.mkstemp(dir=self._folder)
-            with os.fdopen(descriptor, "wb") as file:
-                _follow(descriptor, self._folder)
-                file.write(body)
+        with self._store._errors("upload_part", self.key, missing="NoSuchUpload"):  # noqa: SLF001 - one mechanism
+            name = _written(self._folder, [body], self._folder, durable=False)
         with self._lock:
             replaced = self._parts.get(number)
-            self._parts[number] = (etag, len(body), Path(name))
+            self._parts[number] = (etag, len(body), name)
         if replaced:
             replaced[2].unlink(missing_ok=True)
         return PartReceipt(number, etag)
@@ -382,15 +458,15 @@ class _FileUpload:
 
     def complete(self, receipts: Iterable[PartReceipt]) -> str:
         ordered = sorted(receipts, key=lambda receipt: receipt.number)
-        if not self._folder.is_dir():
-            raise store_error("complete", self.key, "no such upload", code="NoSuchUpload", status=404)
+        with self._store._errors("complete", self.key, missing="NoSuchUpload"):  # noqa: SLF001 - one mechanism
+            self._folder.stat()
         with self._lock:
             parts = [self._part(receipt) for receipt in ordered]
         self._check_sizes([size_bytes for _, size_bytes, _ in parts])
         etag = _md5(b"".join(bytes.fromhex(etag) for etag, _, _ in parts)).hexdigest() + f"-{len(parts)}"
         size_bytes = sum(size_bytes for _, size_bytes, _ in parts)
-        with _errors("complete", self.key, missing="NoSuchUpload"):
-            self._store._write(  # noqa: SLF001 - the two classes are one mechanism
+        with self._store._errors("complete", self.key, missing="NoSuchUpload"):  # noqa: SLF001 - one mechanism
+            self._store._write(  # noqa: SLF001 - one mechanism
                 self.key, (path.read_bytes() for _, _, path in parts), _header(etag, size_bytes, self._mark)
             )
         self.abort()
@@ -522,6 +598,22 @@ def _nearest(folder: Path) -> os.stat_result:
         return _nearest(folder.parent)
 
 
+def _written(folder: Path, content: Iterable[Body], like: Path, *, durable: bool) -> Path:
+    """Write a file with another name than all others, and the rights of `like`; none is left if that fails."""
+    descriptor, name = tempfile.mkstemp(dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _follow(descriptor, like)
+            file.writelines(content)
+            file.flush()
+            if durable:
+                os.fsync(descriptor)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    return Path(name)
+
+
 def _sync(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -541,23 +633,12 @@ _CODES = {
     errno.EACCES: ("AccessDenied", 403),
     errno.EPERM: ("AccessDenied", 403),
     errno.EROFS: ("AccessDenied", 403),
+    errno.ENOSPC: ("InsufficientStorage", 507),
+    errno.EDQUOT: ("InsufficientStorage", 507),
+    errno.EFBIG: ("InsufficientStorage", 507),
     errno.ENOTSUP: ("NotImplemented", 501),
     errno.EISDIR: ("NotImplemented", 501),
 }
-
-
-@contextmanager
-def _errors(operation: str, key: str, *, missing: str = "NoSuchKey") -> Iterator[None]:
-    """Convert errors of the file system to errors of stores, by the error table; the original is the cause."""
-    try:
-        yield
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise store_error(operation, key, f"no such file: {error.filename}", code=missing, status=404) from error
-    except OSError as error:
-        if error.errno in _CODES:
-            code, status = _CODES[error.errno]
-            raise store_error(operation, key, str(error), code=code, status=status) from error
-        raise store_error_of(operation, key, error) from error
 
 
 def _md5(content: Body) -> hashlib._Hash:

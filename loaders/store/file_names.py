@@ -10,6 +10,8 @@ as `%XX`. Names with another meaning have a `%` that is not followed by two hexa
     | `%empty`        | the folder of an empty part, as in `a//b`                                                   |
     | `...%more`      | a folder for the rest of a part after its first 64 bytes: a file name has at most 255 bytes |
     | `%new`          | at the top of a store: the folder of files that are being written                           |
+    | `%store`        | likewise: the file with the store's id                                                      |
+    | `%reserve`      | likewise: a file that is deleted when a collector needs space                               |
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ OBJECT = "%object"
 EMPTY = "%empty"
 MORE = "%more"
 NEW = "%new"
+STORE = "%store"
+RESERVE = "%reserve"
 
 _CHUNK_BYTES = 64
 _PLAIN = "!@,=+:;"

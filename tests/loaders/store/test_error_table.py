@@ -12,6 +12,7 @@ from loaders.errors import (
     RangeInvalid,
     RequestRefused,
     StoreError,
+    StoreFull,
     StoreUnavailable,
     WriteConflict,
 )
@@ -39,6 +40,10 @@ from loaders.store.error_table import BY_CODE, BY_STATUS, store_error, store_err
         ("InternalError", 500, StoreUnavailable, WriteConflict),
         ("UnknownError", 500, StoreUnavailable, WriteConflict),
         ("", 502, StoreUnavailable, StoreUnavailable),
+        ("XMinioStorageFull", 507, StoreFull, StoreFull),
+        ("InsufficientStorage", 0, StoreFull, StoreFull),
+        ("QuotaExceeded", 403, StoreFull, StoreFull),
+        ("", 507, StoreFull, StoreFull),
         ("NotImplemented", 501, RequestRefused, RequestRefused),
         ("MalformedXML", 400, RequestRefused, RequestRefused),
         ("PermanentRedirect", 301, RequestRefused, RequestRefused),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+import pickle
+import re
+import resource
 import signal
 import time
 from pathlib import Path
@@ -18,8 +22,10 @@ from loaders.errors import (
     KeyMissing,
     PreconditionFailed,
     RequestRefused,
+    StoreFull,
     StoreUnavailable,
     WriteConflict,
+    WrongFolder,
 )
 from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore, file_names
 from loaders.store import file as file_module
@@ -148,8 +154,8 @@ def test_a_durable_write_syncs_the_file_and_its_new_folders(tmp_path: Path, monk
     store = make(tmp_path / "s", durable=True)
     store.put("a/b", b"x")
     names = [name for name in synced if "%new/" not in name]
-    assert names == ["", "/s", "/s", "/s/a"]  # the store's folder, %new, a, and then the file's name in it
-    assert len(synced) == len(names) + 1, "and the file, before it had that name"
+    assert names == ["", "/s", "/s", "/s", "/s/a"]  # the store's folder, %new, %store, a, and the file's name in it
+    assert len(synced) == len(names) + 2, "and the files, before they had those names"
     synced.clear()
     store.delete("a/b")
     assert synced == ["/s/a"]
@@ -218,6 +224,133 @@ def test_no_key_leads_out_of_the_folder(tmp_path: Path, key: str) -> None:
     store.delete(key)
     with pytest.raises(KeyMissing):
         store.get(key)
+
+
+REQUESTS: dict[str, Callable[[FileStore], object]] = {
+    "get": lambda store: store.get("a/b"),
+    "get of a missing key": lambda store: store.get("none"),
+    "get_range": lambda store: store.get_range("a/b", 0, 1),
+    "get_tail": lambda store: store.get_tail("a/b", 1),
+    "get_if_changed": lambda store: store.get_if_changed("a/b", "x"),
+    "list": lambda store: list(store.list("")),
+    "put": lambda store: store.put("c", b"x"),
+    "conditional put": lambda store: store.put("c", b"x", condition=CreateOnly()),
+    "delete": lambda store: store.delete("a/b"),
+    "delete_many": lambda store: _raise(store.delete_many(["a/b"])[0].error),
+    "start_multipart": lambda store: store.start_multipart("c"),
+    "give_up_reserve": lambda store: store.give_up_reserve(),
+}
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+def test_a_folder_that_vanished_is_not_made_again_and_all_goes_on_when_it_is_back(
+    store: FileStore, request_: Callable[[FileStore], object]
+) -> None:
+    """As a volume that is not mounted: first without its folder, then with the empty one below it."""
+    store.put("a/b", b"x")
+    away = store.folder.rename(store.folder.parent / "away")
+    copy = pickle.loads(pickle.dumps(store))  # noqa: S301 - our own bytes: the copy expects the same store
+    for here in (store, copy):
+        with pytest.raises(WrongFolder, match=rf"expected store \w{{32}} in the folder '{store.folder}', found no"):
+            request_(here)
+    assert not store.folder.exists()
+    store.folder.mkdir()
+    with pytest.raises(WrongFolder) as caught:
+        request_(store)
+    assert list(store.folder.iterdir()) == []
+    assert caught.value.retryable
+    store.folder.rmdir()
+    away.rename(store.folder)
+    assert store.get("a/b").body == b"x"
+    store.put("c", b"y")
+
+
+def test_another_store_in_its_place_is_neither_read_nor_written(tmp_path: Path, store: FileStore) -> None:
+    store.put("a", b"ours")
+    other = make(tmp_path / "other")
+    other.put("a", b"theirs")
+    ids = [(each.folder / "%store").read_text().split()[2] for each in (store, other)]
+    store.folder.rename(tmp_path / "away")
+    other.folder.rename(store.folder)
+    for request_ in (lambda: store.get("a"), lambda: store.put("b", b""), lambda: list(store.list(""))):
+        with pytest.raises(WrongFolder, match=f"expected store {ids[0]} in .*, found store {ids[1]}"):
+            request_()
+    assert [found.key for found in make(store.folder).list("")] == ["a"]
+
+
+def test_a_write_that_the_folder_vanishes_from_is_not_made(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the new file and its rename: at the latest moment, the folder is locked."""
+    store.put("a/b", b"x")
+    away = store.folder.parent / "away"
+
+    def vanish(*_: object) -> None:
+        store.folder.rename(away)
+
+    monkeypatch.setattr(file_module, "_check", vanish)
+    with pytest.raises(WrongFolder):
+        store.put("a/b", b"y")
+    monkeypatch.undo()
+    away.rename(store.folder)
+    assert store.get("a/b").body == b"x"
+
+
+def test_a_folder_without_an_id_is_read_and_its_first_write_gives_it_one(store: FileStore) -> None:
+    store.put("a", b"x")
+    (store.folder / "%store").unlink()
+    here = make(store.folder)
+    assert here.get("a").body == b"x"
+    assert [found.key for found in here.list("")] == ["a"]
+    with pytest.raises(KeyMissing):
+        here.get("b")
+    assert not (store.folder / "%store").exists()
+    here.put("b", b"y")
+    assert re.fullmatch(r"accel-store 1 [0-9a-f]{32}\n", (store.folder / "%store").read_text())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_full_disk_is_named_with_the_folder_and_nothing_of_the_write_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    store = make(tmp_path / "s", durable=True)
+    store.put("a", b"x")
+
+    def full(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", full)
+    for _ in range(3):
+        with pytest.raises(StoreFull, match=f"{os.strerror(number)}: '{store.folder}'"):
+            store.put("b", b"x")
+    assert list((store.folder / "%new").iterdir()) == []
+
+
+def test_a_part_that_does_not_fit_leaves_nothing(store: FileStore) -> None:
+    upload = store.start_multipart("a")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(StoreFull, match="File too large"):
+            upload.upload_part(1, bytes(2 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    [folder] = (store.folder / "%new").iterdir()
+    assert list(folder.iterdir()) == []
+
+
+def test_the_reserve_is_given_up_once_and_kept_again_by_the_next_process(store: FileStore) -> None:
+    store.put("a", b"x")
+    reserve = store.folder / "%reserve"
+    assert reserve.stat().st_blocks * 512 >= file_module.RESERVE_BYTES
+    assert [store.give_up_reserve() for _ in range(2)] == [True, False]
+    store.put("a", b"y")
+    assert not reserve.exists()
+    make(store.folder).put("a", b"z")
+    assert reserve.exists()
+    assert [found.key for found in store.list("")] == ["a"]
 
 
 PARTS = st.sampled_from(["", "a", "b", "a-", "a0", ".", "..", "%", "ü", "x" * 63, "x" * 64, "x" * 64 + "-", "x" * 129])
