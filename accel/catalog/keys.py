@@ -38,7 +38,7 @@ from loaders.tables import FormatRecord, Tables
 from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
 from loaders.tables.format_record import FORMAT_FORM
 from loaders.tables.records import Codec
-from loaders.tables.typed_key import TypedKey, always, never
+from loaders.tables.typed_key import TypedKey, VersionId, always, never
 
 NODES = "nodes"
 NODE_LISTS = "node-lists"
@@ -143,10 +143,15 @@ def require(value: T | None, where: str) -> T:
 
 
 class CatalogKeys:
-    """The catalog's keys. A key with an older version than was read before raises CatalogWentBack. Threads: any."""
+    """The catalog's keys. A key with an older version than was read before raises CatalogWentBack. Threads: any.
+
+    Attributes:
+        went_back: the last such error of any key; it ends the sessions that were opened before.
+    """
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
+        self.went_back: CatalogWentBack | None = None
 
     def directory(self) -> TypedKey[NodeDirectory]:
         """The nodes that have a list."""
@@ -190,4 +195,8 @@ class CatalogKeys:
         size_bytes_max: int = VALUE_SIZE_BYTES_MAX,
     ) -> TypedKey[T]:
         table = self.tables.table(table_name, value_size_bytes_max=size_bytes_max)
-        return TypedKey(table, key, codec, is_final=is_final, went_back=CatalogWentBack)
+        return TypedKey(table, key, codec, is_final=is_final, went_back=self._note_back)
+
+    def _note_back(self, where: str, seen: VersionId, found: VersionId | None) -> CatalogWentBack:
+        self.went_back = CatalogWentBack(where, seen, found)
+        return self.went_back

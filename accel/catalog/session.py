@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -475,12 +476,13 @@ class Acknowledged:
         self._compared: Versioned[NodeList] | None = None
         self._looked_seconds = parts.system.timer()
         self._looked_at = 0
+        self._back_before = parts.keys.went_back
         self._ids: dict[int, tuple[float, float]] = {}
         self._counted: tuple[int, ...] = ()
 
     @contextmanager
     def watched(self, seen: Callable[[], Versioned[NodeList]], stop: Callable[[AccelError], object]) -> Iterator[None]:
-        """Carry out a call of the session; if commits were lost, the session is stopped.
+        """Carry out a call of the session; if any key went back, here or elsewhere in this process, it is stopped.
 
         Args:
             seen: returns the list as the session wrote or read it last.
@@ -488,21 +490,27 @@ class Acknowledged:
 
         Raises:
             CommitsLost: commits were lost, or the call found that its list went back.
+            CatalogWentBack: another key went back.
         """
         try:
+            if (back := self._parts.keys.went_back) is not self._back_before and back is not None:
+                raise copy(back)
             yield
-        except CommitsLost as error:
-            stop(error)
-            raise
         except CatalogWentBack as error:
-            if error.where != self._key.where:
-                raise
-            try:
-                self.compare(seen(), self._key.fetch(None), is_newest=True)
-            except CommitsLost as lost:
-                stop(lost)
+            lost = None if isinstance(error, CommitsLost) else self._lost(seen())
+            stop(lost or error)
+            if lost is not None:
                 raise lost from error
             raise
+
+    def _lost(self, seen: Versioned[NodeList]) -> CommitsLost | None:
+        try:
+            self.compare(seen, self._key.fetch(None), is_newest=True)
+        except CommitsLost as lost:
+            return lost
+        except AccelError:
+            return None  # that the catalog went back is enough
+        return None
 
     def add(self, claims: Iterable[Claims]) -> None:
         """Note that commits were acknowledged."""

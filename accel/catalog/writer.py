@@ -274,9 +274,8 @@ class NodeWriter:
             before = self._unsettled
             if before is None or before.digest != digest_of(wanted):
                 refuse_discontinuous(wanted, self._ends)
-                uploaded = self._write(wanted, deadline_seconds)
-                claims = self._times.added_to(make_claims(uploaded.ref, uploaded.ranges, {}, self.node_id, time_ms))
-                before = Unsettled(uploaded, claims, digest_of(wanted))
+                done = self._write(wanted, deadline_seconds)
+                before = Unsettled(done, self._claims(done.ref, done.ranges, {}, time_ms), digest_of(wanted))
             self._unsettled = None
             try:
                 self._commit([before.claims])
@@ -315,17 +314,13 @@ class NodeWriter:
             StoreError, AmbiguousWrite, DataConflict: the commit may have been written; commit the same object again.
         """
         time_ms = data_time_ms_of(self._parts.now_ms(), data_time_seconds)
-        own = stream_objects or {}
         if ref is not None:
             check_ref(ref)
-        for stream_id, stream_object in own.items():
+        for stream_id, stream_object in (stream_objects or {}).items():
             check_stream_object(stream_id, stream_object)
-        unproven = first_unproven(
-            self._parts, [*([] if ref is None else [ref]), *(stream_object.ref for stream_object in own.values())]
-        )
-        claims = make_claims(ref, ObjectRanges.of(ranges), own, self.node_id, time_ms, unproven)
+        claims = self._claims(ref, ObjectRanges.of(ranges), stream_objects or {}, time_ms)
         with self._turn():
-            self._commit([self._times.added_to(claims)])
+            self._commit([claims])
             self._upkeep()
 
     def commit_uploads(
@@ -348,11 +343,9 @@ class NodeWriter:
             AccelError: as `commit_upload`, for all objects together.
         """
         time_ms = self._parts.now_ms()
-        claims = []
-        for ref, ranges in uploads:
+        for ref, _ in uploads:
             check_ref(ref)
-            unproven = first_unproven(self._parts, [ref])
-            claims.append(self._times.added_to(make_claims(ref, ranges, {}, self.node_id, time_ms, unproven)))
+        claims = [self._claims(ref, ranges, {}, time_ms) for ref, ranges in uploads]
         with self._turn():
             self._commit(claims, ids_ahead)
             if with_upkeep:
@@ -525,6 +518,13 @@ class NodeWriter:
             if uploaded is not None:
                 return uploaded
         raise CommitRefused(f"node {self.node_id}: expected ids without objects, found objects under all of {tried}")
+
+    def _claims(
+        self, ref: ObjectRef | None, ranges: ObjectRanges, own: Mapping[int, StreamObject], time_ms: int
+    ) -> Claims:
+        refs = [] if ref is None else [ref]
+        unproven = first_unproven(self._parts, [*refs, *(each.ref for each in own.values())])
+        return self._times.added_to(make_claims(ref, ranges, own, self.node_id, time_ms, unproven))
 
     def _commit(self, claims: Sequence[Claims], ids_ahead: int | None = None) -> None:
         self._settle()
