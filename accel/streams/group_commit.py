@@ -315,6 +315,8 @@ class GroupCommit:
         Raises:
             AccelError: the error of an upload, which is tried again, or of an event.
         """
+        if isinstance(self._broken, CatalogWentBack):
+            raise self._broken  # also if no event waits: acknowledged events may be lost
         if not self.is_beside:
             with self._changed:
                 self._sources[source] = None

@@ -183,7 +183,7 @@ class FileStore(PagedListing):
         check_key("put", key)
         metadata_of(mark)
         etag = _md5(body).hexdigest()
-        with self._errors("put", key):
+        with self._errors("put", key, missing="ServiceUnavailable"):
             self._write(key, [body], _header(etag, len(body), mark), condition)
         return etag
 
@@ -223,7 +223,7 @@ class FileStore(PagedListing):
         """See `ObjectStore.start_multipart`. Its parts are files in `%new`."""
         check_key("start_multipart", key)
         metadata_of(mark)
-        with self._errors("start_multipart", key):
+        with self._errors("start_multipart", key, missing="ServiceUnavailable"):
             folder = Path(tempfile.mkdtemp(dir=self._new()))
             _follow_folder(folder)
             return _FileUpload(self, key, folder, mark)

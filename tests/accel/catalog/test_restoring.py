@@ -74,6 +74,26 @@ def test_a_reader_that_lived_through_it_says_so_and_serves_nothing_from_the_old_
             world.catalog.refresh()
 
 
+def test_a_key_that_went_back_ends_the_sessions_of_its_process_for_good() -> None:
+    """Any key, seen by anyone: a list that is whole proves nothing once a shard was put back."""
+    world = Restorable()
+    world.writer.open_streams([1002, 1003, 1004, 1005])
+    newest = world.bodies()
+    world.catalog.refresh()
+    shards = [key for key in newest if "stream-buckets/0" in key and newest[key] != world.copy[key]]
+    world.put_back({**newest, shards[0]: world.copy[shards[0]]})
+    with pytest.raises(CatalogWentBack, match="stream-buckets"):
+        world.catalog.refresh()
+    world.put_back(newest)
+    world.catalog.refresh()
+    for call in (lambda: world.write(world.writer, STREAM), world.writer.checkpoint, world.writer.prepare):
+        with pytest.raises(CatalogWentBack, match="stream-buckets"):
+            call()
+    assert world.bodies() == newest
+    with world.catalog.open_node(4) as writer:
+        world.write(writer, STREAM)
+
+
 def test_after_restored_a_reader_goes_on_with_what_is_there() -> None:
     world = Restorable()
     before = world.payloads()
