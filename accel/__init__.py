@@ -50,8 +50,9 @@ if TYPE_CHECKING:
     from accel.lookup.async_accelerator import AsyncReadAccelerator
     from accel.lookup.shadow import accelerate, accelerate_async
     from accel.settings import Settings
+    from accel.streams.async_connection import AsyncConnection
     from accel.streams.async_writer import AsyncStreamWriter
-    from accel.streams.connection import AsyncConnection, Connection, connect
+    from accel.streams.connection import Connection, connect
     from accel.streams.group_readers import AsyncGroupReader, GroupReader
     from accel.streams.groups import ReaderGroup
     from accel.streams.reader import AsyncStreamReader, StreamReader
@@ -130,7 +131,7 @@ __all__ = [
 
 _LOADED_WHEN_ASKED_FOR = {
     "Answer": "accel.lookup.answer",
-    "AsyncConnection": "accel.streams.connection",
+    "AsyncConnection": "accel.streams.async_connection",
     "AsyncGroupReader": "accel.streams.group_readers",
     "AsyncReadAccelerator": "accel.lookup.async_accelerator",
     "AsyncStreamReader": "accel.streams.reader",

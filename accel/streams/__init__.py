@@ -5,7 +5,7 @@ always reads the segment whose next data arrived first comes close to the order 
 keys far ahead of the others. This is best effort: the deviation from the order has no bound, and the times are those of
 arrival, not of events.
 
-    connection      `connect`: one call that makes all of the following parts
+    connection      `connect`: one call that makes all of the following parts; `async_connection` for asyncio
     writer          `StreamWriter`: routes events by key; each write returns a future; `async_writer` for asyncio
     group_commit    the events of many callers become few objects; with `acknowledgements` and `uploads`
     segments_host   `ObjectSegments`: a host of segments in a bucket; with `open_segments`

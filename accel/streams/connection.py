@@ -33,15 +33,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from socket import AF_INET, AF_INET6, create_server, socket
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeVar, Unpack
 from uuid import UUID
 from weakref import WeakSet
 
@@ -52,7 +53,7 @@ from accel.history.rules.values import Cut, Integers
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import HostWhenNeeded, SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
-from accel.streams.async_writer import AsyncStreamWriter
+from accel.streams.async_connection import AsyncConnection
 from accel.streams.auto_scale import AutoScaleStats
 from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.group_readers import AsyncGroupReader, GroupReader, GroupReaderCounts, GroupReaderStats
@@ -74,8 +75,10 @@ from accel.streams.settings import ConnectionSettings, ForwardingSettings, Strea
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
+from loaders.awaiting import ended, in_thread, outcome
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime
+from loaders.parallel import settle
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
 from loaders.tables import FormatRecord
@@ -90,10 +93,12 @@ DEFAULT_NAMESPACE: Final = "accel"
 
 PARTS_MAX: Final = 16
 
+ABANDONING_SECONDS: Final = 1.0
+"""How long a cancelled task that enters a connection waits until it is closed; a thread closes it in any case."""
+
 Part = TypeVar("Part")
 CutReaders = TypeVar("CutReaders", StreamReader, AsyncStreamReader)
 GroupReaders = TypeVar("GroupReaders", GroupReader, AsyncGroupReader)
-Opened = TypeVar("Opened", bound=AbstractAsyncContextManager[Any])
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -225,6 +230,8 @@ class Connection:
     Threads: any; a part that several threads request is opened once, and no lock is held meanwhile. The connection
     belongs to the process that made it: elsewhere its calls raise WrongProcess; after `close` they raise Closed.
 
+    If entering fails, or is interrupted or cancelled, the connection is closed, and others may listen at its address.
+
     Args:
         store: the store of all data.
         node_id, create, settings, system: as for `connect`.
@@ -256,9 +263,11 @@ class Connection:
         self._for_tasks = AsyncConnection(self)
 
     def __enter__(self) -> Self:
-        _ = self.stream_store
-        if self._peers.listen is not None:
-            _ = self.segments
+        try:
+            self._enter()
+        except BaseException:
+            self._abandon()
+            raise
         return self
 
     def __exit__(
@@ -270,7 +279,15 @@ class Connection:
             self.stop()
 
     async def __aenter__(self) -> AsyncConnection:
-        await asyncio.to_thread(self.__enter__)
+        entering = in_thread(self._enter)
+        try:
+            await outcome(entering)
+        except BaseException as error:  # the thread that enters may continue: it finds the connection closed
+            abandoned: Future[None] = Future()
+            self._system.start(partial(settle, abandoned, self._abandon), "accel-closing")
+            if not isinstance(error, GeneratorExit):  # then no loop runs this any more
+                await ended([abandoned], ABANDONING_SECONDS)
+            raise
         return self._for_tasks
 
     async def __aexit__(
@@ -510,6 +527,27 @@ class Connection:
 
     # Inside
 
+    def _enter(self) -> None:
+        _ = self.stream_store
+        if self._peers.listen is not None:
+            _ = self.segments
+
+    def _abandon(self) -> None:
+        """Close what was opened before entering failed: first what keeps others from the address and the segments."""
+        self._lifetime.check_process()
+        with self._lock:
+            self._lifetime.close()
+        with ExitStack() as closing:
+            closing.callback(self.stop)
+            parts: Mapping[str, Callable[[Any], object]] = {
+                "registration": _end_lease,
+                "listening": socket.close,
+                "server": ForwardingServer.stop,
+            }
+            for name, close in parts.items():
+                if (part := self._parts.peek(name)) is not None:
+                    closing.callback(close, part)
+
     def _open_catalog(self) -> ObjectCatalog:
         settings, system = self.settings.catalog, self._system
         measured(system)
@@ -553,7 +591,7 @@ class Connection:
     def _open_segments(self) -> SharedSegments:
         shared = SharedSegments(self.host, self._owners(), self._peers.client)
         if self._peers.listen is not None:
-            self._part("server", self._serve, ForwardingServer.stop, ForwardingServer.stop)
+            self._part("server", self._make_server, ForwardingServer.stop, ForwardingServer.stop).begin()
         return shared
 
     @property
@@ -563,7 +601,7 @@ class Connection:
         family = AF_INET6 if ":" in where[0] else AF_INET
         return self._part("listening", lambda: create_server(where, family=family), socket.close, socket.close)
 
-    def _serve(self) -> ForwardingServer:
+    def _make_server(self) -> ForwardingServer:
         return ForwardingServer(self.forwarding_app(), self._listening, self._system)
 
     def _open_host(self) -> ObjectSegments:
@@ -583,14 +621,15 @@ class Connection:
         return part
 
     def _kept(self, part: Part, close: Callable[[Part], object], stop: Callable[[Part], object]) -> Part:
-        with self._lock:
-            is_closed = self._lifetime.is_closed
-            if not is_closed:  # the dependencies of a part were opened before it, and are closed after it
-                self._closing.callback(partial(close, part))
+        try:
+            with self._lock:
+                self._lifetime.check()  # it may have been closed meanwhile
+                # The dependencies of a part were opened before it, and are closed after it.
                 self._stopping.callback(partial(stop, part))
-        if is_closed:
+                self._closing.callback(partial(close, part))
+        except BaseException:
             stop(part)
-            raise Closed("expected a connection that is open, found it closed meanwhile")
+            raise
         return part
 
     def _know(self, kept: WeakSet[Any], opened: _Closed) -> None:
@@ -621,145 +660,14 @@ class _Closed(Protocol):
         ...
 
 
+def _end_lease(registration: Registration) -> None:
+    with suppress(AccelError):  # then it expires
+        registration.end()
+
+
 def _close_host(host: ObjectSegments) -> None:
     try:
         host.close()
     except BaseException:
         host.stop()
         raise
-
-
-# For asyncio
-
-
-class AsyncConnection:
-    """The streams of a bucket, for asyncio, as returned by ``async with accel.connect(...)``. Tasks: any.
-
-    Requests to the store are made in threads; readers and writers wait in the event loop. At the end of the block its
-    writers are flushed, and its readers leave their groups. After an error in the block writers are not flushed.
-
-    Args:
-        connection: the connection for threads, which has the parts.
-
-    Attributes:
-        connection: as the argument.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self._given: WeakSet[AsyncStreamWriter | AsyncGroupReader] = WeakSet()
-        self._lifetime = Lifetime("a connection")
-
-    async def close_given(self, *, is_failed: bool = False) -> None:
-        """Close its writers and readers of groups, side by side; the end of the block calls this.
-
-        Args:
-            is_failed: whether writers stay unflushed and errors are ignored.
-
-        Raises:
-            AccelError: as `AsyncStreamWriter.close` and `AsyncGroupReader.close`; the first error, after all were
-                closed.
-        """
-        self._lifetime.close()
-        closing = [each for each in self._given if not (is_failed and isinstance(each, AsyncStreamWriter))]
-        self._given.clear()
-        ends = await asyncio.gather(*(each.close() for each in closing), return_exceptions=True)
-        failed = next((end for end in ends if isinstance(end, BaseException)), None)
-        if failed is not None and not is_failed:
-            raise failed
-
-    def __repr__(self) -> str:
-        return f"AsyncConnection({self.connection.store!r})"
-
-    def _keep(self, opened: AsyncStreamWriter | AsyncGroupReader) -> None:
-        self._lifetime.check()  # it would not be closed; it has sent nothing yet
-        self._given.add(opened)
-
-    async def create_scope(self, scope: str) -> bool:
-        """See `Connection.create_scope`."""
-        return await asyncio.to_thread(self.connection.create_scope, scope)
-
-    async def create_stream(
-        self, scope: str, name: str, wanted: StreamConfiguration | None = None, *, segments: int | None = None
-    ) -> Stream:
-        """See `Connection.create_stream`."""
-        return await asyncio.to_thread(self.connection.create_stream, scope, name, wanted, segments=segments)
-
-    async def stream(self, scope: str, name: str) -> Stream:
-        """See `Connection.stream`. Calls of a stream ask the store: make them by `asyncio.to_thread`."""
-        return await asyncio.to_thread(self.connection.stream, scope, name)
-
-    async def refresh(self) -> bool:
-        """Load the newest image for readers; returns whether it was new. See `ReadAccelerator.refresh`."""
-
-        def refreshed() -> bool:
-            return self.connection.accelerator.refresh()  # this may open the accelerator
-
-        return await asyncio.to_thread(refreshed)
-
-    def reader(self, scope: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncStreamReader]:
-        """A reader, by ``async with`` or ``await``; see `Connection.reader`."""
-        return Opening(partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options))
-
-    def writer(
-        self,
-        scope: str,
-        name: str,
-        *,
-        writer_id: UUID | None = None,
-        settings: StreamWriterSettings | None = None,
-    ) -> Opening[AsyncStreamWriter]:
-        """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
-        connection = self.connection
-
-        def opened() -> AsyncStreamWriter:
-            segments = connection.segments
-            stream = connection.stream_store.stream(scope, name, host=segments)
-            return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
-
-        return Opening(opened, self._keep)
-
-    def group_reader(
-        self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
-    ) -> Opening[AsyncGroupReader]:
-        """A reader of a group, by ``async with`` or ``await``; see `Connection.group_reader`."""
-        opened = partial(self.connection.open_group_reader, AsyncGroupReader, scope, name, group, reader, **options)
-        return Opening(opened, self._keep)
-
-    async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
-        """See `Connection.group`."""
-        return await asyncio.to_thread(self.connection.group, scope, name, group, from_cut)
-
-
-class Opening(Generic[Opened]):
-    """A reader or writer that is opened in a thread: ``async with`` opens and closes it; ``await`` opens it. Once.
-
-    Args:
-        opened: opens the reader or writer.
-        keep: called with it, in the event loop.
-    """
-
-    def __init__(self, opened: Callable[[], Opened], keep: Callable[[Opened], object] = lambda _: None) -> None:
-        self._open = opened
-        self._keep = keep
-        self._opened: Opened | None = None
-
-    def __await__(self) -> Generator[Any, None, Opened]:
-        return self._in_thread().__await__()
-
-    async def _in_thread(self) -> Opened:
-        opened = await asyncio.to_thread(self._open)
-        self._keep(opened)
-        return opened
-
-    async def __aenter__(self) -> Opened:
-        self._opened = await self
-        await self._opened.__aenter__()
-        return self._opened
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        if self._opened is None:
-            return None
-        return await self._opened.__aexit__(kind, error, trace)

@@ -219,7 +219,7 @@ def forwarding_app(service: SegmentService, secret: str) -> Starlette:
 
 
 class ForwardingServer:
-    """Serves an application in a thread, by uvicorn. Threads: any; it belongs to the process that opened it.
+    """Serves an application in a thread, by uvicorn, from `begin` on. Threads: any; only in the process that made it.
 
     Args:
         app: the application.
@@ -239,21 +239,29 @@ class ForwardingServer:
             raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
         config = listening_config(app, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS)
         self._server, self._ended = uvicorn.Server(config), Event()
+        self._listening, self._system = listening, system
+        self._serving = Lock()  # acquired for good by the thread that serves
         self._lifetime = Lifetime("a server of segments", system.process_id)
 
-        def serve() -> None:
-            try:
-                self._server.run(sockets=[listening])
-            finally:
-                self._ended.set()
-
-        system.start(serve, "accel-forwarding-server")
+    def begin(self) -> None:
+        """Serve from now on, in a thread. May be repeated."""
+        self._system.start(self._serve, "accel-forwarding-server")
 
     def stop(self) -> None:
         """Accept no more requests, and wait up to 10 s for the end of requests under way."""
         if self._lifetime.is_here:
             self._server.should_exit = True
-            self._ended.wait(2 * STOP_SECONDS)
+            if self._serving.locked():
+                self._ended.wait(2 * STOP_SECONDS)
+
+    def _serve(self) -> None:
+        if not self._serving.acquire(blocking=False):
+            return
+        try:
+            if not self._server.should_exit:
+                self._server.run(sockets=[self._listening])
+        finally:
+            self._ended.set()
 
 
 def _endpoint(

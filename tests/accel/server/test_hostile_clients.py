@@ -105,6 +105,7 @@ def test_a_connection_without_a_whole_request_ends() -> None:
 def test_owners_of_segments_listen_with_the_same_bounds() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     server = ForwardingServer(Starlette(), listening, SYSTEM)
+    server.begin()
     try:
         sent, _ = sent_until_refused(listening.getsockname()[1], ENDLESS["a header"])
         assert sent < SENT_MAX
