@@ -109,6 +109,18 @@ _BYTES = tuple(chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"%{byte:02X}" for 
 _HINT_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,127}")
 _DIGITS = 20
 _NONCE = re.compile(r"[0-9a-f]{32}")
+_BEGINNING = re.compile(
+    r"accel/(?:[0-9A-Za-z_~%!-]+/)*(?:[0-9A-Za-z_~%!-][0-9A-Za-z_~%!.-]*)?|[0-9a-f]{8,16}/.*", re.DOTALL
+)
+
+
+def may_be_ours(beginning: str) -> bool:
+    """Whether a key that this module builds, of any namespace, may begin with this text, which has a slash.
+
+    >>> may_be_ours("accel/tables/"), may_be_ours("a2000000/DEFAULT/"), may_be_ours("lost+found/")
+    (True, True, False)
+    """
+    return _BEGINNING.fullmatch(beginning) is not None
 
 
 def check_namespace(namespace: str) -> None:

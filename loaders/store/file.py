@@ -30,6 +30,10 @@ copy of a folder has the id of the original: an older copy is found by the versi
 
 `%reserve` takes up space that a collector gives up when the disk is full (`give_up_reserve`).
 
+A listing is complete, or an error: a collector takes for deleted what it leaves out. What cannot be read, links to
+nothing and links that are not followed are passed over, and named, only where no key of ours could begin so
+(`layout.may_be_ours`); so are files that no key is written as. Links are followed that lead out of the store's folder.
+
 The file system must have `flock`, atomic renames and case-sensitive names. Those of Linux (ext4, xfs, btrfs, tmpfs,
 overlay) have them; a file system that ignores case is refused. A network file system (NFS, SMB) may lock each machine
 separately and return an old file for seconds: then conditional writes of two machines do not exclude each other. Use it
@@ -41,6 +45,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -48,10 +53,11 @@ import tempfile
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from stat import S_IMODE, S_ISDIR
+from stat import S_IMODE, S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING
 
-from loaders.errors import CorruptObject, KeyMissing, WrongFolder
+from loaders.errors import AccessDenied, CorruptObject, KeyMissing, WrongFolder
+from loaders.layout import ACCEL_PREFIX, may_be_ours
 from loaders.lifetime import PerProcess, ProcessLock, unpickled
 from loaders.store.base import (
     ALWAYS,
@@ -94,6 +100,11 @@ LOCK_POLLS_MAX = 15_000
 COMMITS_MAX = 64
 """The number of times that a writer starts again because its folder was deleted meanwhile."""
 
+NOTICES_MAX = 5
+"""The number of notices of a process: an entry of others may be in each folder."""
+
+logger = logging.getLogger(__name__)
+
 STALE_SECONDS = 86_400.0
 """The age at which files of killed writers are deleted: no upload takes that long."""
 
@@ -135,6 +146,7 @@ class FileStore(PagedListing):
         self._sleep = sleep
         self._id = store_id
         self._prepared: PerProcess[list[Path]] = PerProcess("a folder", list)
+        self._noticed: PerProcess[dict[Path, str]] = PerProcess("what was met in a folder", dict)
 
     def __reduce__(self) -> tuple[Callable[..., FileStore], tuple[object, ...]]:
         return _restored, (self.folder, self._sleep, self.durable, self._id)
@@ -148,6 +160,10 @@ class FileStore(PagedListing):
             (self.folder / RESERVE).unlink()
             return True
         return False
+
+    def notices(self) -> list[str]:
+        """What this process met in the folder: entries that listings leave out, and what the file system cannot do."""
+        return list(self._noticed().values())
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
         """See `ObjectStore.get`."""
@@ -190,7 +206,7 @@ class FileStore(PagedListing):
     def delete(self, key: str) -> None:
         """See `ObjectStore.delete`."""
         names, name = place_of(key)
-        with self._errors("delete", key), suppress(FileNotFoundError):
+        with suppress(KeyMissing), self._errors("delete", key):
             with self._locked(self.folder.joinpath(*names)) as folder:
                 os.unlink(name, dir_fd=folder)
                 self._settle(folder)
@@ -214,9 +230,13 @@ class FileStore(PagedListing):
             for key, path in self._keys(prefix, start_after):
                 if len(page) == limit:
                     return ListPage(page, more=True)
-                # A file that was deleted after its folder was read is not listed.
-                with suppress(KeyMissing), self._opened("list", key, path) as found:
-                    page.append(ObjectInfo(key, found.size_bytes, found.etag, found.modified_seconds))
+                try:
+                    with self._opened("list", key, path) as found:
+                        page.append(ObjectInfo(key, found.size_bytes, found.etag, found.modified_seconds))
+                except KeyMissing:
+                    continue  # it was deleted after its folder was read
+                except AccessDenied as error:
+                    self._pass_over(prefix, key.encode(), path, error)
             return ListPage(page, more=False)
 
     def start_multipart(self, key: str, *, mark: str | None = None) -> _FileUpload:
@@ -239,11 +259,13 @@ class FileStore(PagedListing):
             yield
         except (FileNotFoundError, NotADirectoryError) as error:
             self._check_root(operation, key)  # it may have vanished meanwhile
+            if link := _dangling(str(error.filename)):
+                raise store_error_of(operation, key, link) from error
             raise store_error(operation, key, f"no such file: {error.filename}", code=missing, status=404) from error
         except OSError as error:
             if error.errno in _CODES:
                 code, status = _CODES[error.errno]
-                detail = str(error) if error.filename else f"{error}: {str(self.folder)!r}"
+                detail = _told(error) if error.filename else f"{error}: {str(self.folder)!r}"
                 raise store_error(operation, key, detail, code=code, status=status) from error
             raise store_error_of(operation, key, error) from error
 
@@ -258,30 +280,62 @@ class FileStore(PagedListing):
 
     def _found_id(self) -> str | None:
         try:
-            descriptor = os.open(self.folder / STORE, os.O_RDONLY)
+            with _open(self.folder / STORE) as descriptor:
+                found = _STORE_ID.fullmatch(os.read(descriptor, _STORE_ID_BYTES + 1))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
-            found = _STORE_ID.fullmatch(os.read(descriptor, _STORE_ID_BYTES + 1))
-        finally:
-            os.close(descriptor)
         return found[1].decode() if found else None
 
     @contextmanager
     def _opened(self, operation: str, key: str, path: Path | None = None) -> Iterator[_Opened]:
         with self._errors(operation, key):
             names, name = place_of(key)
-            descriptor = os.open(path or self.folder.joinpath(*names, name), os.O_RDONLY)
-            try:
+            with _open(path or self.folder.joinpath(*names, name)) as descriptor:
                 yield _Opened(key, descriptor)
-            finally:
-                os.close(descriptor)
 
     def _keys(self, prefix: str, start_after: str) -> Iterator[tuple[str, Path]]:
+        """Keys with their files, in the order of their bytes. Folders may be deleted meanwhile."""
         # The complete parts of the prefix are a folder: its neighbours need not be read.
         base, slash, _ = prefix.rpartition("/")
-        names = place_of(base + slash)[0] if slash else []
-        yield from _walk(self.folder.joinpath(*names), (base + slash).encode(), prefix.encode(), start_after.encode())
+        start = self.folder.joinpath(*(place_of(base + slash)[0] if slash else []))
+        wanted, after, root = prefix.encode(), start_after.encode(), Path(os.path.realpath(self.folder))
+        rest = [((base + slash).encode(), start, False)]
+        while rest:
+            text, path, is_object = rest.pop()
+            if is_object:
+                yield text.decode(), path
+                continue
+            try:
+                found = _entries(path, root)
+            except PermissionError as error:
+                self._pass_over(prefix, text, path, error)
+                continue
+            inside = []
+            for place, entry, why in found:
+                if entry is None:
+                    self._notice(place, why)
+                elif _may_list(whole := text + entry.text, wanted, after, is_object=entry.is_object):
+                    if why is None:
+                        inside.append((whole, place, entry.is_object))
+                    else:
+                        self._pass_over(prefix, whole, place, why)
+            rest.extend(sorted(inside, key=lambda each: (each[0], not each[2]), reverse=True))
+
+    def _pass_over(self, prefix: str, text: bytes, path: Path, why: Exception) -> None:
+        """Leave out what cannot be listed, if no key that was asked for may begin with this text; else raise.
+
+        A collector takes for deleted what a listing leaves out.
+        """
+        if may_be_ours(text.decode(errors="replace")) or (prefix and not prefix.startswith(ACCEL_PREFIX)):
+            raise why
+        self._notice(path, why)
+
+    def _notice(self, path: Path, why: object) -> None:
+        noticed = self._noticed()
+        if why and len(noticed) < NOTICES_MAX and path not in noticed and not path.name.startswith("%"):  # its own
+            noticed[path] = f"{str(path)!r}: {_told(why) if isinstance(why, OSError) else why}"
+            more = "; no more of its kind are logged" if len(noticed) == NOTICES_MAX else ""
+            logger.warning("%s%s", noticed[path], more)
 
     def _write(self, key: str, content: Iterable[Body], header: bytes, condition: Condition = ALWAYS) -> None:
         folder = self.folder.joinpath(*place_of(key)[0])
@@ -305,7 +359,7 @@ class FileStore(PagedListing):
                     os.rename(new, name, dst_dir_fd=folder)
                     self._settle(folder)
             except FileNotFoundError:
-                if not new.exists():
+                if not new.exists() or _dangling(path):
                     raise
                 self._sleep(LOCK_POLL_SECONDS)  # a folder of the path was deleted meanwhile, as it was empty
             else:
@@ -316,14 +370,19 @@ class FileStore(PagedListing):
     @contextmanager
     def _locked(self, path: Path) -> Iterator[int]:
         """Lock a folder and yield its descriptor. FileNotFoundError if it does not exist."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
+        with _open(path, os.O_DIRECTORY) as descriptor:
             for _ in range(LOCK_POLLS_MAX):
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                except BlockingIOError:
+                except (BlockingIOError, InterruptedError):
                     self._sleep(LOCK_POLL_SECONDS)
+                except OSError as error:
+                    if error.errno not in _UNABLE:
+                        raise
+                    raise OSError(
+                        errno.ENOTSUP, f"expected a file system with flock, found {error}; {_ELSE}", str(path)
+                    ) from error
             else:
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock of the folder", str(path))
             try:
@@ -331,12 +390,17 @@ class FileStore(PagedListing):
             finally:
                 # Explicitly: a process that was forked meanwhile has the descriptor, too, and would keep the lock.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
-        finally:
-            os.close(descriptor)
 
     def _settle(self, folder: int) -> None:
-        if self.durable:
-            os.fsync(folder)
+        try:
+            if self.durable:
+                os.fsync(folder)
+        except OSError as error:
+            if error.errno not in _UNABLE:
+                raise
+            self._notice(
+                self.folder, f"{error}: its folders cannot be synced, a loss of power may undo writes; {_ELSE}"
+            )
 
     def _make(self, path: Path) -> None:
         missing = []
@@ -348,8 +412,8 @@ class FileStore(PagedListing):
                 folder.mkdir()
                 if self.folder in folder.parents:
                     _follow_folder(folder)
-            if self.durable:
-                _sync(folder.parent)
+            with _open(folder.parent, os.O_DIRECTORY) as above:
+                self._settle(above)
 
     def _prune(self, names: Sequence[str]) -> None:
         for count in range(len(names), 0, -1):
@@ -396,6 +460,8 @@ class _Opened:
 
     def __init__(self, key: str, descriptor: int) -> None:
         facts = os.fstat(descriptor)
+        if not S_ISREG(facts.st_mode):
+            raise CorruptObject(key, facts.st_size, expected="a file", found=f"one of mode {facts.st_mode:o}")
         self._descriptor = descriptor
         self.modified_seconds = facts.st_mtime
         start = os.pread(descriptor, MARKED_HEADER_BYTES, 0)
@@ -494,18 +560,6 @@ class _FileUpload:
                 raise store_error("complete", self.key, detail, code="EntityTooSmall", status=400)
 
 
-def _walk(folder: Path, base: bytes, prefix: bytes, after: bytes) -> Iterator[tuple[str, Path]]:
-    """Keys below a folder with their files, in the order of their bytes. Folders may be deleted meanwhile."""
-    rest = [(base, folder, False)]
-    while rest:
-        text, path, is_object = rest.pop()
-        if is_object:
-            yield text.decode(), path
-            continue
-        entries = [(text + entry.text, path / entry.name, entry.is_object) for entry in _entries(path)]
-        rest.extend(entry for entry in reversed(entries) if _may_list(entry[0], prefix, after, is_object=entry[2]))
-
-
 def _may_list(text: bytes, prefix: bytes, after: bytes, *, is_object: bool) -> bool:
     """Whether a listing may contain this key of an object, or keys in the folder of this text."""
     if is_object:
@@ -521,13 +575,63 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _entries(folder: Path) -> list[Entry]:
+def _entries(folder: Path, root: Path) -> list[tuple[Path, Entry | None, Exception | None]]:
     try:
         with os.scandir(folder) as names:
-            found = [entry_of(each.name, is_folder=each.is_dir(follow_symlinks=False)) for each in names]
+            return [(folder / each.name, *_meaning(each, root)) for each in names]
     except (FileNotFoundError, NotADirectoryError):
+        if link := _dangling(folder):
+            raise link from None
         return []
-    return sorted((entry for entry in found if entry), key=lambda entry: (entry.text, not entry.is_object))
+
+
+def _meaning(found: os.DirEntry[str], root: Path) -> tuple[Entry | None, Exception | None]:
+    """What a name in a folder means, or would mean, and why it cannot be that; nothing if it was deleted meanwhile."""
+    try:
+        is_folder = found.is_dir()
+        if not is_folder and not found.is_file():
+            if not os.path.lexists(found.path):
+                return None, None
+            why = _dangling(found.path) or OSError(errno.EINVAL, "neither a folder nor a file", found.path)
+        elif found.is_symlink() and not _leads_out(Path(found.path), root):
+            why = OSError(errno.ELOOP, "a link into the store, or from one linked folder to another", found.path)
+        else:
+            entry = entry_of(found.name, is_folder=is_folder)
+            return entry, None if entry else ValueError("no key has this name")
+    except OSError as error:  # a link in a circle, or through a folder that must not be entered
+        why = error
+    return entry_of(found.name, is_folder=True) or entry_of(found.name, is_folder=False), why
+
+
+def _leads_out(link: Path, root: Path) -> bool:
+    """Whether a link in the store leads out of it: then an object has one key, and a listing an end."""
+    here, there = (Path(os.path.realpath(each)) for each in (link.parent, link))
+    return root in (here, *here.parents) and root not in (there, *there.parents) and there not in root.parents
+
+
+def _dangling(path: str | Path) -> OSError | None:
+    """The error of a path that leads through a link to nothing, which is not a missing file."""
+    for each in (Path(path), *Path(path).parents):
+        if os.path.lexists(each):
+            is_there = os.path.exists(each)  # noqa: PTH110 - Path's own raises where it may not look
+            return None if is_there else OSError(errno.ENXIO, f"{each} is a link to nothing: is its disk mounted?")
+    return None
+
+
+@contextmanager
+def _open(path: str | Path, flags: int = 0, folder: int | None = None) -> Iterator[int]:
+    """Open a file or a folder to read; once more if it was replaced on a server of files. A pipe holds up nobody."""
+    flags |= os.O_RDONLY | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        descriptor = os.open(path, flags, dir_fd=folder)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _check(condition: Condition, key: str, name: str, folder: int) -> None:
@@ -535,12 +639,8 @@ def _check(condition: Condition, key: str, name: str, folder: int) -> None:
     if not isinstance(condition, CreateOnly | IfMatch):
         return
     etag = None
-    with suppress(FileNotFoundError):
-        descriptor = os.open(name, os.O_RDONLY, dir_fd=folder)
-        try:
-            etag = _Opened(key, descriptor).etag
-        finally:
-            os.close(descriptor)
+    with suppress(FileNotFoundError), _open(name, folder=folder) as descriptor:
+        etag = _Opened(key, descriptor).etag
     lost = etag is not None if isinstance(condition, CreateOnly) else etag != condition.etag
     if lost:
         detail = f"expected {condition}, found {f'ETag {etag}' if etag else 'no object'}"
@@ -568,11 +668,8 @@ def _sweep(new: Path) -> None:
 
 
 def _follow_folder(new: Path) -> None:
-    descriptor = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
+    with _open(new, os.O_DIRECTORY | os.O_NOFOLLOW) as descriptor:
         _follow(descriptor, new.parent)
-    finally:
-        os.close(descriptor)
 
 
 def _follow(new: int, folder: Path) -> None:
@@ -614,19 +711,16 @@ def _written(folder: Path, content: Iterable[Body], like: Path, *, durable: bool
     return Path(name)
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _header(etag: str, size_bytes: int, mark: str | None) -> bytes:
     if mark is None:
         return (_MAGIC + f"1 {etag} {size_bytes}".encode()).ljust(HEADER_BYTES - 1) + b"\n"
     return (_MAGIC + f"2 {etag} {size_bytes} {mark}".encode()).ljust(MARKED_HEADER_BYTES - 1) + b"\n"
 
+
+_UNABLE = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""How file systems say that they have no locks, or no `fsync` of a folder."""
+
+_ELSE = "keep the store on a local disk, or on an S3 server"
 
 _CODES = {
     errno.ENAMETOOLONG: ("KeyTooLongError", 400),
@@ -638,7 +732,20 @@ _CODES = {
     errno.EFBIG: ("InsufficientStorage", 507),
     errno.ENOTSUP: ("NotImplemented", 501),
     errno.EISDIR: ("NotImplemented", 501),
+    errno.ELOOP: ("NotImplemented", 501),
+    errno.EXDEV: ("NotImplemented", 501),
 }
+
+
+def _told(error: OSError) -> str:
+    """An error of the file system, and whose the file is."""
+    path = Path(str(error.filename))
+    for place in (path, path.parent) if error.errno in (errno.EACCES, errno.EPERM) and path.is_absolute() else ():
+        with suppress(OSError):
+            facts = place.stat()
+            whose = f"user {facts.st_uid}, group {facts.st_gid}, mode {S_IMODE(facts.st_mode):04o}"
+            return f"{error} ({whose}; this is user {os.geteuid()})"
+    return str(error)
 
 
 def _md5(content: Body) -> hashlib._Hash:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import pickle
 import re
 import resource
 import signal
+import stat
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +31,7 @@ from loaders.errors import (
 )
 from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore, file_names
 from loaders.store import file as file_module
+from loaders.store.base import ALWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,6 +162,81 @@ def test_a_durable_write_syncs_the_file_and_its_new_folders(tmp_path: Path, monk
     synced.clear()
     store.delete("a/b")
     assert synced == ["/s/a"]
+
+
+@pytest.mark.parametrize("code", ["EBADF", "EINVAL", "ENOLCK", "ENOSYS", "EOPNOTSUPP"])
+def test_a_file_system_without_locks_is_named_at_the_first_write(
+    store: FileStore, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    def refuse(*_: int) -> None:
+        number = getattr(errno, code)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    for condition in (ALWAYS, CreateOnly()):
+        with pytest.raises(
+            RequestRefused, match=r"a file system with flock, found \[Errno .* local disk.*'/.*"
+        ) as raised:
+            store.put("a/b", b"x", condition=condition)
+        assert str(store.folder) in str(raised.value)
+        assert not raised.value.retryable
+    assert list((store.folder / file_names.NEW).iterdir()) == []
+
+
+def test_a_lock_that_a_signal_interrupts_is_asked_for_again(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    really, left = fcntl.flock, [3]
+
+    def interrupted(descriptor: int, operation: int) -> None:
+        if operation != fcntl.LOCK_UN and left[0]:
+            left[0] -= 1
+            raise InterruptedError(errno.EINTR, "Interrupted system call")
+        really(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", interrupted)
+    store.put("a/b", b"x")
+    assert (left, store.get("a/b").body) == ([0], b"x")
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EBADF])
+def test_folders_that_cannot_be_synced_are_named_once_and_stop_no_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    really = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    store = make(tmp_path / "s", durable=True)
+    store.put("a/b", b"x")
+    store.put("a/b", b"y")
+    store.delete("a/b")
+    assert caplog.messages == store.notices() == [store.notices()[0]]
+    assert all(
+        word in caplog.messages[0] for word in (str(store.folder), f"[Errno {number}]", "a loss of power", "disk")
+    )
+
+
+def test_a_folder_that_is_not_synced_by_a_broken_disk_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fsync(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StoreUnavailable, match="Input/output error"):
+        make(tmp_path / "s", durable=True).put("a/b", b"x")
+
+
+def test_a_folder_on_another_file_system_is_refused(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rename(source: object, target: object, **_: int) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link", str(source), None, str(target))
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(RequestRefused, match="Invalid cross-device link"):
+        store.put("a/b", b"x")
 
 
 @pytest.mark.parametrize(

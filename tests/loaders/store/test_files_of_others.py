@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
+import re
 import shutil
+import socket
 import stat
 import tempfile
 import time
@@ -12,12 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from loaders.errors import AccessDenied
-from loaders.store import FileStore, file_names
+from loaders import layout
+from loaders.errors import AccessDenied, CorruptObject, RequestRefused, StoreUnavailable
+from loaders.store import FileStore, IfMatch, file_names
+from loaders.store import file as file_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from uuid import UUID
 
 OTHER = 10777
 """The id of a user and a group without an entry in any list of users. Only root can become it."""
@@ -192,3 +200,236 @@ def test_old_files_of_another_user_that_may_not_be_deleted_stop_no_write(
     monkeypatch.setattr(Path, "unlink", refuse)
     make(store.folder).put("b", b"x")
     assert [each.key for each in store.list("")] == ["a", "b"]
+
+
+def keys_of(store: FileStore, prefix: str = "") -> list[str]:
+    return [each.key for each in store.list(prefix)]
+
+
+def closed(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    folder.chmod(0)
+    return folder
+
+
+@pytest.mark.parametrize("place", ["lost+found", "backup", "accel/lost+found", "accel/tables/.snapshot", "123/n"])
+def test_a_folder_of_another_user_that_holds_no_keys_of_ours_stops_no_listing(above: Path, place: str) -> None:
+    store = make(above / "store")
+    for key in ("00000000/n/1", "accel/format", "accel/tables/t/k"):
+        store.put(key, b"x")
+    folder = closed(store.folder / place)
+
+    def look() -> None:
+        mine = make(store.folder)
+        assert keys_of(mine) == ["00000000/n/1", "accel/format", "accel/tables/t/k"]
+        assert keys_of(mine, "accel/tables/") == ["accel/tables/t/k"]
+        (named,) = mine.notices()
+        owner = folder.stat()
+        assert str(folder) in named
+        assert "Permission denied" in named
+        assert f"(user {owner.st_uid}, group {owner.st_gid}, mode 0000; this is user {os.geteuid()})" in named
+
+    as_other(look)
+    folder.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("place", "prefix"),
+    [
+        ("accel", ""),
+        ("accel/hints", ""),
+        ("accel/tables/t", ""),
+        ("accel/tables/" + "x" * 64 + "%more", ""),
+        ("00000000", ""),
+        ("00000000/a%20namespace", ""),
+        ("lost+found", "lost+found/"),
+        ("lost+found", "lost"),
+        ("mine/lost+found", "mine/"),
+    ],
+)
+def test_a_folder_that_may_hold_what_is_asked_for_ends_the_listing_with_its_owner(
+    above: Path, place: str, prefix: str
+) -> None:
+    store = make(above / "store")
+    store.put("a", b"x")
+    folder = closed(store.folder / place)
+
+    def look() -> None:
+        with pytest.raises(AccessDenied, match=rf"Permission denied: '{re.escape(str(folder))}' \(user \d+, group"):
+            keys_of(make(store.folder), prefix)
+
+    as_other(look)
+    folder.chmod(0o700)
+
+
+def test_an_object_that_may_not_be_read_ends_a_listing_if_its_key_is_ours(above: Path) -> None:
+    store = make(above / "store")
+    for key in ("accel/format", "z/other"):
+        store.put(key, b"x")
+    (store.folder / "z" / "other%object").chmod(0)
+
+    def look_over() -> None:
+        assert keys_of(make(store.folder)) == ["accel/format"]
+
+    as_other(look_over)
+    (store.folder / "accel" / "format%object").chmod(0)
+
+    def look() -> None:
+        with pytest.raises(AccessDenied, match=r"format%object' \(user \d+, group \d+, mode 0000; this is user \d+\)"):
+            keys_of(make(store.folder))
+
+    as_other(look)
+
+
+def test_what_no_key_is_written_as_is_passed_over_and_some_of_it_named_once(
+    above: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = make(above / "store")
+    store.put("a/b", b"x")
+    folder = store.folder / "a"
+    names = (b".nfs0001", b".DS_Store", b"b%object~", b"\xff\xfe", b"#b%object#", b"with\nlines")
+    for name in names:
+        Path(os.fsdecode(os.path.join(os.fsencode(folder), name))).write_bytes(b"")  # noqa: PTH118 - bytes
+    (folder / ".snapshot").mkdir()
+    os.mkfifo(folder / "pipe")
+    os.mkfifo(folder / "pipe%object")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket"))
+        for _ in range(3):
+            assert keys_of(store) == ["a/b"]
+    assert len(store.notices()) == file_module.NOTICES_MAX < len(names)
+    assert len(caplog.messages) == file_module.NOTICES_MAX, "once, however often it is listed"
+    assert all(each.isprintable() and str(folder) in each for each in caplog.messages)
+    assert "no more of its kind are logged" in caplog.messages[-1]
+    with pytest.raises(CorruptObject, match="expected a file"):
+        store.get("a/pipe")
+    other = make(store.folder)
+    assert keys_of(other, "b") == []
+    assert other.notices() == [], "its own folder for new files is known"
+
+
+@pytest.mark.parametrize("name", ["00000000", "accel", "accel/tables", "other"])
+def test_a_folder_that_was_moved_and_linked_is_listed_as_it_is_read(above: Path, name: str) -> None:
+    store = make(above / "store")
+    keys = ["00000000/n/1", "00000000/n/2", "accel/format", "accel/tables/t/a", "accel/tables/t/b", "other/x"]
+    for key in keys:
+        store.put(key, key.encode())
+    (above / "disk").mkdir()
+    moved = (store.folder / name).rename(above / "disk" / "moved")
+    (store.folder / name).symlink_to(moved)
+    for prefix in ("", name, name + "/", "accel/tables/t/"):
+        assert keys_of(store, prefix) == [key for key in keys if key.startswith(prefix)]
+    assert [each.key for each in store.list("", limit=2)] == keys[:2]
+    assert all(store.get(key).body == key.encode() for key in keys)
+    store.put(f"{name}/new/z", b"x")
+    store.delete(f"{name}/new/z")
+    assert keys_of(store) == keys
+    assert store.notices() == []
+
+
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("00000000/n", "."),
+        ("00000000/n", ".."),
+        ("00000000/n/loop", ""),
+        ("00000001", "00000000"),
+        ("accel/tables/loop", "../disk"),
+        ("accel/x", "/"),
+    ],
+)
+def test_a_link_into_the_store_or_from_one_linked_folder_to_another_is_refused(
+    above: Path, link: str, target: str
+) -> None:
+    store = make(above / "store")
+    store.put("00000000/m/1", b"x")
+    store.put("y/a", b"x")
+    (above / "disk").mkdir()
+    (store.folder / "accel").mkdir()
+    (store.folder / "accel" / "tables").symlink_to(above / "disk")
+    (store.folder / link).parent.mkdir(exist_ok=True, parents=True)
+    (store.folder / link).symlink_to(store.folder / target)
+    with pytest.raises(RequestRefused, match=rf"a link into the store, or from one linked folder to another.*{link}"):
+        keys_of(store)
+    (store.folder / link).unlink()
+    (store.folder / "y" / "y").symlink_to(store.folder / "y")
+    assert keys_of(store) == ["00000000/m/1", "y/a"], "no key of ours is below y"
+    assert str(store.folder / "y" / "y") in store.notices()[0]
+
+
+@pytest.mark.parametrize("name", ["00000000", "accel", "accel/tables"])
+def test_a_link_to_nothing_is_no_missing_object(above: Path, name: str) -> None:
+    store = make(above / "store")
+    store.put("a", b"x")
+    (store.folder / name).parent.mkdir(exist_ok=True)
+    (store.folder / name).symlink_to(above / "unmounted")
+    acts: list[Callable[[], object]] = [
+        lambda: keys_of(store),
+        lambda: keys_of(store, f"{name}/"),
+        lambda: keys_of(store, f"{name}/b/"),
+        lambda: store.get(f"{name}/b/c"),
+        lambda: store.put(f"{name}/b", b""),
+        lambda: store.delete(f"{name}/b"),
+    ]
+    for act in acts:
+        with pytest.raises(StoreUnavailable, match=rf"{name} is a link to nothing: is its disk mounted"):
+            act()
+    assert list((store.folder / file_names.NEW).iterdir()) == []
+    (store.folder / name).unlink()
+    (store.folder / "notes").symlink_to(above / "unmounted")
+    assert keys_of(store) == ["a"]
+    assert "notes is a link to nothing" in store.notices()[0]
+
+
+def test_a_file_that_is_replaced_on_its_server_meanwhile_is_opened_again_once(
+    above: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make(above / "store")
+    etag = store.put("a/b", b"x")
+    really, stale = os.open, [0]
+
+    def open_stale(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        if str(path).endswith("%object") and stale[0]:
+            stale[0] -= 1
+            raise OSError(errno.ESTALE, "Stale file handle", str(path))
+        return really(path, flags, mode, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", open_stale)
+    acts: list[Callable[[], object]] = [
+        lambda: store.get("a/b"),
+        lambda: keys_of(store),
+        lambda: store.put("a/b", b"x", condition=IfMatch(etag)),
+    ]
+    for act in acts:
+        stale[0] = 1
+        act()
+        stale[0] = 2
+        with pytest.raises(StoreUnavailable, match="Stale file handle"):
+            act()
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+NUMBERS = st.integers(0, 2**63 - 1)
+
+
+@given(NAMES, NAMES, NUMBERS, NUMBERS, st.uuids())
+def test_whatever_a_key_of_ours_begins_with_is_known(name: str, key: str, number: int, other: int, each: UUID) -> None:
+    folder = layout.table_folder(layout.TABLES_PREFIX, name)
+    kind = layout.HintKind.PACKS
+    for built in (
+        layout.ObjectLayout(namespace="a+b ü").object_key(number),
+        layout.FORMAT_KEY,
+        layout.CLOCK_KEY,
+        layout.marker_key(folder),
+        layout.value_key(folder, key),
+        layout.upload_key(number, key),
+        layout.hint_root_key(kind, number),
+        layout.hint_file_key(kind, number, other, "filters-0.x"),
+        layout.time_part_key(number, other),
+        layout.transaction_key(each, each),
+        layout.number_table_key(number, other),
+        layout.merging_key(number, other, 5),
+        f"{layout.JOURNAL_PREFIX}{number:015d}-{other:06d}-{'0f' * 16}.jsonl",
+    ):
+        first = built.index("/") + 1
+        assert all(layout.may_be_ours(built[:end]) for end in range(first, len(built) + 1)), built
