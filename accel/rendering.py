@@ -271,6 +271,8 @@ class Output:
     ) -> Iterator[Tell]:
         """A bar on stderr while a long operation runs on a terminal: amount, rate, and the time left.
 
+        A signal that ends the operation is noted with the amount that was done.
+
         Yields a function that is called with the number done, and the total if it was not known; without arguments it
         adds one. On a pipe nothing is printed, and no value is read.
 
@@ -280,16 +282,23 @@ class Output:
             is_bytes: whether the numbers are bytes; else pieces.
             moved: returns the bytes sent over the network so far; any thread may call it.
         """
-        if self.is_quiet or not sys.stderr.isatty():
-            yield lambda done=None, total=None: None  # noqa: ARG005 - there is no terminal
-            return
-        with Progress(*_progress_columns(is_bytes, moved), console=Console(stderr=True), transient=True) as bar:
+        is_shown = not self.is_quiet and sys.stderr.isatty()
+        console = Console(stderr=True)
+        with Progress(
+            *_progress_columns(is_bytes, moved), console=console, transient=True, disable=not is_shown
+        ) as bar:
             task = bar.add_task(printable(what), total=total)
 
             def tell(done: int | None = None, total: int | None = None) -> None:
                 bar.update(task, advance=1 if done is None else None, completed=done, total=total)
 
-            yield tell
+            try:
+                yield tell
+            except KeyboardInterrupt as stopped:
+                shown = bar.tasks[0]
+                of_all = "" if shown.total is None else f" of {shown.total:.0f}"
+                stopped.add_note(f"{what}: {shown.completed:.0f}{of_all} done")
+                raise
 
 
 class _MovedColumn(ProgressColumn):

@@ -103,7 +103,7 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     loaded = modules_loaded_by(code)
     assert loaded.isdisjoint(HEAVY - {"click"} | {"numpy", "msgspec", "accel.rendering", "accel.image"})
     cli = {name for name in loaded if name.startswith(("accel.cli.", "spark_jobs.cli."))}
-    assert cli == {"accel.cli.main", "accel.cli.groups", "accel.cli.config_file"}
+    assert cli == {"accel.cli.main", "accel.cli.ending", "accel.cli.groups", "accel.cli.config_file"}
 
 
 RUNS_CODE = {"pickle", "cPickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "jsonpickle"}

@@ -9,8 +9,8 @@ Exit codes, the same for every command:
     | 2    | the command line is wrong                                      |
     | 3    | a verification ran, and found problems                         |
     | 4    | a job did part of its work, and could not do the rest          |
-    | 130  | Ctrl-C ended a command that reports what it has done (128 + 2) |
-    | 143  | the same for SIGTERM (128 + 15)                                |
+    | 130  | Ctrl-C ended it (128 + 2)                                      |
+    | 143  | SIGTERM ended it (128 + 15); 129: the end of its terminal      |
 
 Another package adds a command with an entry point of the group `accel.commands`, which names a click command:
 
@@ -35,6 +35,7 @@ from typing import Any, TextIO
 import click
 
 from accel.cli.config_file import check_names, config_of, config_option, origin
+from accel.cli.ending import Stopped, end_on_signals
 from accel.cli.groups import CommandGroup, LazyCommand
 from accel.errors import AccelError
 from loaders.errors import redacted
@@ -60,8 +61,13 @@ Credentials, region and endpoint are found as every AWS tool finds them."""
 class AccelGroup(CommandGroup):
     """A group that prints Accel's errors in two lines, and finds commands of other packages."""
 
+    def __call__(self, *args: Any, **extra: Any) -> Any:
+        """Run as the program of this process."""
+        end_on_signals()
+        return super().__call__(*args, **extra)
+
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run as a program."""
+        """Run a command line."""
         for stream in (sys.stdout, sys.stderr):
             _never_fail_to_print(stream)
         return super().main(*args, **extra)
@@ -101,11 +107,12 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise  # the output is closed: click ends the program without a message
-    except (AccelError, OSError) as error:
+    except (AccelError, OSError, KeyboardInterrupt) as error:
         from accel.rendering import show_error  # noqa: PLC0415 - a list of commands is printed without it
 
-        show_error(error, is_json=_wants_json(ctx))
-        ctx.exit(EXIT_FAILURE)
+        ended = Stopped() if type(error) is KeyboardInterrupt else error
+        show_error(ended, is_json=_wants_json(ctx))
+        ctx.exit(ended.code if isinstance(ended, Stopped) else EXIT_FAILURE)
     except click.ClickException as error:
         from accel.rendering import show_error, shown_text  # noqa: PLC0415 - likewise
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from signal import Signals
 from ssl import SSLCertVerificationError
 from typing import Any, Final
 from urllib.error import HTTPError, URLError
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from accel.cli.ending import SIGNALLED
 from accel.cli.options import POLICY, StoreChoice, command, log_format_option, option, output_options, store_options
 from accel.errors import InvalidArgument, MissingExtra, StoreUnavailable
 from accel.image_source import ImageSource, PolledImages, fetched, read_image
@@ -137,6 +139,10 @@ def _serve(
     if others["is_demo"]:
         output.note(f"try: curl '{address}/v1/objects?stream_id=420000&start=1000&end=1600'")
     server.run()
+    if server.signals:
+        requests = count_text(server.server_state.total_requests, "request")
+        output.note(f"stopped by {Signals(server.signals[0]).name}: {requests} answered")
+        raise click.exceptions.Exit(SIGNALLED + server.signals[0])
 
 
 def _token(token_file: Path | None) -> str | None:

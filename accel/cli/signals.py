@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: noted where they arrive, and acted on where a command can end with nothing half-done.
+"""Ctrl-C, SIGTERM and SIGHUP: noted where they arrive, and acted on where a command can end with nothing half-done.
 
     with noted_signals() as signals:
         ...                                     between two steps: if signals: end
@@ -17,12 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from accel.cli.ending import NUMBERS, SIGNALLED, Stopped
 from accel.cli.options import EXIT_FAILED
 from accel.rendering import Output, Shown
 from accel.system import StopRequested
-
-SIGNALLED = 128
-"""An exit code above it is this and the number of a signal."""
 
 
 class Signals(list[int]):
@@ -35,7 +33,7 @@ class Signals(list[int]):
         is_first, is_waiting = not self, self._is_waiting
         self.append(number)
         if is_waiting or not is_first:
-            raise KeyboardInterrupt
+            raise Stopped(number)
 
     def interrupted(self, read: Callable[[], bytes]) -> bytes:
         """The result of a call that may wait for long; empty if a signal came before the call, or ended it."""
@@ -78,7 +76,7 @@ def noted_signals() -> Iterator[Signals]:
         yield outer
         return
     noted = Signals()
-    numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    numbers = NUMBERS if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: signal.getsignal(number) for number in numbers}
     caught = [number for number, handler in handlers.items() if handler is not signal.SIG_IGN]
     for number in caught:

@@ -160,17 +160,6 @@ class _Answer:
         await self._send(message)
 
 
-async def refuse_connection(most: int, send: Send) -> None:
-    """Answer a request on a connection beyond the limit with a problem, and close the connection."""
-    detail = f"expected at most {most} connections at one time; connect again in a second"
-    refused = Refused("TooManyConnections", 503, "Too many connections are open.", detail, retryable=True)
-    body, headers = encoded(refused.problem)
-    headers += [(b"content-length", b"%d" % len(body)), (b"connection", b"close")]
-    start = {"type": "http.response.start", "status": refused.problem.status, "headers": headers}
-    await _Answer(send).send(start)
-    await send({"type": "http.response.body", "body": body})
-
-
 def _name_of(host: str) -> str:
     """A host without its port.
 

@@ -12,18 +12,12 @@ import ssl
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-
-import uvicorn
 
 from accel.errors import InvalidArgument
 from accel.rendering import LogForm, log_lines
-from accel.server.guard import App, Receive, Scope, Send, refuse_connection
+from accel.server.guard import App
 from accel.server.settings import SidecarSettings
-from accel.streams.listening import listening_config
-
-CONNECTIONS_BEYOND: Final = 64
-"""Connections beyond the limit that get a problem; further ones get uvicorn's 503, which is plain text."""
+from accel.streams.listening import BoundedServer, listening_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +48,19 @@ def log_to_stderr(form: LogForm | None = None, *, level: int = logging.INFO) -> 
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> uvicorn.Server:
+def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> BoundedServer:
     """A server that is not started yet; its `run` blocks until the process is stopped."""
     if tls is not None:
         tls.check()
 
-    async def bounded(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and len(server.server_state.connections) > settings.connections_max:
-            await refuse_connection(settings.connections_max, send)
-        else:
-            await app(scope, receive, send)
-
-    server = uvicorn.Server(
-        listening_config(
-            bounded,
-            connections_max=settings.connections_max + CONNECTIONS_BEYOND,
-            head_seconds=settings.head_seconds,
-            host=settings.host,
-            port=settings.port,
-            lifespan="on",
-            timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
-            ssl_certfile=None if tls is None else tls.certificate,
-            ssl_keyfile=None if tls is None else tls.key,
-        )
+    config = listening_config(
+        app,
+        head_seconds=settings.head_seconds,
+        host=settings.host,
+        port=settings.port,
+        lifespan="on",
+        timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+        ssl_certfile=None if tls is None else tls.certificate,
+        ssl_keyfile=None if tls is None else tls.key,
     )
-    return server
+    return BoundedServer(config, settings.connections_max)

@@ -29,7 +29,8 @@ class SidecarSettings:
         is_open: clients on addresses other than loopback may read without a token.
         allowed_hosts: further names that the header Host may have besides loopback; any name is allowed where clients
             need a token.
-        connections_max: connections at one time; requests on further ones get 503, and the connection is closed.
+        connections_max: connections at one time; fewer if the process may not open that many files. A further one ends
+            the connection that has longest had no request.
         requests_max: requests below /v1 under way at one time; further ones get 429.
         body_bytes_max: of a request.
         batch_max: lookups of one batch.
@@ -39,7 +40,8 @@ class SidecarSettings:
         request_seconds: how long a request may take; then it gets 504.
         head_seconds: within which its line and headers must arrive; then the connection is closed.
         history_threads: requests about histories, and openings for places, at one time.
-        drain_seconds: how long requests may continue after the process is stopped.
+        drain_seconds: how long requests may continue after the process is stopped; `accel serve` ends 3.5 s after
+            SIGTERM at the latest.
         currency: of the prices that the console shows.
         per_thousand_reads: price of a thousand GETs; that of S3 Standard in us-east-1.
         per_thousand_writes: of a thousand PUTs or listings; likewise.
@@ -67,7 +69,7 @@ class SidecarSettings:
     request_seconds: float = 30.0
     head_seconds: float = HEAD_SECONDS
     history_threads: int = 16
-    drain_seconds: float = 10.0
+    drain_seconds: float = 2.0
     slow_request_seconds: float = 5.0
     open_retry_seconds: float = 1.0
     currency: str = "USD"

@@ -232,13 +232,11 @@ class ForwardingServer:
 
     def __init__(self, app: Starlette, listening: socket, system: Components) -> None:
         try:
-            import uvicorn  # noqa: PLC0415 - part of the extra `server`
-
-            from accel.streams.listening import listening_config  # noqa: PLC0415 - needs uvicorn
+            from accel.streams.listening import BoundedServer, listening_config  # noqa: PLC0415 - need uvicorn
         except ImportError as error:
             raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
         config = listening_config(app, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS)
-        self._server, self._ended = uvicorn.Server(config), Event()
+        self._server, self._ended = BoundedServer(config), Event()
         self._listening, self._system = listening, system
         self._serving = Lock()  # acquired for good by the thread that serves
         self._lifetime = Lifetime("a server of segments", system.process_id)

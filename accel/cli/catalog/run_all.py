@@ -22,8 +22,9 @@ from accel.catalog import ObjectCatalog
 from accel.cli.catalog.compact import CompactionWork, compaction_options
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.hints import HintWork
+from accel.cli.ending import SIGNALLED
 from accel.cli.options import EXIT_FAILED, EXIT_PARTIAL, StoreChoice, command, end_with, log_option, store_options
-from accel.cli.signals import SIGNALLED, noted_signals
+from accel.cli.signals import noted_signals
 from accel.compaction import compact, compact_slices, plan_compaction
 from accel.errors import AccelError
 from accel.hint_building import HintChoice, build_hints, opened_catalog, plan_hints

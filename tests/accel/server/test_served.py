@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 import ssl
 import sys
 import threading
@@ -104,25 +105,52 @@ def test_a_request_that_is_under_way_is_answered_when_the_sidecar_ends() -> None
     assert not one.thread.is_alive()
 
 
-def test_a_connection_beyond_the_bound_is_told_to_come_again() -> None:
-    def asked(connection: http.client.HTTPConnection) -> tuple[int, Mapping[str, str], bytes]:
-        connection.request("GET", "/healthz")
-        reply = connection.getresponse()
-        return reply.status, reply.headers, reply.read()  # type: ignore[return-value]  # a Message is one
+def answered(connection: http.client.HTTPConnection) -> int:
+    connection.request("GET", "/healthz")
+    reply = connection.getresponse()
+    reply.read()
+    return reply.status
 
+
+def test_a_connection_beyond_the_bound_ends_the_one_that_has_longest_had_no_request(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("accel.streams.listening.IDLE_SECONDS", 0.0)
     with served(filled(1), connections_max=2) as one, ExitStack() as stack:
-        held = [stack.enter_context(closing_connection(one)) for _ in range(2)]
-        while any(asked(each)[0] != 200 for each in held):
-            pass  # those that asked whether it is ready may not be gone yet
-        with closing_connection(one) as third:
-            status, headers, body = asked(third)
-        told = json.loads(body)
-        assert (status, headers["content-type"]) == (503, "application/problem+json")
-        assert (headers["retry-after"], headers["connection"]) == ("1", "close")
-        assert (told["type"], told["retryable"]) == ("urn:accel:TooManyConnections", True)
-        stack.close()
-        while one.get("/healthz")[0] != 200:
-            pass  # until the sidecar has seen that they are gone
+        first, second, third = (stack.enter_context(closing_connection(one)) for _ in range(3))
+        assert [answered(each) for each in (first, second, third)] == [200, 200, 200]
+        with pytest.raises(ConnectionError):
+            answered(first)
+        assert answered(third) == 200
+        for _ in range(20):
+            assert answered(stack.enter_context(closing_connection(one))) == 200
+    assert caplog.text.count("all connections are taken") == 1
+
+
+def test_no_connection_is_accepted_while_all_have_a_request_under_way() -> None:
+    store = HeldStore(filled(2))
+    replies: list[int] = []
+    with served(store, connections_max=1) as one:
+        path = f"/v1/objects?stream_id={STREAM}&start=0&end=100"
+        asking = [threading.Thread(target=lambda: replies.append(one.get(path)[0])) for _ in range(3)]
+        for each in asking:
+            each.start()
+        assert store.asked.wait(60)
+        assert (len(one.server.server_state.connections), replies) == (1, [])
+        store.let_go.set()
+        for each in asking:
+            each.join(60)
+    assert replies == [200, 200, 200]
+
+
+def test_idle_connections_leave_files_to_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (8, 8))
+    monkeypatch.setattr("accel.streams.listening.IDLE_SECONDS", 0.01)
+    with served(filled(1)) as one, ExitStack() as stack:
+        for _ in range(12):
+            stack.enter_context(socket.create_connection(("127.0.0.1", one.port)))
+        assert one.get("/healthz")[0] == 200
+        assert len(one.server.server_state.connections) <= 4
 
 
 def closing_connection(one: Served) -> AbstractContextManager[http.client.HTTPConnection]:
