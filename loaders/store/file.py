@@ -229,6 +229,7 @@ class FileStore(PagedListing):
                     continue  # it was deleted after its folder was read
                 except AccessDenied as error:
                     self._pass_over(prefix, key.encode(), path, error)
+            self._check_root("list", prefix)  # if it vanished meanwhile, this is not all
             return ListPage(page, more=False)
 
     def start_multipart(self, key: str, *, mark: str | None = None) -> _FileUpload:
