@@ -154,7 +154,7 @@ class FileStore(PagedListing):
         return False
 
     def notices(self) -> list[str]:
-        """What this process met in the folder: entries that listings leave out, and what the file system cannot do."""
+        """See `FolderStore.notices`; the first `NOTICES_MAX`."""
         return list(self._noticed().values())
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
