@@ -4,20 +4,26 @@
                                                  await future           in an event loop
                                                  future.done()          anywhere
 
-Millions of events can be under way at one time, and most futures are never read. So a future is four words, all futures
-of a host share one lock, and a lock to wait on is created only for a caller that waits. A flush waits for no future: it
-counts the events that were written before it and the settled ones among them (`FlushPoint`).
+Millions of events can be under way at one time, and most futures are never read. So a future is three words, and
+callbacks and a lock to wait on are created only for a caller that waits. A flush waits for no future: it counts the
+events that were written before it and the settled ones among them (`FlushPoint`).
+
+A caller may be interrupted anywhere: by a signal handler that raises, or that calls a future in turn. So callers take
+no lock of the machine that settles futures: each step of theirs is one operation on a dict or a deque.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
-from threading import Condition, Lock
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import Lock, local
 from typing import Any, Final, NamedTuple
 
+from accel.errors import IllegalState
 from accel.history.rules.values import segment_text
 from loaders.lifetime import Lifetime
 
@@ -41,20 +47,27 @@ class EventPlace(NamedTuple):
 
 
 class FlushPoint:
-    """Counts the events of a flush. Threads: the writer sets `written`; `GroupCommit` sets the rest.
+    """Counts the events of a flush. Threads: those of `GroupCommit` set it; any may read it.
 
     Attributes:
         written: the number of its events.
         settled: the number of its events whose result is known.
         error: why one of the events will never be durable.
+        is_reported: whether a flush has waited for all of them, and has raised the error.
     """
 
-    __slots__ = ("error", "settled", "written")
+    __slots__ = ("error", "is_reported", "settled", "written")
 
     def __init__(self) -> None:
         self.written = 0
         self.settled = 0
+        self.is_reported = False
         self.error: BaseException | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next flush has to wait for it, or to raise its error."""
+        return not self.is_reported and (self.settled < self.written or self.error is not None)
 
 
 Outcome = EventPlace | None
@@ -69,16 +82,15 @@ class WriteFuture:
     committed; its place is not reported.
 
     Attributes:
-        outcome, callbacks, point: used by `Acknowledgements` only.
+        outcome, point: used by `Acknowledgements` and the writer only.
     """
 
-    __slots__ = ("acks", "callbacks", "outcome", "point")
+    __slots__ = ("acks", "outcome", "point")
 
-    def __init__(self, acks: Acknowledgements, point: FlushPoint | None = None) -> None:
+    def __init__(self, acks: Acknowledgements) -> None:
         self.acks = acks
         self.outcome: object = _PENDING
-        self.callbacks: list[Callable[[WriteFuture], object]] | None = None
-        self.point = point
+        self.point: FlushPoint | None = None
 
     def __repr__(self) -> str:
         return f"WriteFuture({'pending' if self.outcome is _PENDING else self.outcome!r})"
@@ -100,6 +112,7 @@ class WriteFuture:
                 because a host was stopped, not closed, objects under way may be durable.
             ForwardInDoubt: the event was sent to another owner, and may be durable.
             OperationNotAllowed: the transaction will be committed; its writer was closed before.
+            IllegalState: called by a callback of a future, whose thread makes the event durable.
             WrongProcess: another process wrote the event.
         """
         self._wait(timeout)
@@ -111,15 +124,17 @@ class WriteFuture:
         """Wait, and return the error that `result` would raise; None if the event is durable.
 
         Raises:
-            TimeoutError, WrongProcess: as `result`.
+            TimeoutError, IllegalState, WrongProcess: as `result`.
         """
         self._wait(timeout)
         return self.outcome if isinstance(self.outcome, BaseException) else None
 
     def add_done_callback(self, callback: Callable[[WriteFuture], object]) -> None:
-        """Call the callback with the future when it is settled (now if it is), in any thread. It must not wait."""
-        if not self.acks.listen(self, callback):
-            callback(self)
+        """Call the callback with the future when it is settled (now if it is), in any thread. It must not wait.
+
+        Whatever it raises is logged, also an exception that is no `Exception`: it reaches no other caller.
+        """
+        self.acks.listen(self, callback)
 
     def __await__(self) -> Generator[Any, None, Outcome]:
         if not self.done():
@@ -135,8 +150,13 @@ class WriteFuture:
         self.acks.drive()
         woken = Lock()
         woken.acquire()
-        self.add_done_callback(lambda _: woken.release())
+
+        def wake(_: WriteFuture) -> None:
+            woken.release()
+
+        self.add_done_callback(wake)
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
+            self.acks.forget(self, wake)  # else one that asks again and again would pile them up
             raise TimeoutError(f"expected an event that is durable within {timeout} s, found it still under way")
 
 
@@ -150,16 +170,16 @@ def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> No
 
 
 class Acknowledgements:
-    """Settles futures. Threads: any; its lock is held for memory accesses only, and never while a callback runs.
+    """Settles futures, and calls those who wait for them. Threads: any; callers take no lock.
 
     Args:
         lifetime: the lifetime of the host.
-        lock: guards outcomes and the counts of flush points.
     """
 
-    def __init__(self, lifetime: Lifetime, lock: Condition) -> None:
+    def __init__(self, lifetime: Lifetime) -> None:
         self._lifetime = lifetime
-        self._lock = lock
+        self._callbacks: dict[WriteFuture, deque[Callable[[WriteFuture], object]]] = {}
+        self._thread = local()
         self._drive: Callable[[], object] | None = None
 
     def drive_by(self, drive: Callable[[], object]) -> None:
@@ -171,42 +191,84 @@ class Acknowledgements:
 
         Raises:
             WrongProcess: another process opened the host.
+            IllegalState: as `check_outside`.
         """
         self._lifetime.check_process()
+        self.check_outside()
         if self._drive is not None:
             self._drive()
 
-    def listen(self, future: WriteFuture, callback: Callable[[WriteFuture], object]) -> bool:
-        """Register a callback; returns False, without registering it, if the future is settled."""
+    @property
+    def is_inside(self) -> bool:
+        """Whether the calling thread makes events durable, or calls their callbacks, at this moment."""
+        return getattr(self._thread, "depth", 0) > 0
+
+    def check_outside(self) -> None:
+        """Check that the caller may wait for events.
+
+        Raises:
+            IllegalState: this thread makes the events durable: it would wait for itself.
+        """
+        if self.is_inside:
+            raise IllegalState(
+                "expected a call that waits for events from a thread of the caller's own, found one inside of the"
+                " thread that makes them durable, as from a callback: it would wait for itself"
+            )
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Mark the calling thread as one that makes events durable."""
+        self._thread.depth = getattr(self._thread, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            self._thread.depth -= 1
+
+    def listen(self, future: WriteFuture, callback: Callable[[WriteFuture], object]) -> None:
+        """Call the callback once the future is settled; now if it is."""
         self._lifetime.check_process()
-        with self._lock:
-            if future.outcome is not _PENDING:
-                return False
-            future.callbacks = [*(future.callbacks or ()), callback]
-            return True
+        callbacks = self._callbacks.setdefault(future, deque())
+        callbacks.append(callback)
+        if future.done():  # perhaps meanwhile: who takes a callback out calls it
+            self._call(future, callbacks)
+
+    def forget(self, future: WriteFuture, callback: Callable[[WriteFuture], object]) -> None:
+        """Do not call this callback any more."""
+        with suppress(KeyError, ValueError):
+            self._callbacks[future].remove(callback)
 
     def settle(self, outcomes: Iterable[tuple[WriteFuture, object]]) -> list[WriteFuture]:
-        """Set the results of futures, under the lock; returns the futures with callbacks, for `tell`."""
+        """Set the results of futures, under the lock of the host; returns the futures with callbacks, for `tell`."""
         heard = []
         for future, outcome in outcomes:
             if future.outcome is not _PENDING:
                 continue
             future.outcome = outcome
             if future.point is not None:
-                future.point.settled += 1
                 if isinstance(outcome, BaseException):
                     future.point.error = outcome
-            if future.callbacks is not None:
+                future.point.settled += 1
+            if future in self._callbacks:
                 heard.append(future)
         return heard
 
-    @staticmethod
-    def tell(heard: Iterable[WriteFuture]) -> None:
+    def tell(self, heard: Iterable[WriteFuture]) -> None:
         """Call the callbacks of futures, without holding the lock."""
-        for future in heard:
-            callbacks, future.callbacks = future.callbacks or (), None
-            for callback in callbacks:
-                try:
-                    callback(future)
-                except Exception:
-                    logger.exception("a callback of %r failed", future)
+        with self.inside():
+            for future in heard:
+                self._call(future, self._callbacks.get(future, deque()))
+
+    def _call(self, future: WriteFuture, callbacks: deque[Callable[[WriteFuture], object]]) -> None:
+        with suppress(IndexError):
+            while True:
+                call_guarded(partial(callbacks.popleft(), future), future)
+        self._callbacks.pop(future, None)
+
+
+def call_guarded(call: Callable[[], object], of: object) -> None:
+    """Call a user's callback of an object, and log what it raises: it reaches no thread that others wait for."""
+    try:
+        call()
+    except BaseException:
+        with suppress(BaseException):  # a handler of logging is a function of the user, too
+            logger.exception("a callback of %r failed", of)

@@ -39,7 +39,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Event, Lock, get_ident
+from threading import Event, RLock, get_ident
 from typing import Final, Protocol
 from weakref import ref
 
@@ -206,7 +206,7 @@ class AutoScaler:
         self._followed: dict[StreamName, _Followed] = {}
         self._stopped, self._idle = Event(), Event()
         self._idle.set()
-        self._lock = Lock()  # guards the attributes below; never held over a request
+        self._lock = RLock()  # guards the attributes below; never held over a request
         self._stepper: int | None = None
         self._stats = AutoScaleStats()
 

@@ -77,7 +77,8 @@ from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
 from loaders.awaiting import ended, in_thread, outcome
 from loaders.counting import CacheStats
-from loaders.lifetime import Lifetime, settle
+from loaders.lifetime import Lifetime
+from loaders.parallel import settle
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
 from loaders.tables import FormatRecord
@@ -94,9 +95,6 @@ PARTS_MAX: Final = 16
 
 ABANDONING_SECONDS: Final = 1.0
 """How long a cancelled task that enters a connection waits until it is closed; a thread closes it in any case."""
-
-_ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
-"""What ends a block without an error: its writers are flushed. After any other exception they are not."""
 
 Part = TypeVar("Part")
 CutReaders = TypeVar("CutReaders", StreamReader, AsyncStreamReader)
@@ -275,7 +273,7 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None or issubclass(kind, _ENDS):
+        if kind is None:
             self.close()
         else:
             self.stop()
@@ -296,7 +294,7 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._for_tasks.close_given(is_failed=not (kind is None or issubclass(kind, _ENDS)))
+            await self._for_tasks.close_given(is_failed=kind is not None)
         finally:
             await asyncio.to_thread(self.__exit__, kind, error, trace)
 
@@ -646,6 +644,9 @@ class Connection:
     def _end(self) -> tuple[Sequence[_Closed], Sequence[StreamWriter]]:
         """Open no more parts; return the readers and writers to close first."""
         self._lifetime.check_process()
+        host: ObjectSegments | None = self._parts.peek("host")
+        if host is not None:
+            host.commits.acks.check_outside()
         with self._lock:
             self._lifetime.close()
             given = list(self._readers), list(self._writers)

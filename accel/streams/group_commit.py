@@ -14,9 +14,12 @@ for the slowest put before them (docs/decisions/0038-group-commit.md). The order
 writing: events are appended and get their offsets in that order, and objects are committed in the order in which they
 were made.
 
-If the system has a `wait`, background threads do this work; they end when no work is left. A system without `wait`
-(simulated time) has no such threads: then a caller that writes too much, flushes or waits for a future does the work,
-with the same steps in the same order.
+If the system has a `wait`, background threads do this work. A system without `wait` (simulated time) has no such
+threads: then a caller that writes too much, flushes or waits for a future does the work, with the same steps in the
+same order.
+
+A caller may be interrupted anywhere. So it changes nothing here: it hands work over, and one thread does it
+(`hand_over`).
 
 Background work that fails is tried again, with growing pauses, as long as the error is retryable; each failure is
 raised by the flushes that wait. An error that retries cannot cure (the session is fenced, a commit is refused) ends all
@@ -28,10 +31,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import takewhile
-from threading import Condition, Event, Lock
-from typing import Final, Protocol
+from threading import Event, Lock
+from typing import Final, Protocol, TypeVar
 from weakref import WeakSet
 
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
@@ -47,7 +51,8 @@ from accel.errors import (
     WriterStalled,
     WrongProcess,
 )
-from accel.streams.acknowledgements import Acknowledgements, EventPlace, FlushPoint, WriteFuture
+from accel.streams.acknowledgements import Acknowledgements, EventPlace, FlushPoint, WriteFuture, call_guarded
+from accel.streams.hand_over import Entry, HandedOver
 from accel.streams.open_segments import AppendBuffer, Appended, OpenSegment, OpenSegments
 from accel.streams.rules.routing import Events
 from accel.streams.uploads import Upload, UploadParts, commit
@@ -57,6 +62,7 @@ from loaders.errors import StoreUnavailable, WriteConflict
 from loaders.lifetime import Lifetime, Threads
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class EventSource(Protocol):
@@ -81,6 +87,10 @@ class EventSource(Protocol):
         Raises:
             AccelError: a retryable error. Other errors were set as results of the events' futures.
         """
+        ...
+
+    def end_points(self, points: list[FlushPoint]) -> None:
+        """Add the points that count all events so far and were not reported; later events count in a new one."""
         ...
 
     def take_back(self, segment_id: int, runs: Sequence[Events]) -> None:
@@ -125,8 +135,9 @@ class GroupCommit:
         self._buffer = buffer
         self._lifetime = lifetime
         self._system = system
-        self._changed = Condition(Lock())  # guards all attributes below; never held over a request
-        self.acks = Acknowledgements(lifetime, self._changed)
+        self._lock = Lock()  # guards all attributes below; never held over a request, nor taken by writes and flushes
+        self._handed = HandedOver(system.timer)
+        self.acks = Acknowledgements(lifetime)
         self._forming = Lock()  # objects are made one after the other; held for memory accesses only
         self._sources: dict[EventSource, None] = {}
         self._stuck: dict[EventSource, None] = {}
@@ -136,18 +147,20 @@ class GroupCommit:
         self._since = 0.0
         self._formed_at = 0.0
         self._pace_seconds = 0.0  # duration of a commit, as a moving average
-        self._is_urgent = self._is_gathering = self._is_committing = self._is_settling = False
+        self._is_urgent = self._is_committing = self._is_settling = False
         self._uploads: deque[Upload] = deque()
         self._formed = self._done = self._failures = 0
         self._failure: BaseException | None = None
         self._broken: BaseException | None = None
+        self._has_ended = False  # whether no thread gathers any more
         self._room_listeners: dict[Callable[[], object], None] = {}  # in the order of registration
         self._stopped = Event()
         self._driving = Lock()  # without threads: one caller works, held over its requests
         self._pool: Threads | None = None
         if system.wait is not None:
-            # The threads for puts, one that gathers events, one that looks for segments.
-            self._pool = Threads(parts.settings.uploads_at_once + 2, "accel-uploads", process_id=system.process_id)
+            # The threads for puts, and one that looks for segments.
+            self._pool = Threads(parts.settings.uploads_at_once + 1, "accel-uploads", process_id=system.process_id)
+            self._handed.begin(self.serve, system, "accel-writes")
         else:
             self.acks.drive_by(self.drive)
 
@@ -159,114 +172,134 @@ class GroupCommit:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of events that wait for an object, without objects under way; includes 12 bytes for each event."""
-        with self._changed:
-            return self._gathering_bytes
+        return self._gathering_bytes + self._handed.size_bytes
 
     # Room
 
-    def reserve(self, size_bytes: int, timeout_seconds: float) -> None:
-        """Reserve room for events that are about to be written; it becomes free when the events are durable.
+    def await_room(self, size_bytes: int, timeout_seconds: float) -> None:
+        """Wait for room for events that are about to be written.
 
         Raises:
             WriterStalled: not enough room became free in time.
+            IllegalState: there is no room, and this thread makes events durable.
             AccelError: the error that ended all uploads; without background threads, also the error of making earlier
                 events durable.
         """
+        if self.has_room(size_bytes):
+            return
+        if not self._wait_until(lambda: self._broken is not None or self._fits(size_bytes), timeout_seconds):
+            raise self.stalled(size_bytes, timeout_seconds)
+        self._check_broken()
+
+    def has_room(self, size_bytes: int) -> bool:
+        """Whether there is enough room; without background threads there is. Errors as `await_room`."""
+        self._check_broken()
         if not self.is_beside:
             if self._is_due():
                 self.drive()
-            self._hold(size_bytes, always=True)
-            return
-        if self._hold(size_bytes):
-            return
-        with self._changed:
-            self._changed.wait_for(lambda: self._broken or self._fits(size_bytes), timeout_seconds)
-            if not self._broken and not self._fits(size_bytes):
-                raise self._stalled(size_bytes, timeout_seconds)
-            self._check_broken()
-            self._held_bytes += size_bytes
-
-    def try_reserve(self, size_bytes: int) -> bool:
-        """Reserve room if there is enough, and return whether there was; errors as `reserve`."""
-        if not self.is_beside:
-            self.reserve(size_bytes, 0.0)
             return True
-        return self._hold(size_bytes)
+        return self._fits(size_bytes)
 
     def when_freed(self, listener: Callable[[], object]) -> None:
         """Call the listener once, in any thread, when room becomes free or all work has ended. It must not wait."""
-        with self._changed:
+        with self._lock:
             self._room_listeners[listener] = None
 
     def forget(self, listener: Callable[[], object]) -> None:
         """Do not call this listener any more."""
-        with self._changed:
+        with self._lock:
             self._room_listeners.pop(listener, None)
 
     def stalled(self, size_bytes: int, timeout_seconds: float) -> WriterStalled:
         """Return the error for a caller that has waited for room in vain."""
-        with self._changed:
-            return self._stalled(size_bytes, timeout_seconds)
-
-    def release(self, size_bytes: int) -> None:
-        """Free room that was reserved for events that were not written."""
-        with self._changed:
-            self._held_bytes -= size_bytes
-            listeners = self._freed()
-        _call(listeners)
-
-    def _hold(self, size_bytes: int, *, always: bool = False) -> bool:
-        with self._changed:
-            self._check_broken()
-            if not always and not self._fits(size_bytes):
-                return False
-            self._held_bytes += size_bytes
-            return True
-
-    def _fits(self, size_bytes: int) -> bool:
-        return self._held_bytes == 0 or self._held_bytes + size_bytes <= self._settings.waiting_bytes_max
-
-    def _stalled(self, size_bytes: int, timeout_seconds: float) -> WriterStalled:
         last = f"; an upload failed last with: {self._failure}" if self._failure is not None else ""
         return WriterStalled(
             f"expected room for {size_bytes} of {self._settings.waiting_bytes_max} bytes within {timeout_seconds} s,"
-            f" found {self._held_bytes} taken by events that are not durable{last}"
+            f" found {self._held_bytes + self._handed.size_bytes} taken by events that are not durable{last}"
         )
+
+    def _fits(self, size_bytes: int) -> bool:
+        held_bytes = self._held_bytes + self._handed.size_bytes
+        return held_bytes == 0 or held_bytes + size_bytes <= self._settings.waiting_bytes_max
 
     def _check_broken(self) -> None:
         if self._broken is not None:
             raise self._broken
 
     def _freed(self) -> list[Callable[[], object]]:
-        self._changed.notify_all()
+        self._handed.notify()
         listeners = list(self._room_listeners)
         self._room_listeners.clear()
         return listeners
+
+    # Between callers and the thread that does their work
+
+    def hand_over(self, source: EventSource | None, size_bytes: int, work: Callable[[], object]) -> None:
+        """Let work be done after all work handed over before, by the thread that gathers events; without one, here.
+
+        Args:
+            source: a source whose events wait after it, if any.
+            size_bytes: of these events, with room.
+            work: accesses memory only, and raises nothing.
+        """
+
+        def do() -> None:
+            work()
+            self._note(source, size_bytes)
+
+        self._handed.add(size_bytes, do)
+        if not self.is_beside or self._has_ended:
+            self._handed.do_rest()
+
+    def ask(self, work: Callable[[], T], size_bytes: int = 0) -> T:
+        """Let work be done as by `hand_over`, and wait for it; returns its result, or raises its error."""
+
+        def do() -> T:
+            result = work()
+            self._note(None, size_bytes)
+            return result
+
+        if not self.is_beside or self.acks.is_inside:
+            return do()
+        answer = WriteFuture(self.acks)
+
+        def act() -> None:
+            try:
+                outcome: object = do()
+            except BaseException as error:  # noqa: BLE001 - raised to the caller
+                outcome = error
+            self.conclude([(answer, outcome)], 0)
+
+        self.hand_over(None, 0, act)
+        return answer.result()  # type: ignore[return-value]  # of `work`
+
+    def _note(self, source: EventSource | None, size_bytes: int) -> None:
+        with self._lock:
+            if self._gathering_bytes == 0:
+                self._since = self._system.timer()
+            self._gathering_bytes += size_bytes
+            self._held_bytes += size_bytes
+            if source is not None:
+                self._sources[source] = None
+
+    def _wait_until(self, is_so: Callable[[], bool], seconds: float | None = None) -> bool:
+        self.acks.check_outside()
+        return self._handed.wait_until(is_so, seconds)
 
     # For writers
 
     def know(self, source: EventSource) -> None:
         """Register a new source; its `fail` is called if all work ends."""
-        with self._changed:
+        with self._lock:
             self._known.add(source)
 
-    def add(self, source: EventSource | None, size_bytes: int) -> None:
-        """Note that events with reserved room wait at a source or in the buffer. Does not wait."""
-        with self._changed:
-            if self._gathering_bytes == 0:
-                self._since = self._system.timer()
-            self._gathering_bytes += size_bytes
-            if source is not None:
-                self._sources[source] = None
-            begins = self._begin_gathering()
-            if not begins and self._gathering_bytes >= self._settings.batch_bytes:
-                self._changed.notify_all()
-        if begins:
-            self._submit(self._gather)
+    def add(self, source: EventSource) -> None:
+        """Note that events with room wait at a source again. Does not wait."""
+        self.hand_over(source, 0, bool)
 
     def refused(self, source: EventSource) -> None:
         """Note that a source's events cannot be appended now, and look for segments that take them."""
-        with self._changed:
+        with self._lock:
             begins = not self._is_settling
             self._is_settling = True
             self._stuck[source] = None
@@ -275,10 +308,9 @@ class GroupCommit:
 
     def troubled(self, source: EventSource, error: BaseException) -> None:
         """Note a retryable error of a source's events: flushes that wait raise it."""
-        with self._changed:
-            source.trouble = error
-            source.troubles += 1
-            self._changed.notify_all()
+        source.trouble = error
+        source.troubles += 1
+        self._handed.notify()
 
     def fail(self, futures: Iterable[WriteFuture], error: BaseException, size_bytes: int) -> None:
         """Settle futures of events that will never be durable, and free their room."""
@@ -286,7 +318,7 @@ class GroupCommit:
 
     def conclude(self, outcomes: Iterable[tuple[WriteFuture, object]], size_bytes: int) -> None:
         """Settle futures of events, and free their room."""
-        with self._changed:
+        with self._lock:
             heard = self.acks.settle(outcomes)
             self._held_bytes -= size_bytes
             listeners = self._freed()
@@ -299,48 +331,42 @@ class GroupCommit:
 
     def settle_alone(self, future: WriteFuture, outcome: object) -> None:
         """Settle the future of a transaction."""
-        with self._changed:
-            heard = self.acks.settle([(future, outcome)])
-        self.acks.tell(heard)
+        self.ask(lambda: self.conclude([(future, outcome)], 0))
 
     # For callers that wait
 
-    def flush(self, source: EventSource, points: Sequence[FlushPoint]) -> None:
-        """Make events durable, and wait for these events only.
-
-        Args:
-            source: the source that the events were written to.
-            points: count the events; no more events are added to these points.
+    def flush(self, source: EventSource) -> None:
+        """Make the events of a source durable that were handed over before, and wait for these events only.
 
         Raises:
             AccelError: the error of an upload, which is tried again, or of an event.
         """
         if isinstance(self._broken, CatalogWentBack):
             raise self._broken  # also if no event waits: acknowledged events may be lost
+        self.acks.check_outside()
+        points: list[FlushPoint] = []
+        failures, troubles = self._failures, source.troubles
+
+        def begin() -> None:
+            source.end_points(points)
+            self._is_urgent = True
+
+        def is_done() -> bool:
+            is_troubled = source.troubles != troubles
+            return bool(points) and (is_troubled or all(point.settled == point.written for point in points))
+
+        self.hand_over(source, 0, begin)
         if not self.is_beside:
-            with self._changed:
-                self._sources[source] = None
             self.drive()
         else:
-            with self._changed:
-                self._is_urgent = True
-                self._sources[source] = None
-                begins = self._begin_gathering()
-                failures = self._failures
-                troubles = source.troubles
-                self._changed.notify_all()
-            if begins:
-                self._submit(self._gather)
-
-            def is_done() -> bool:
-                return source.troubles != troubles or all(point.settled == point.written for point in points)
-
             self._wait(is_done, failures)
             if source.troubles != troubles and source.trouble is not None:
                 raise source.trouble
+        errors = [point.error for point in points if point.error is not None]
         for point in points:
-            if point.error is not None:
-                raise point.error
+            point.is_reported = point.settled == point.written
+        if errors:
+            raise errors[0]
 
     def flush_appended(self) -> None:
         """Make all appended events durable, and finish all earlier uploads.
@@ -354,12 +380,9 @@ class GroupCommit:
                 self._form()
                 self._carry_out()
             return
-        with self._changed:
-            self._check_broken()
-            failures = self._failures
-        self._form()
-        with self._changed:
-            last = self._formed
+        self._check_broken()
+        failures = self._failures
+        last = self.ask(self._form)
         self._wait(lambda: self._done >= last, failures)
 
     def flush_all(self) -> None:
@@ -371,9 +394,7 @@ class GroupCommit:
         if not self.is_beside:
             self.drive()
             return
-        for source in self._taken_sources():
-            if source.drain():
-                self.refused(source)
+        self.ask(self._drain)
         self.flush_appended()
 
     def carry_out(self, make: Callable[[], Upload]) -> None:
@@ -389,21 +410,18 @@ class GroupCommit:
                 self._carry_out()
             _check_abandoned(upload)
             return
-        with self._changed:
-            failures = self._failures
-        upload, number = self._enqueue(make)
-        self._submit(partial(self._put, upload))
+        failures = self._failures
+        upload, number = self.ask(lambda: self._enqueue(make))
         self._wait(lambda: self._done >= number, failures)
         _check_abandoned(upload)
 
     def _wait(self, is_done: Callable[[], bool], failures: int) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: is_done() or self._broken is not None or self._failures != failures)
-            if is_done():
-                return
-            self._check_broken()
-            if self._failure is not None:
-                raise self._failure
+        self._wait_until(lambda: is_done() or self._broken is not None or self._failures != failures)
+        if is_done():
+            return
+        self._check_broken()
+        if self._failure is not None:
+            raise self._failure
 
     # Without threads
 
@@ -422,7 +440,7 @@ class GroupCommit:
             with self._driving:
                 self._form()
                 self._carry_out()
-            with self._changed:
+            with self._lock:
                 is_left = bool(self._sources)
 
     def _drive_source(self, source: EventSource) -> None:
@@ -431,7 +449,7 @@ class GroupCommit:
                 if not source.settle():  # a scale in another thread flushes, too
                     self._system.sleep(source.pause_seconds)
         except BaseException:
-            with self._changed:
+            with self._lock:
                 self._sources[source] = None
             raise
 
@@ -445,43 +463,47 @@ class GroupCommit:
             self._upkeep()
 
     def _is_due(self) -> bool:
-        with self._changed:
+        with self._lock:
             waited = self._system.timer() - self._since
             is_old = self._gathering_bytes > 0 and waited >= self._settings.linger_seconds and waited > 0
             return is_old or self._gathering_bytes >= self._settings.batch_bytes
 
     # With threads
 
-    def _begin_gathering(self) -> bool:
-        if not self.is_beside or self._is_gathering or self._broken is not None:
-            return False
-        self._is_gathering = True
-        return True
+    def serve(self, entry: Entry) -> bool:
+        """See `HandedOver.begin`: makes objects until no events wait."""
+        with self.acks.inside():
+            try:
+                self._handed.do(entry)
+                self._handed.do_next(0.0)
+                while self._broken is None and (self._sources or self._gathering_bytes):
+                    self._go_on()
+            except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
+                self._break(error)
+            if self._broken is None:
+                return False
+            self._fail_all(self._broken)
+            self._has_ended = True  # later work is done by those who hand it over
+            self._handed.do_rest()
+            self._handed.notify()
+            return True
 
-    def _gather(self) -> None:
-        """Make objects of waiting events, until no events wait."""
-        try:
-            while self._await_due():
-                for source in self._taken_sources():
-                    if source.drain():
-                        self.refused(source)
-                self._form()
-        except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
-            self._break(error)
+    def _go_on(self) -> None:
+        """Make an object if one is due, or wait for work until then."""
+        is_due, left = self._due_in()
+        if len(self._uploads) >= self._settings.uploads_at_once:
+            self._handed.do_next(None)
+        elif is_due or left <= 0:
+            self._is_urgent = False
+            self._drain()
+            self._form()
+        else:
+            self._handed.do_next(left)
 
-    def _await_due(self) -> bool:
-        with self._changed:
-            while self._broken is None and (self._sources or self._gathering_bytes):
-                is_due, left = self._due_in()
-                if len(self._uploads) >= self._settings.uploads_at_once:
-                    self._changed.wait()
-                elif is_due or left <= 0:
-                    self._is_urgent = False
-                    return True
-                else:
-                    self._changed.wait(left)
-            self._is_gathering = False
-            return False
+    def _drain(self) -> None:
+        for source in self._taken_sources():
+            if source.drain():
+                self.refused(source)
 
     def _due_in(self) -> tuple[bool, float]:
         """Whether an object is to be made at once, and the seconds until one is due otherwise."""
@@ -495,48 +517,52 @@ class GroupCommit:
         return self._is_urgent, left
 
     def _taken_sources(self) -> list[EventSource]:
-        with self._changed:
+        with self._lock:
             sources = list(self._sources)
             self._sources.clear()
             self._gathering_bytes = 0
             self._formed_at = self._system.timer()
             return sources
 
-    def _form(self) -> None:
-        """Make uploads of all waiting batches, and start the uploads."""
+    def _form(self) -> int:
+        """Make uploads of all waiting batches, and start the uploads; returns how many were ever made."""
         made = []
         with self._forming:
             for taken in self._buffer.take(STREAMS_AN_OBJECT_MAX):
                 made.append(Upload(self._parts, taken))
-                with self._changed:
+                with self._lock:
                     self._uploads.append(made[-1])
                     self._formed += 1
-        if self.is_beside:
-            for upload in made:
-                self._submit(partial(self._put, upload))
+            formed = self._formed
+        for upload in made:
+            self._submit(partial(self._put, upload))
+        return formed
 
     def _enqueue(self, make: Callable[[], Upload]) -> tuple[Upload, int]:
         with self._forming:
             upload = make()
-            with self._changed:
+            with self._lock:
                 self._check_broken()
                 self._uploads.append(upload)
                 self._formed += 1
-                return upload, self._formed
+                number = self._formed
+        self._submit(partial(self._put, upload))
+        return upload, number
 
     def _put(self, upload: Upload, attempt: int = 1) -> None:
         if self._broken is not None:
             return
-        try:
-            upload.put()
-        except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
-            self._retry(error, partial(self._put, upload), attempt)
-            return
-        with self._changed:
-            if self._is_committing:
+        with self.acks.inside():
+            try:
+                upload.put()
+            except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
+                self._retry(error, partial(self._put, upload), attempt)
                 return
-            self._is_committing = True
-        self._commit()
+            with self._lock:
+                if self._is_committing:
+                    return
+                self._is_committing = True
+            self._commit()
 
     def _commit(self, attempt: int = 1) -> None:
         try:
@@ -549,7 +575,7 @@ class GroupCommit:
             self._retry(error, self._commit, attempt)
 
     def _keep_pace(self, seconds: float) -> None:
-        with self._changed:
+        with self._lock:
             self._pace_seconds += (min(seconds, PACE_SECONDS_MAX) - self._pace_seconds) * _PACE_WEIGHT
 
     def _list(self, group: Sequence[Upload]) -> None:
@@ -600,20 +626,20 @@ class GroupCommit:
         self._segments.forget(gone)
         self._fail_appended([appended for appended in left if appended.takes_back is None], error)
         for source in {appended.takes_back.source: None for appended in left if appended.takes_back is not None}:
-            self.add(source, 0)
+            self.add(source)
 
     def _next_group(self) -> list[Upload]:
         """Conclude committed uploads and return the next ones to commit; an empty list ends the committing."""
         while (first := self._first()) is not None and first.is_committed:
             self._conclude(first)
         self._upkeep()
-        with self._changed:
+        with self._lock:
             group = list(takewhile(lambda upload: upload.was_written, self._uploads))
             self._is_committing = bool(group)
             return group
 
     def _first(self) -> Upload | None:
-        with self._changed:
+        with self._lock:
             return self._uploads[0] if self._uploads else None
 
     def _upkeep(self) -> None:
@@ -626,10 +652,12 @@ class GroupCommit:
         self._acknowledge(upload)
         upload.finish()
         self._move_times(upload)
-        with self._changed:
+        with self._lock:
             self._uploads.popleft()
             self._done += 1
-            self._changed.notify_all()
+        self._handed.notify()
+        if self.is_beside:
+            self._handed.look()  # the next object may be due
 
     def _acknowledge(self, upload: Upload) -> None:
         done: list[Appended] = []
@@ -639,16 +667,12 @@ class GroupCommit:
             self._settle_appended(done)
 
     def _settle_appended(self, done: Sequence[Appended]) -> None:
-        with self._changed:
-            heard = self.acks.settle(
-                (future, EventPlace(appended.segment_id, offset))
-                for appended in done
-                for future, offset in zip(appended.futures, appended.offsets, strict=False)
-            )
-            self._held_bytes -= sum(appended.size_bytes for appended in done)
-            listeners = self._freed()
-        self.acks.tell(heard)
-        _call(listeners)
+        outcomes = (
+            (future, EventPlace(appended.segment_id, offset))
+            for appended in done
+            for future, offset in zip(appended.futures, appended.offsets, strict=False)
+        )
+        self.conclude(outcomes, sum(appended.size_bytes for appended in done))
 
     def _move_times(self, done: Upload) -> None:
         least = self._settings.move_records_min
@@ -675,12 +699,12 @@ class GroupCommit:
             self.troubled(source, error)
             return
         if is_settled:
-            with self._changed:
+            with self._lock:
                 self._stuck.pop(source, None)
-            self.add(source, 0)
+            self.add(source)
 
     def _listed_stuck(self) -> list[EventSource]:
-        with self._changed:
+        with self._lock:
             stuck = list(self._stuck) if self._broken is None else []
             self._is_settling = bool(stuck)
             return stuck
@@ -691,11 +715,12 @@ class GroupCommit:
         if isinstance(error, _FINAL) or not isinstance(error, AccelError):
             self._break(error)
             return
-        with self._changed:
+        with self._lock:
             self._failures += 1
             self._failure = error
-            self._changed.notify_all()
-        logger.warning("an upload is tried again: %s", error)
+        self._handed.notify()
+        with suppress(BaseException):  # of a handler of logging
+            logger.warning("an upload is tried again: %s", error)
         self._pause(attempt)
         self._submit(lambda: again(attempt + 1))
 
@@ -707,22 +732,32 @@ class GroupCommit:
             self._system.wait(self._stopped, seconds)
 
     def _submit(self, work: Callable[[], object]) -> None:
+        """Let a thread do work; without one, as at the end of the program or of threads, this thread does it."""
         if self._pool is None:
             return
+        once = iter([work])
+
+        def do() -> None:
+            for each in once:
+                each()
+
         try:
-            self._pool.submit(work)
-        except BaseException as error:  # noqa: BLE001 - raised to all waiting callers
-            self._break(error)
+            self._pool.submit(do)
+        except BaseException:  # noqa: BLE001 - the work is done all the same
+            do()
 
     def _break(self, error: BaseException) -> None:
-        """End all work: fail all events that are not durable, and all waiting and later calls."""
-        with self._changed:
-            if self._broken is not None:
-                return
-            self._broken = error
-            self._changed.notify_all()
-            sources = list(self._known)
+        """End all work, and all waiting and later calls; the thread that gathers fails all that is not durable."""
+        with self._lock:
+            if self._broken is None:
+                self._broken = error
+        self._handed.notify()
+        self._handed.look()
         self._stopped.set()
+
+    def _fail_all(self, error: BaseException) -> None:
+        with self._lock:
+            sources = list(self._known)
         for source in sources:
             source.fail(error)
         self._fail_appended(self._buffer.give_up(), error)
@@ -736,8 +771,11 @@ class GroupCommit:
         if not self._lifetime.is_here:
             return
         self._break(Closed("expected a host of segments that is open until the event is durable, found it closed"))
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        if self._pool is None:
+            self._fail_all(self._broken or AssertionError())
+            return
+        self._wait_until(lambda: self._has_ended)
+        self._pool.shutdown(wait=True)
 
 
 def _check_abandoned(upload: Upload) -> None:
@@ -747,4 +785,4 @@ def _check_abandoned(upload: Upload) -> None:
 
 def _call(listeners: Iterable[Callable[[], object]]) -> None:
     for listener in listeners:
-        listener()
+        call_guarded(listener, listener)

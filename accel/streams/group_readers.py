@@ -29,7 +29,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from socket import gethostname
-from threading import Lock
+from threading import RLock
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -80,7 +80,7 @@ class GroupReaderCounts:
     """Counts what readers of groups do, for metrics. Threads: any."""
 
     def __init__(self) -> None:
-        self._lock = Lock()  # guards the attributes below
+        self._lock = RLock()  # guards the attributes below
         self._readers: WeakSet[_Member] = WeakSet()
         self._replacing = self._replaced = 0
 

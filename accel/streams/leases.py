@@ -17,7 +17,7 @@ import logging
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Event, Lock
+from threading import Event, RLock
 from typing import Final
 from uuid import UUID
 from weakref import ref
@@ -73,7 +73,7 @@ class TransactionLeases:
         self._executor = executor
         self._lifetime = lifetime
         self._system = system
-        self._lock = Lock()  # guards the attributes below
+        self._lock = RLock()  # guards the attributes below; a call may be interrupted by another one of its thread
         self._held: dict[UUID, _Held] = {}
         self._is_running = False
         self._woken = Event()
@@ -90,13 +90,17 @@ class TransactionLeases:
         """
         self._lifetime.check_process()
         held = _Held(stream, ref(holder), lease_ms, self._now_ms())
-        with self._lock:
-            self._held[transaction] = held
-            begins = self._system.wait is not None and not self._is_running and not self._is_stopped
-            self._is_running |= begins
-        self._woken.set()
-        if begins:
-            self._system.start(self._run, "accel-leases")
+        try:
+            with self._lock:
+                self._held[transaction] = held
+                begins = self._system.wait is not None and not self._is_running and not self._is_stopped
+                self._is_running |= begins
+            self._woken.set()
+            if begins:
+                self._system.start(self._run, "accel-leases")
+        except BaseException:
+            self._is_running = False  # perhaps no thread was started: the next call starts one
+            raise
 
     def release(self, transaction: UUID) -> None:
         """Do not renew a transaction any more: it has ended."""

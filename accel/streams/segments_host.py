@@ -264,14 +264,9 @@ class ObjectSegments:
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
         check_append(payloads)
         size_bytes = size_bytes_of(payloads)
-        self.commits.reserve(size_bytes, ROOM_SECONDS)
+        self.commits.await_room(size_bytes, ROOM_SECONDS)
         future = WriteFuture(self.commits.acks)
-        try:
-            self._buffer.append(segment, payloads, [future], size_bytes)
-        except BaseException:
-            self.commits.release(size_bytes)
-            raise
-        self.commits.add(None, size_bytes)
+        self.commits.ask(partial(self._buffer.append, segment, payloads, [future], size_bytes), size_bytes)
         return future
 
     def append_open(
@@ -335,16 +330,15 @@ class ObjectSegments:
         if not segment.numbers.is_loaded:
             self.open_segments(stream, [segment_id], are_numbered=True)
         size_bytes = size_bytes_of(payloads)
-        self.commits.reserve(size_bytes, ROOM_SECONDS)
+        self.commits.await_room(size_bytes, ROOM_SECONDS)
         futures = [WriteFuture(self.commits.acks) for _ in payloads]
-        try:
+
+        def append() -> None:
             done = self._buffer.append(segment, payloads, futures, size_bytes, numbered)
-        except BaseException:
-            self.commits.release(size_bytes)
-            raise
-        self.commits.add(None, size_bytes)
-        if done is not None:
-            self.commits.acknowledge_repeated(done)
+            if done is not None:
+                self.commits.acknowledge_repeated(done)
+
+        self.commits.ask(append, size_bytes)
         return futures
 
     def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
@@ -416,6 +410,7 @@ class ObjectSegments:
                 threads, or without them the next flush, try again.
         """
         self._lifetime.check()
+        self.commits.acks.check_outside()
         self.commits.flush_appended()
 
     def info(self, stream: StreamName, segment_id: int) -> StreamSegmentInfo:
@@ -462,6 +457,7 @@ class ObjectSegments:
             AccelError: the errors of `flush`; another call of `close` continues.
         """
         self._lifetime.check_process()
+        self.commits.acks.check_outside()
         if self._lifetime.is_closed:
             return
         self.scaling.stop()
@@ -475,6 +471,7 @@ class ObjectSegments:
 
     def stop(self) -> None:
         """End all threads, after the requests that are under way; data that is not durable is lost."""
+        self.commits.acks.check_outside()
         self._lifetime.close()
         self.leases.stop()
         self.scaling.stop()

@@ -24,9 +24,8 @@ Source: PDP-32; PDP-28; docs/explanation/history.md, "A commit".
 from __future__ import annotations
 
 import logging
-import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from threading import Lock
 from types import TracebackType
 from typing import Final, Self
@@ -64,7 +63,7 @@ from accel.streams.settings import StreamWriterSettings
 from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components
-from loaders.lifetime import Lifetime, finish_at_exit
+from loaders.lifetime import Lifetime
 
 logger = logging.getLogger(__name__)
 
@@ -123,7 +122,7 @@ class StreamWriter:
         self._forwarding: Forwarding | None = None
         if shared is not None and shared.client is not None:
             self._forwarding = Forwarding(shared, self._name, self, self._numbers_of, self._give_back)
-        self._lock = Lock()  # guards the attributes below; never held over a request
+        self._lock = Lock()  # guards the attributes below; never held over a request, nor taken by callers
         self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
         self._transactions = WriterTransactions(stream, own, settings, self._system, self._lifetime, self._check_open)
         self._point = FlushPoint()
@@ -155,8 +154,6 @@ class StreamWriter:
         elif self._are_numbered:  # for owners, which skip events that they already have
             self._numbering = WriterNumbering(self._system.nonce(), Progress(), is_resumable=False)
         self._commits.know(self)
-        if self._commits.is_beside:
-            finish_at_exit(self)
 
     trouble: BaseException | None
 
@@ -196,8 +193,8 @@ class StreamWriter:
             IllegalState: the stream does not know events below `expected`, for instance because it has forgotten the
                 writer: it would store repeated events again.
         """
-        with self._turn():
-            return self._numbered().resume(expected)
+        self._lifetime.check()
+        return self._numbered().resume(expected)
 
     def write(
         self, payload: bytes, key: Key, *, transaction: UUID | None = None, number: int | None = None
@@ -239,8 +236,8 @@ class StreamWriter:
         if transaction is not None:
             return self._transactions.add(transaction, [position], [payload])
         size_bytes = len(payload) + OVERHEAD_BYTES
-        self._commits.reserve(size_bytes, self.settings.room_seconds)
-        return self._take_one(position, payload, size_bytes, number)
+        self._commits.await_room(size_bytes, self.settings.room_seconds)
+        return self._hand_over([position], [payload], size_bytes, number)[0]
 
     def write_many(
         self,
@@ -270,8 +267,8 @@ class StreamWriter:
         if not payloads:
             return []
         size_bytes = size_bytes_of(payloads)
-        self._commits.reserve(size_bytes, self.settings.room_seconds)
-        return self._take_many(positions, payloads, size_bytes, number)
+        self._commits.await_room(size_bytes, self.settings.room_seconds)
+        return self._hand_over(positions, payloads, size_bytes, number)
 
     def write_now(self, payload: bytes, key: Key, *, number: int | None = None) -> WriteFuture | None:
         """As `write` outside of transactions, without waiting: returns None if the buffers are full."""
@@ -279,7 +276,9 @@ class StreamWriter:
         check_append([payload])
         position = key_position(_key_bytes(key))
         size_bytes = len(payload) + OVERHEAD_BYTES
-        return self._take_one(position, payload, size_bytes, number) if self._commits.try_reserve(size_bytes) else None
+        if not self._commits.has_room(size_bytes):
+            return None
+        return self._hand_over([position], [payload], size_bytes, number)[0]
 
     def write_many_now(
         self, events: Iterable[tuple[bytes, Key]], *, number: int | None = None
@@ -290,9 +289,9 @@ class StreamWriter:
         size_bytes = size_bytes_of(payloads)
         if not payloads:
             return []
-        if not self._commits.try_reserve(size_bytes):
+        if not self._commits.has_room(size_bytes):
             return None
-        return self._take_many(positions, payloads, size_bytes, number)
+        return self._hand_over(positions, payloads, size_bytes, number)
 
     def flush(self) -> None:
         """Make all events durable that this writer wrote before outside of transactions, and wait for them.
@@ -305,7 +304,7 @@ class StreamWriter:
                 still wait and are tried again; after another error its events are lost, and their futures raise it.
         """
         self._lifetime.check()
-        self._flush()
+        self._commits.flush(self)
         self._look_if_due()
 
     def carry_out_requests(self) -> list[str]:
@@ -319,8 +318,8 @@ class StreamWriter:
         Raises:
             AccelError: the errors of the workflows; a workflow that another process blocks waits for the next look.
         """
-        with self._turn():
-            self._looked_seconds = self._now()
+        self._lifetime.check()
+        self._looked_seconds = self._now()
         self._host.leases.renew_due()  # else the look could take them for transactions of a dead writer
         return self._stream.carry_out_requests()
 
@@ -333,10 +332,12 @@ class StreamWriter:
                 reported yet.
         """
         self._lifetime.check_process()
-        if self._lifetime.is_closed and not (self._open_points or self._transactions.ids()):
+        self._commits.acks.check_outside()
+        is_left = any(point.is_open for point in self._open_points)
+        if self._lifetime.is_closed and not (is_left or self._transactions.ids()):
             return
         lost = [self._flush_left(), self._transactions.end_all()]
-        with self._lock, self._transactions.paused():
+        with self._transactions.paused():
             self._lifetime.close()
         lost += [self._flush_left(), self._transactions.end_all()]  # what other threads have written or begun meanwhile
         if (error := next(filter(None, lost), None)) is not None:
@@ -371,7 +372,7 @@ class StreamWriter:
             DataConflict: another process has stored other events of this transaction; abort it, and write them again.
             AccelError: the errors of `write` and `ObjectSegments.flush`.
         """
-        self._transactions.commit(transaction, self._flush)
+        self._transactions.commit(transaction, partial(self._commits.flush, self))
         self._look_if_due()
 
     def abort_transaction(self, transaction: UUID) -> None:
@@ -390,11 +391,11 @@ class StreamWriter:
             self._look()
 
     def _is_look_due(self, pause_seconds: float) -> bool:
-        with self._lock:
-            is_due = self._now() - self._looked_seconds >= pause_seconds
-            if is_due:
-                self._looked_seconds = self._now()  # set under the lock, so that only one of several threads looks
-            return is_due
+        now = self._now()
+        is_due = now - self._looked_seconds >= pause_seconds
+        if is_due:
+            self._looked_seconds = now
+        return is_due
 
     def _look(self) -> None:
         self._host.leases.renew_due()  # else the look could take them for transactions of a dead writer
@@ -405,31 +406,16 @@ class StreamWriter:
                 "%s: requests of other processes are left to the next look", self._stream.name, exc_info=True
             )
 
-    # At the end of the program: `loaders.lifetime.finish_at_exit`
-
-    @property
-    def is_left(self) -> bool:
-        """Whether events wait, or are under way."""
-        return self._lifetime.is_here and self._unsettled() > 0
-
-    def finish(self) -> None:
-        """Make the events durable; errors as `flush`."""
-        self._flush()
-
-    def tell_left(self, why: str) -> None:
-        """Log how many events are not known to be stored; on stderr, too, if the log goes elsewhere."""
-        if left := self._unsettled():
-            text = f"{left} events of {self._stream.name} are not known to be stored as the program ends: {why}"
-            text += "; close the writer before the program ends"
-            logger.warning(text)
-            if logger.hasHandlers():
-                sys.stderr.write(f"{text}\n")
-
-    def _unsettled(self) -> int:
-        with self._lock:
-            return sum(point.written - point.settled for point in (*self._open_points, self._point))
-
     # For `GroupCommit`
+
+    def end_points(self, points: list[FlushPoint]) -> None:
+        """See `EventSource.end_points`."""
+        with self._lock:
+            self._note_lost()
+            left = [point for point in self._open_points if point.is_open]
+            self._open_points = [*left, self._point]
+            self._point = FlushPoint()
+            points += self._open_points
 
     def drain(self) -> bool:
         """See `EventSource.drain`."""
@@ -471,8 +457,6 @@ class StreamWriter:
 
     def fail(self, error: BaseException) -> None:
         """See `EventSource.fail`."""
-        if left := self._unsettled():
-            logger.warning("%d events of %s are not known to be stored: %s", left, self._stream.name, error)
         self._fail_waiting(error, is_end=True)
         self._transactions.fail(error)
 
@@ -510,7 +494,7 @@ class StreamWriter:
             for run in reversed(left()):
                 self._pending.add_run(segment_id, run, is_first=True)
             self._refused[segment_id] = None
-        self._commits.add(self, 0)
+        self._commits.add(self)
 
     def _has_found_segments(self, refused: Sequence[int]) -> bool:
         refused = self._still_refused(refused)
@@ -557,7 +541,7 @@ class StreamWriter:
                 self._refused.pop(segment_id, None)
         if trouble is not None:
             self._check_owner(left, trouble)
-            self._commits.add(self, 0)  # the other segments continue
+            self._commits.add(self)  # the other segments continue
             raise trouble
         return left
 
@@ -602,14 +586,6 @@ class StreamWriter:
 
     # Inside
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Hold the lock; WrongProcess is raised before the lock is taken, other errors also after it was taken."""
-        self._lifetime.check()
-        with self._lock:
-            self._lifetime.check()
-            yield
-
     def _check_open(self) -> None:
         """Check that the writer takes work: it is open, and the stream takes writes as far as it is known."""
         self._lifetime.check()
@@ -647,18 +623,19 @@ class StreamWriter:
             return self._numbering.events(run.numbers, run.positions)
 
     def _note_lost(self) -> None:
-        """Under the lock: note the error of a lost event of a writer with an id."""
+        """Note the error of a lost event of a writer with an id."""
         if self._numbering is not None and self._numbering.is_resumable and self._numbering.error is None:
             errors = (point.error for point in (*self._open_points, self._point))
             self._numbering.error = next((error for error in errors if error is not None), None)
 
-    def _take_numbers(self, count: int, number: int | None) -> range | None:
-        """Return numbers for events, None if the writer has no numbers; called under the lock."""
-        if self._numbering is None and number is None:
+    def _checked_number(self, count: int, number: int | None) -> int | None:
+        """Check that the writer takes this number of events now; returns the number of the first, if it was given."""
+        self._check_open()
+        numbering = self._numbering if number is None else self._numbered()
+        if numbering is None:
             return None
         self._note_lost()
-        numbering = self._numbering if number is None else None
-        return (numbering or self._numbered()).take(count, number)
+        return numbering.check(count, number)
 
     def _adopt(self, segments: Segments) -> None:
         if self._shared is None or self._shared.client is None:  # else other owners may open some of them
@@ -668,57 +645,51 @@ class StreamWriter:
     def _now(self) -> float:
         return self._system.timer()
 
-    def _take_one(self, position: float, payload: bytes, size_bytes: int, number: int | None) -> WriteFuture:
-        """Take an event whose bytes are reserved."""
-        try:
-            with self._turn():
-                self._check_open()
-                numbers = self._take_numbers(1, number)
-                future = WriteFuture(self._commits.acks, self._point)
-                its_number = None if numbers is None else numbers[0]
-                self._pending.add(self._router.segment_at(position), position, payload, future, its_number)
-                self._point.written += 1
-                if numbers is not None and self._numbering is not None:
-                    self._numbering.written(numbers, [future])
-        except BaseException:
-            self._commits.release(size_bytes)
-            raise
-        self._commits.add(self, size_bytes)
-        return future
-
-    def _take_many(
-        self, positions: Sequence[float], payloads: Sequence[bytes], size_bytes: int, number: int | None
+    def _hand_over(
+        self, positions: list[float], payloads: list[bytes], size_bytes: int, number: int | None
     ) -> list[WriteFuture]:
-        try:
-            with self._turn():
-                self._check_open()
-                numbers = self._take_numbers(len(payloads), number)
-                futures = [WriteFuture(self._commits.acks, self._point) for _ in payloads]
-                events = Events(list(positions), list(payloads), futures, size_bytes, list(numbers or ()))
-                for segment_id, places in grouped(self._router.route(positions)):
-                    self._pending.add_run(segment_id, events.chosen(places))
-                self._point.written += len(futures)
-                if numbers is not None and self._numbering is not None:
-                    self._numbering.written(numbers, futures)
-        except BaseException:
-            self._commits.release(size_bytes)
-            raise
-        self._commits.add(self, size_bytes)
+        first = self._checked_number(len(payloads), number)
+        futures = [WriteFuture(self._commits.acks) for _ in payloads]
+        self._commits.hand_over(
+            self, size_bytes, partial(self._take_in, positions, payloads, futures, size_bytes, first)
+        )
+        if self._numbering is not None:
+            self._numbering.note_handed(len(payloads), first)
         return futures
 
-    def _flush(self) -> None:
+    def _take_in(
+        self,
+        positions: list[float],
+        payloads: list[bytes],
+        futures: list[WriteFuture],
+        size_bytes: int,
+        number: int | None,
+    ) -> None:
+        """Take events that were handed over, in the order in which they were."""
+        numbers: range | None = None
         with self._lock:
-            self._open_points.append(self._point)
-            self._point = FlushPoint()
-            points = tuple(self._open_points)
-        try:
-            self._commits.flush(self, points)
-        finally:
-            with self._lock:
-                self._note_lost()
-                self._open_points = [
-                    point for point in self._open_points if point not in points or point.settled < point.written
-                ]
+            error = self._end_of_writes
+            try:
+                if self._numbering is not None:
+                    numbers = self._numbering.take(futures, number)
+            except InvalidArgument as refused:  # the number was taken by a call that was interrupted, or is a thread's
+                error = refused
+            else:
+                for future in futures:
+                    future.point = self._point
+                self._point.written += len(futures)
+            if error is not None:
+                pass
+            elif len(payloads) == 1:
+                its_number = None if numbers is None else numbers[0]
+                segment_id = self._router.segment_at(positions[0])
+                self._pending.add(segment_id, positions[0], payloads[0], futures[0], its_number)
+            else:
+                events = Events(positions, payloads, futures, size_bytes, list(numbers or ()))
+                for segment_id, places in grouped(self._router.route(positions)):
+                    self._pending.add_run(segment_id, events.chosen(places))
+        if error is not None:
+            self._commits.fail(futures, error, size_bytes)
 
     def _flush_left(self) -> AccelError | None:
         """Flush; return the error of events that will never be durable.
@@ -727,7 +698,7 @@ class StreamWriter:
             AccelError: a retryable error; the events still wait.
         """
         try:
-            self._flush()
+            self._commits.flush(self)
         except AccelError as error:
             if error.retryable:
                 raise

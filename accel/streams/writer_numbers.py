@@ -208,7 +208,7 @@ class EventLostError(Exception):
 
 
 class WriterNumbering:
-    """Numbers the events of one writer. Threads: one at a time.
+    """Numbers the events of one writer. Threads: callers `check` numbers and hand events over; one takes the events.
 
     Args:
         writer_id: 16 bytes, not all of them 0.
@@ -227,6 +227,8 @@ class WriterNumbering:
         self.next_number = progress.unused
         self.error: BaseException | None = None
         self._is_begun = False
+        self._least = 0  # of the numbers that a caller may give, as far as callers know
+        self._next, self._least_taken = self.next_number, 0  # of the events in the order in which they are taken
         self._on_their_way: deque[tuple[int, WriteFuture]] = deque()
 
     def resume(self, expected: int | None = None) -> int:
@@ -250,11 +252,11 @@ class WriterNumbering:
                     f"expected the numbers of writer {UUID(bytes=self.writer_id)} up to {expected}, below which all its"
                     f" events were acknowledged, found them up to {found}: they were forgotten, or are another stream's"
                 )
-        self.next_number = known.next_number
+        self.next_number = self._next = known.next_number
         return self.next_number
 
-    def take(self, count: int, number: int | None) -> range:
-        """Take the numbers for new events.
+    def check(self, count: int, number: int | None) -> int | None:
+        """Check the number of the first of new events, before they are handed over; returns it, None if none was given.
 
         Args:
             count: the number of events, at least 1.
@@ -267,15 +269,31 @@ class WriterNumbering:
         if self.error is not None:
             raise self.error
         first = self.next_number if number is None else checked_integer("a number of an event", number)
-        least = self.next_number if self._is_begun else 0
+        self._check_range(first, count, self._least)
+        self._is_begun = True
+        return None if number is None else first
+
+    def note_handed(self, count: int, number: int | None) -> None:
+        """Note that events were handed over; not known if the caller is interrupted before: then `take` refuses."""
+        self.next_number = self._least = (self.next_number if number is None else number) + count
+
+    def take(self, futures: Sequence[WriteFuture], number: int | None) -> range:
+        """Take the numbers for events that were handed over, which are not durable yet.
+
+        Raises:
+            InvalidArgument: as `check`; of events of one writer that several threads number, or of an interrupted call.
+        """
+        count, first = len(futures), self._next if number is None else number
+        self._check_range(first, count, self._least_taken)
+        self._next = self._least_taken = first + count
+        numbers = range(first, first + count)
+        self._on_their_way.extend(zip(numbers, futures, strict=True))
+        return numbers
+
+    @staticmethod
+    def _check_range(first: int, count: int, least: int) -> None:
         if not least <= first <= NUMBER_MAX - count + 1:
             raise InvalidArgument(f"expected a number of {least} to {NUMBER_MAX - count + 1}, found {first}")
-        self._is_begun, self.next_number = True, first + count
-        return range(first, first + count)
-
-    def written(self, numbers: Iterable[int], futures: Iterable[WriteFuture]) -> None:
-        """Note that events with these numbers were written, and are not durable yet."""
-        self._on_their_way.extend(zip(numbers, futures, strict=True))
 
     def events(self, numbers: Sequence[int], positions: Sequence[float]) -> NumberedEvents:
         """Return the numbers of events to be appended. O(events that became durable since)."""

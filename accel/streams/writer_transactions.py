@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from threading import Lock, RLock
+from threading import RLock
 from uuid import UUID
 
 from accel.errors import AccelError, CommitRefused, IllegalState, InvalidArgument, NotInHistory, OperationNotAllowed
@@ -58,7 +58,7 @@ class WriterTransactions:
     ) -> None:
         self._stream, self._host, self._settings, self._system = stream, host, settings, system
         self._lifetime, self._check = lifetime, check
-        self._lock = Lock()  # guards the attributes below; never held over a request
+        self._lock = RLock()  # guards the attributes below; never held over a request; see `OpenTransactions`
         self._open = OpenTransactions(settings.transactions_bytes_max)
         self._outcomes: dict[UUID, WriteFuture] = {}
         self._turns: dict[UUID, RLock] = {}
@@ -82,7 +82,8 @@ class WriterTransactions:
         self._check()
         self._host.leases.drive()
         transaction = self._stream.transactions.begin(lease_ms=lease_ms, writer_id=writer_id)
-        with self._turn():
+        with self._lock:
+            self._check()
             self._open.begin(transaction)
             self._outcomes[transaction] = WriteFuture(self._host.commits.acks)
             self._turns[transaction] = RLock()
@@ -96,7 +97,9 @@ class WriterTransactions:
         Raises:
             InvalidArgument: as `OpenTransactions.add`; and the errors of `check`.
         """
-        with self._turn():
+        self._check()  # before the lock is taken, too, for a forked process
+        with self._lock:
+            self._check()
             self._open.add(transaction, positions, payloads)
             outcome = self._outcomes[transaction]
         self._host.leases.remind(transaction)
@@ -152,14 +155,6 @@ class WriterTransactions:
 
     # Steps
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Hold the lock, if the writer takes events; checked before the lock is taken, too, for a forked process."""
-        self._check()
-        with self._lock:
-            self._check()
-            yield
-
     def _commit(self, transaction: UUID) -> None:
         with self._lock:
             is_begun_here = transaction in self._open
@@ -182,16 +177,12 @@ class WriterTransactions:
         self._carry_out(transaction)
         self._drop(transaction, None)
 
-    @contextmanager
-    def _alone(self, transaction: UUID) -> Iterator[None]:
+    def _alone(self, transaction: UUID) -> AbstractContextManager[object]:
         """Let one thread at a time end a transaction; the next one finds the end. Held over requests.
 
         Otherwise a thread could write the events again after another one has merged and deleted them.
         """
-        with self._lock:
-            turn = self._turns.get(transaction) or RLock()
-        with turn:
-            yield
+        return self._turns.get(transaction) or RLock()
 
     def _at_risk(self, transaction: UUID) -> int:
         with self._lock:
@@ -258,12 +249,13 @@ class WriterTransactions:
     def _drop(self, transaction: UUID, error: BaseException | None) -> None:
         """Forget a transaction that ended, and settle its future."""
         self._host.leases.release(transaction)
+        outcome = self._outcomes.get(transaction)
+        if outcome is not None:  # settled before it is forgotten: this call may be interrupted, and repeated
+            self._host.commits.settle_alone(outcome, error)
         with self._lock:
             self._open.drop(transaction)
             self._turns.pop(transaction, None)
-            outcome = self._outcomes.pop(transaction, None)
-        if outcome is not None:
-            self._host.commits.settle_alone(outcome, error)
+            self._outcomes.pop(transaction, None)
 
     @contextmanager
     def _dropped_if_missing(self, transaction: UUID) -> Iterator[None]:

@@ -15,6 +15,7 @@ VERBS: Final = frozenset({"delete", "delete_many", "put", "complete", "abort", "
 NO_STORE: Final = {
     "self._answers": "a queue",
     "self._due": "a queue",
+    "self._entries": "a queue",
     "self._orderer": "an order of batches",
     "inbox": "a queue",
     "held": "known entries, which are complete or not",

@@ -219,7 +219,7 @@ def test_one_that_was_never_asked_for_anything_opens_nothing_in_a_child(orders: 
 
 def test_an_event_that_is_on_its_way_is_not_waited_for_in_a_child(orders: Shop) -> None:
     with StreamWriter(orders.stream, orders.host) as writer:
-        with orders.host.commits._changed:  # nothing becomes durable meanwhile
+        with orders.host.commits._lock:  # nothing becomes durable meanwhile
             future = WriteFuture(orders.host.commits.acks)
             for ask in (future.result, future.exception, lambda: future.add_done_callback(print)):
                 with pytest.raises(WrongProcess):

@@ -21,7 +21,6 @@ from unittest.mock import patch
 
 import accel
 import loaders
-from loaders.lifetime import DaemonThreads
 
 THREADS = 16
 SWITCH_SECONDS = 1e-5
@@ -136,8 +135,7 @@ class Calls:
         """Look, while this lasts."""
         threading.setprofile(self._note)
         try:
-            with patch("loaders.lifetime.start_thread", DaemonThreads()):  # idle threads began before
-                yield
+            yield
         finally:
             threading.setprofile(None)
 

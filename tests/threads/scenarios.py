@@ -200,6 +200,8 @@ def writing(_: Path) -> Iterator[Act]:
             orders.catalog.refresh()
             segment_id = chance.choice(list(orders.stream.active_segments())).id
             source.read(segment_id, 0, 1 << 16)
+            orders.host.info(("shop", "orders"), segment_id)
+            orders.host.held_by(("shop", "orders"), segment_id, UUID(int=7).bytes)
             if chance.random() < 0.3:
                 transaction = writer.begin_transaction()
                 writer.write(b"none", "none", transaction=transaction)

@@ -116,15 +116,6 @@ class Events:
     size_bytes: int = 0
     numbers: list[int] = field(default_factory=list)
 
-    def extend(self, positions: Iterable[float], payloads: Sequence[bytes], futures: Iterable[Any] = ()) -> int:
-        """Add events; returns their size in bytes."""
-        self.positions.extend(positions)
-        self.payloads.extend(payloads)
-        self.futures.extend(futures)
-        added = size_bytes_of(payloads)
-        self.size_bytes += added
-        return added
-
     def chosen(self, places: Iterable[int]) -> Events:
         """Return the events at these indexes."""
         found = Events()
@@ -243,13 +234,15 @@ class PendingEvents:
 class OpenTransactions:
     """Events of one writer in transactions that have not ended.
 
+    Threads: one at a time, which may be interrupted, also by calls of its own: events are added in one step.
+
     Args:
         size_bytes_max: the limit of bytes of all transactions together.
     """
 
     def __init__(self, size_bytes_max: int) -> None:
         self._size_bytes_max = size_bytes_max
-        self._events: dict[UUID, Events] = {}
+        self._events: dict[UUID, list[tuple[float, bytes]]] = {}
         self._kept: set[UUID] = set()
         self._ending: set[UUID] = set()
         self.size_bytes = 0
@@ -259,7 +252,7 @@ class OpenTransactions:
 
     def begin(self, transaction: UUID) -> None:
         """Add a new transaction."""
-        self._events[transaction] = Events()
+        self._events[transaction] = []
 
     def add(self, transaction: UUID, positions: Sequence[float], payloads: Sequence[bytes]) -> None:
         """Add events to a transaction.
@@ -268,6 +261,18 @@ class OpenTransactions:
             InvalidArgument: the transaction is not open here, its end has begun, or there is no room: nothing was
                 added.
         """
+        events = self._taking(transaction)
+        size_bytes = size_bytes_of(payloads)
+        if self.size_bytes + size_bytes > self._size_bytes_max:
+            raise InvalidArgument(
+                f"expected open transactions of at most {self._size_bytes_max} bytes, found {self.size_bytes}, and "
+                f"{size_bytes} more: end one, or begin smaller ones"
+            )
+        events.extend(zip(positions, payloads, strict=True))
+        self.size_bytes += size_bytes
+        self._taking(transaction)  # else a call by which this one was interrupted has begun its end, without them
+
+    def _taking(self, transaction: UUID) -> list[tuple[float, bytes]]:
         events = self._events.get(transaction)
         if events is None:
             raise InvalidArgument(f"expected a transaction that this writer began and did not end, found {transaction}")
@@ -276,13 +281,7 @@ class OpenTransactions:
                 f"expected a transaction that takes events, found {transaction}, whose commit or abort has begun: it"
                 " takes none any more, even if that call fails; begin another"
             )
-        size_bytes = size_bytes_of(payloads)
-        if self.size_bytes + size_bytes > self._size_bytes_max:
-            raise InvalidArgument(
-                f"expected open transactions of at most {self._size_bytes_max} bytes, found {self.size_bytes}, and "
-                f"{size_bytes} more: end one, or begin smaller ones"
-            )
-        self.size_bytes += events.extend(positions, payloads)
+        return events
 
     def begin_end(self, transaction: UUID) -> None:
         """Take no more events of a transaction, for good; does nothing if it is not open here."""
@@ -295,8 +294,9 @@ class OpenTransactions:
 
     def events(self, transaction: UUID) -> TransactionEvents:
         """Return all events of a transaction; none if it is not open here."""
-        events = self._events.get(transaction, Events())
-        return TransactionEvents(np.array(events.positions, dtype=np.float64), tuple(events.payloads))
+        events = self._events.get(transaction, [])
+        positions = np.fromiter((position for position, _ in events), dtype=np.float64, count=len(events))
+        return TransactionEvents(positions, tuple(payload for _, payload in events))
 
     def keep(self, transaction: UUID) -> None:
         """Note that the events of a transaction are durable."""
@@ -306,15 +306,14 @@ class OpenTransactions:
     def at_risk(self, transaction: UUID) -> int:
         """Return how many events of a transaction are in memory only."""
         events = None if transaction in self._kept else self._events.get(transaction)
-        return 0 if events is None else len(events.payloads)
+        return 0 if events is None else len(events)
 
     def drop(self, transaction: UUID) -> None:
         """Remove a transaction that ended; does nothing if it is not open here."""
+        events = self._events.pop(transaction, [])  # first: if the caller is interrupted, no event counts as at risk
         self._kept.discard(transaction)
         self._ending.discard(transaction)
-        events = self._events.pop(transaction, None)
-        if events is not None:
-            self.size_bytes -= events.size_bytes
+        self.size_bytes = max(0, self.size_bytes - size_bytes_of(payload for _, payload in events))
 
     def ids(self) -> list[UUID]:
         """Return the transactions that are open here."""
