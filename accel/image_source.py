@@ -479,6 +479,8 @@ def fetched(
     import http.client  # noqa: PLC0415 - few images come this way, and it loads half of the standard library
     import urllib.request  # noqa: PLC0415 - likewise
 
+    from loaders.store.names import check_name  # noqa: PLC0415 - likewise
+
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, *args: Any) -> urllib.request.Request | None:
             to = str(args[-1])
@@ -486,6 +488,7 @@ def fetched(
                 raise OSError(f"expected an answer, found a redirect to {redacted(to)[:200]!r}")
             return super().redirect_request(*args)
 
+    check_name(url)
     try:
         request = urllib.request.Request(url, headers=dict(headers or {}))  # noqa: S310 - the caller checks the scheme
         with urllib.request.build_opener(Redirects).open(request, timeout=timeout_seconds) as reply:

@@ -76,6 +76,7 @@ from loaders.store.common import (
     metadata_of,
 )
 from loaders.store.error_table import store_error
+from loaders.store.names import check_name
 from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
 from loaders.store.settings import StoreSettings
 from loaders.store.spooled import SpooledUpload
@@ -118,6 +119,7 @@ class Cloud:
         takes_suffixes: whether the service answers a range that is counted from the end.
         lists_in_order: whether keys are listed in the order of their UTF-8 bytes.
         refused_characters: characters that no key may contain.
+        url: of the service, where the settings name no endpoint.
     """
 
     scheme: str
@@ -126,6 +128,7 @@ class Cloud:
     takes_suffixes: bool = True
     lists_in_order: bool = True
     refused_characters: str = ""
+    url: str = ""
 
 
 def _connect_google(bucket: str, settings: StoreSettings, retries: int) -> RustStore:
@@ -150,8 +153,8 @@ def _options(settings: StoreSettings, retries: int) -> dict[str, Any]:
     }
 
 
-GOOGLE = Cloud("gs", _connect_google, has_generations=True)
-AZURE = Cloud("az", _connect_azure, takes_suffixes=False, refused_characters="\\")
+GOOGLE = Cloud("gs", _connect_google, has_generations=True, url="https://storage.googleapis.com")
+AZURE = Cloud("az", _connect_azure, takes_suffixes=False, refused_characters="\\", url="https://blob.core.windows.net")
 CLOUDS = {cloud.scheme: cloud for cloud in (GOOGLE, AZURE)}
 """The kinds of stores by the scheme of their URLs."""
 
@@ -317,6 +320,8 @@ class CloudStore(PagedListing):
                 'work in it: start processes by multiprocessing.get_context("spawn")'
             )
         connection = self._connection()
+        if connection.stores is None:
+            check_name(self.settings.endpoint_url or self.cloud.url)
         with connection.lock:
             if connection.stores is None:
                 connect = partial(self.cloud.connect, self.bucket, self.settings)

@@ -69,6 +69,7 @@ from loaders.store.common import (
     range_header,
 )
 from loaders.store.error_table import named_bucket, store_error, store_error_of
+from loaders.store.names import check_name
 from loaders.store.settings import S3Settings, check_endpoint_url
 
 if TYPE_CHECKING:
@@ -513,7 +514,8 @@ class S3Store(PagedListing):
         with connection.lock:  # boto3's clients are safe for several threads; its sessions are not
             if connection.clients is None:
                 connection.clients = connect(self.settings)
-            return connection.clients
+        check_name(connection.clients.once.meta.endpoint_url)
+        return connection.clients
 
     def create_bucket(self) -> None:
         """Create the bucket unless this account has it already: for demos and tests."""
