@@ -306,9 +306,14 @@ class FileStore(PagedListing):
                 yield text.decode(), path
                 continue
             try:
-                found = _entries(path, root)
+                with os.scandir(path) as names:
+                    found = [(path / each.name, *_meaning(each, root)) for each in names]
             except PermissionError as error:
                 self._pass_over(prefix, text, path, error)
+                continue
+            except (FileNotFoundError, NotADirectoryError):
+                if link := _dangling(path):
+                    raise link from None
                 continue
             inside = []
             for place, entry, why in found:
@@ -387,6 +392,8 @@ class FileStore(PagedListing):
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds the lock of the folder", str(path))
             try:
                 yield descriptor
+            except PermissionError as error:  # of a name in the folder: whose the folder is decides
+                raise PermissionError(error.errno, error.strerror, str(path)) from error
             finally:
                 # Explicitly: a process that was forked meanwhile has the descriptor, too, and would keep the lock.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -575,16 +582,6 @@ def _is_utf8(text: bytes) -> bool:
     return True
 
 
-def _entries(folder: Path, root: Path) -> list[tuple[Path, Entry | None, Exception | None]]:
-    try:
-        with os.scandir(folder) as names:
-            return [(folder / each.name, *_meaning(each, root)) for each in names]
-    except (FileNotFoundError, NotADirectoryError):
-        if link := _dangling(folder):
-            raise link from None
-        return []
-
-
 def _meaning(found: os.DirEntry[str], root: Path) -> tuple[Entry | None, Exception | None]:
     """What a name in a folder means, or would mean, and why it cannot be that; nothing if it was deleted meanwhile."""
     try:
@@ -688,11 +685,12 @@ def _follow(new: int, folder: Path) -> None:
         os.fchmod(new, mode if S_ISDIR(mine.st_mode) else 0o600 | mode & 0o044)
 
 
-def _nearest(folder: Path) -> os.stat_result:
-    try:
-        return folder.stat()
-    except FileNotFoundError:
-        return _nearest(folder.parent)
+def _nearest(path: Path) -> os.stat_result:
+    """What is known of a path, or of the nearest folder above it that can be looked at."""
+    for each in (path, *path.parents):
+        with suppress(OSError):
+            return each.stat()
+    return path.stat()
 
 
 def _written(folder: Path, content: Iterable[Body], like: Path, *, durable: bool) -> Path:
@@ -739,13 +737,11 @@ _CODES = {
 
 def _told(error: OSError) -> str:
     """An error of the file system, and whose the file is."""
-    path = Path(str(error.filename))
-    for place in (path, path.parent) if error.errno in (errno.EACCES, errno.EPERM) and path.is_absolute() else ():
-        with suppress(OSError):
-            facts = place.stat()
-            whose = f"user {facts.st_uid}, group {facts.st_gid}, mode {S_IMODE(facts.st_mode):04o}"
-            return f"{error} ({whose}; this is user {os.geteuid()})"
-    return str(error)
+    if error.errno not in (errno.EACCES, errno.EPERM) or not str(error.filename).startswith("/"):
+        return str(error)
+    facts = _nearest(Path(error.filename))
+    whose = f"user {facts.st_uid}, group {facts.st_gid}, mode {S_IMODE(facts.st_mode):04o}"
+    return f"{error} ({whose}; this is user {os.geteuid()})"
 
 
 def _md5(content: Body) -> hashlib._Hash:

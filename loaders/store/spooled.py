@@ -44,7 +44,10 @@ class SpooledUpload:
         self._send = send
         self._read = read
         self._lock = ProcessLock()
-        self._file = tempfile.TemporaryFile(prefix="accel-upload-")  # noqa: SIM115 - closed at the end of the upload
+        try:
+            self._file = tempfile.TemporaryFile(prefix="accel-upload-")  # noqa: SIM115 - closed at the end of the upload
+        except OSError as error:
+            raise store_error("start_multipart", key, f"no temporary file for the parts (TMPDIR): {error}") from error
         self._end = 0
         self._parts: dict[int, tuple[int, int, str]] = {}
 
@@ -57,8 +60,12 @@ class SpooledUpload:
             self._refuse_ended()
             begin, self._end = self._end, self._end + len(view)
         written = 0
-        while written < len(view):
-            written += os.pwrite(self._file.fileno(), view[written:], begin + written)
+        try:
+            while written < len(view):
+                written += os.pwrite(self._file.fileno(), view[written:], begin + written)
+        except OSError as error:
+            detail = f"the temporary file of the parts (TMPDIR): {error}"
+            raise store_error("upload_part", self._key, detail, status=503) from error
         with self._lock:
             self._parts[number] = begin, len(view), etag
         return PartReceipt(number, etag)

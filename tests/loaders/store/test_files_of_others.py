@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from loaders import layout
 from loaders.errors import AccessDenied, CorruptObject, RequestRefused, StoreUnavailable
-from loaders.store import FileStore, IfMatch, file_names
+from loaders.store import FileStore, IfMatch, MemoryStore, file_names
 from loaders.store import file as file_module
+from loaders.store.spooled import SpooledUpload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -149,7 +150,7 @@ def test_what_root_writes_into_the_store_of_a_user_is_the_users(above: Path, mon
         make(folder).put("a/b", b"x")
         monkeypatch.undo()
         assert set(given) == {(folder.stat().st_uid, folder.stat().st_gid)}
-        assert len(given) == 3, "the folders %new and a, and the object"
+        assert len(given) == 5, "the folders %new and a, the files %store and %reserve, and the object"
 
 
 def test_a_user_goes_on_in_a_store_that_root_wrote_to_once(above: Path) -> None:
@@ -183,6 +184,43 @@ def test_a_folder_that_must_not_be_written_is_told(above: Path) -> None:
         assert make(store.folder).get("a").body == b"x"
 
     as_other(write)
+
+
+def test_a_folder_of_the_store_that_must_not_be_written_is_named_with_its_owner(above: Path) -> None:
+    (above / "store").mkdir()
+    (above / "store").chmod(0o777)
+    store = make(above / "store")
+    store.put("a/b", b"x")
+    folder = store.folder / "a"
+    folder.chmod(0o555)
+
+    def write() -> None:
+        mine = make(store.folder)
+        told = re.escape(f"Permission denied: '{folder}' (user {folder.stat().st_uid}, group ")
+        for act in (lambda: mine.put("a/b", b"y"), lambda: mine.put("a/c", b"y"), lambda: mine.delete("a/b")):
+            with pytest.raises(AccessDenied, match=told):
+                act()
+        assert list((store.folder / file_names.NEW).iterdir()) == []
+
+    as_other(write)
+
+
+def test_a_disk_without_room_for_the_parts_of_an_upload_is_an_error_of_a_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = SpooledUpload("k", lambda _: "", MemoryStore().get_range)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(StoreUnavailable, match=r"'k': the temporary file of the parts \(TMPDIR\): .*No space left"):
+            upload.upload_part(1, b"x")
+    upload.abort()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(RequestRefused, match=r"'k': no temporary file for the parts \(TMPDIR\): .*No such file"):
+        SpooledUpload("k", lambda _: "", MemoryStore().get_range)
 
 
 def test_old_files_of_another_user_that_may_not_be_deleted_stop_no_write(
