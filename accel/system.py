@@ -20,7 +20,7 @@ from threading import Event, Lock
 from typing import Final
 
 from loaders.errors import StoreError
-from loaders.lifetime import DaemonThreads
+from loaders.lifetime import start_thread
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store.base import DatedStore
 
@@ -35,10 +35,6 @@ CLOCK_RETRY_SECONDS: Final = 10.0
 """The pause after a request for the time that failed."""
 
 _STAMP_SECONDS = 1.0  # dates of answers are whole seconds
-
-
-start_thread = DaemonThreads()
-"""Runs a function in another thread."""
 
 
 @dataclass(frozen=True, slots=True)

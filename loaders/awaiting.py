@@ -21,16 +21,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
-from loaders.lifetime import DaemonThreads
-from loaders.parallel import settle
+from loaders.lifetime import settle, start_thread
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-_beside: Final = DaemonThreads()
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
@@ -82,7 +79,7 @@ def wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
 
 def _undo_late(undo: Callable[[T], object], call: Future[T]) -> None:
     if call.exception() is None:  # not here: this may be the thread of an event loop
-        _beside(partial(_undo, undo, call.result()), "accel-undo")
+        start_thread(partial(_undo, undo, call.result()), "accel-undo")
 
 
 def _undo(undo: Callable[[T], object], made: T) -> None:

@@ -18,15 +18,19 @@ The child keeps the parent's objects, unused: to release them would run destruct
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, InvalidStateError, wait
+from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread, current_thread
-from typing import Any, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
+from threading import Condition, Lock, Thread, current_thread
+from typing import Any, Final, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, overload
+from weakref import ref
 
 from loaders.errors import Closed, WrongProcess
 
@@ -34,6 +38,12 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 ProcessId = Callable[[], int]
+
+EXIT_SECONDS: Final = 10.0
+"""For how long the end of the program waits for what is finished then."""
+
+FINISHED_AT_ONCE: Final = 16
+"""How many objects are finished side by side at the end of the program."""
 
 
 class PerProcess(Generic[T]):
@@ -167,62 +177,12 @@ class Lazy(Generic[T]):
         return made
 
 
-class Threads(ThreadPoolExecutor):
-    """A pool of threads that raises `Closed` after shutdown, and `WrongProcess` in another process.
-
-    Work runs in the context (`contextvars`) of the caller that submits it.
-
-    Args:
-        threads_max: largest number of threads.
-        name: prefix of the names of its threads.
-        lifetime: of the pool's owner; None = a new one. It is closed with the pool.
-        process_id: of the calling process.
-    """
-
-    def __init__(
-        self, threads_max: int, name: str, *, lifetime: Lifetime | None = None, process_id: ProcessId = os.getpid
-    ) -> None:
-        super().__init__(threads_max, thread_name_prefix=name)
-        self._lifetime = Lifetime(f"threads {name!r}", process_id) if lifetime is None else lifetime
-        self._under_way: set[Future[Any]] = set()
-
-    def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
-        """As `Executor.submit`.
-
-        Raises:
-            WrongProcess: another process created the pool and has its threads.
-            Closed: the pool was shut down, or the program ends.
-        """
-        self._lifetime.check()
-        try:
-            result = super().submit(partial(copy_context().run, work), *args, **options)
-        except RuntimeError as error:
-            if "shutdown" not in str(error):
-                raise  # no thread could be started
-            raise Closed(f"expected {self._lifetime.what} that is open, found it closed") from error
-        self._under_way.add(result)
-        result.add_done_callback(self._under_way.discard)
-        return result
-
-    def wait_idle(self) -> None:
-        """Wait until all work that was submitted before this call has ended, also with an error."""
-        wait(self._under_way.copy())
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As `Executor.shutdown`; does nothing in another process, where the pool has no threads."""
-        self._lifetime.close()
-        if self._lifetime.is_here:
-            super().shutdown(wait=wait, cancel_futures=cancel_futures)
-
-    def __reduce__(self) -> NoReturn:
-        raise _not_sent(self._lifetime.what)
-
-
 class DaemonThreads:
     """Runs work beside the caller, in daemon threads: the process does not wait for them at its end.
 
-    An idle thread gets the next work, so a call costs some microseconds; after a time without work the thread ends.
-    There is one thread for each work that is under way.
+    An idle thread gets the next work, so a call costs some microseconds; after a time without work all idle threads but
+    one end. That one serves the handlers of `atexit`, in which no thread can be started from Python 3.12 on. There is
+    one thread for each work that is under way.
 
     Args:
         idle_seconds: time for which an idle thread waits for more work.
@@ -257,15 +217,199 @@ class DaemonThreads:
             try:
                 work, name = inbox.get(timeout=self._idle_seconds)
             except Empty:
-                try:
-                    idle.remove(inbox)
-                except ValueError:
-                    continue  # a caller has just taken this thread, to give it work
-                return
+                with suppress(ValueError):  # a caller has just taken this thread, to give it work
+                    if len(idle) > 1:
+                        idle.remove(inbox)
+                        return
+                continue
             current_thread().name = name
             work()
             del work  # otherwise it would stay in memory until the next work
+            current_thread().name = "accel-idle"
             idle.append(inbox)
+
+
+start_thread = DaemonThreads()
+"""Runs a function in another thread; for the whole program."""
+
+
+class Threads(Executor):
+    """Bounded threads of `start_thread` that raise `Closed` after shutdown, and `WrongProcess` in another process.
+
+    Work runs in the context (`contextvars`) of the caller that submits it. At the end of the program work is taken
+    until the very end, also in handlers of `atexit`, where `ThreadPoolExecutor` takes none; if there is no thread any
+    more, it is done in the calling one. Without work there are no threads: a pool that is dropped leaves none.
+
+    Args:
+        threads_max: largest number of threads.
+        name: the name of its threads.
+        lifetime: of the pool's owner; None = a new one. It is closed with the pool.
+        process_id: of the calling process.
+    """
+
+    def __init__(
+        self, threads_max: int, name: str, *, lifetime: Lifetime | None = None, process_id: ProcessId = os.getpid
+    ) -> None:
+        self._lifetime = Lifetime(f"threads {name!r}", process_id) if lifetime is None else lifetime
+        self._at_once, self._name = threads_max, name
+        self._under_way: set[Future[Any]] = set()
+        self._changed = Condition(Lock())  # guards the attributes below; never held over work
+        self._inbox: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._busy = 0
+        self._is_shut_down = False
+        _add(_POOLS(), self)
+
+    def submit(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Future[T]:
+        """As `Executor.submit`.
+
+        Raises:
+            WrongProcess: another process created the pool and has its threads.
+            Closed: the pool was shut down.
+            RuntimeError: no thread could be started, and none is at work.
+        """
+        self._lifetime.check()
+        result: Future[T] = Future()
+        self._under_way.add(result)
+        result.add_done_callback(self._under_way.discard)
+        try:
+            self._give(result, partial(copy_context().run, partial(work, *args, **options)))
+        except BaseException:
+            result.cancel()
+            raise
+        return result
+
+    def wait_idle(self) -> None:
+        """Wait until all work that was submitted before this call has ended, also with an error."""
+        wait(self.under_way())
+
+    def under_way(self) -> set[Future[Any]]:
+        """The results of the work that was submitted and has not ended."""
+        return self._under_way.copy()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As `Executor.shutdown`; does nothing in another process, where the pool has no threads."""
+        self._lifetime.close()
+        if not self._lifetime.is_here:
+            return
+        if cancel_futures:
+            for result in self.under_way():
+                result.cancel()
+        with self._changed:
+            self._is_shut_down = True
+            if wait:
+                self._changed.wait_for(lambda: not self._busy)
+
+    def _give(self, result: Future[Any], work: Callable[[], Any]) -> None:
+        """Let a thread do work; errors as `submit`, and nothing is done then."""
+        begins = False
+        try:
+            with self._changed:
+                self._check_open()
+                begins = self._busy < self._at_once
+                self._busy += begins
+                self._inbox.append((result, work))
+            if begins:
+                start_thread(self._serve, self._name)
+        except BaseException as error:
+            with self._changed:
+                self._busy -= begins
+                is_taken = isinstance(error, RuntimeError) and self._busy > 0  # by a thread that is at work
+                is_over = isinstance(error, RuntimeError) and "shutdown" in str(error)  # the program ends
+                if not is_taken and not is_over:
+                    with suppress(ValueError):
+                        self._inbox.remove((result, work))
+                    raise
+                self._busy += not is_taken
+            if not is_taken:
+                self._serve()
+
+    def _check_open(self) -> None:
+        if self._is_shut_down:
+            raise Closed(f"expected {self._lifetime.what} that is open, found it closed")
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                if not self._inbox:
+                    self._busy -= 1
+                    self._changed.notify_all()
+                    return
+                result, work = self._inbox.popleft()
+            if result.set_running_or_notify_cancel():
+                settle(result, work)
+            del result, work  # otherwise they would stay in memory until the next work
+
+    def __reduce__(self) -> NoReturn:
+        raise _not_sent(self._lifetime.what)
+
+
+def settle(call: Future[T], work: Callable[[], T]) -> None:
+    """Do work, and set its result, or its error, as that of a call; nothing if the call has ended meanwhile."""
+    try:
+        made = work()
+    except BaseException as error:  # noqa: BLE001 - goes to the waiting callers
+        with suppress(InvalidStateError):
+            call.set_exception(error)
+    else:
+        with suppress(InvalidStateError):
+            call.set_result(made)
+
+
+class Finished(Protocol):
+    """What is finished when the program ends. Threads: any."""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there is anything to finish. No request."""
+        ...
+
+    def finish(self) -> object:
+        """Finish it."""
+        ...
+
+    def tell_left(self, why: str) -> object:
+        """Say what could not be finished, and why."""
+        ...
+
+
+def finish_at_exit(thing: Finished) -> None:
+    """Finish an object when the program ends, for at most `EXIT_SECONDS`, if it is not gone by then. Threads: any.
+
+    At the end of the main thread, by `sys.exit` or by an error; in a child of `multiprocessing`, too. A forked child
+    finishes nothing of its parent. Handlers of `atexit` that were registered after this module was imported run before.
+    """
+    process_id = os.getpid()
+    if process_id not in _FINISHED:
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None and util.process.parent_process() is not None:
+            util.Finalize(None, _finish, exitpriority=0)  # a forked child runs no handlers of `atexit`
+    _add(_FINISHED.setdefault(process_id, set()), thing)
+
+
+def _finish() -> None:
+    left = [thing for thing in _alive(_FINISHED.get(os.getpid(), ())) if thing.is_left]
+    threads = Threads(FINISHED_AT_ONCE, "accel-exit")
+    ends = [threads.submit(thing.finish) for thing in left]
+    wait(ends, EXIT_SECONDS)
+    for thing, end in zip(left, ends, strict=True):
+        error = end.exception() if end.done() else f"it took longer than {EXIT_SECONDS:.0f} s"
+        thing.tell_left(str(error or ""))
+    # A thread that returns from code that is no Python when Python has ended may end in a crash.
+    under_way = [each for pool in _alive(_POOLS.here() or ()) for each in pool.under_way()]
+    wait(under_way, EXIT_SECONDS if all(end.done() for end in ends) else 0)
+
+
+def _add(live: set[ref[T]], thing: T) -> None:
+    live.add(ref(thing, live.discard))  # no lock: the collector may run this within itself
+
+
+def _alive(live: Iterable[ref[T]]) -> list[T]:
+    return [thing for each in tuple(live) if (thing := each()) is not None]
+
+
+_POOLS: Final[PerProcess[set[ref[Threads]]]] = PerProcess("pools of threads", set)
+_FINISHED: Final[dict[int, set[ref[Finished]]]] = {}  # by process
+atexit.register(_finish)
 
 
 class InlineElsewhere(Executor):
@@ -284,10 +428,7 @@ class InlineElsewhere(Executor):
         if self._lifetime.is_here:
             return self._executor.submit(partial(copy_context().run, work), *args, **options)
         done: Future[T] = Future()
-        try:
-            done.set_result(work(*args, **options))
-        except Exception as error:  # noqa: BLE001 - raised by `Future.result`
-            done.set_exception(error)
+        settle(done, partial(work, *args, **options))
         return done
 
 

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, InvalidStateError, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -127,18 +127,6 @@ def end_all(futures: Iterable[Future[V]]) -> None:
     for future in pending:
         future.cancel()
     wait(pending)
-
-
-def settle(call: Future[V], work: Callable[[], V]) -> None:
-    """Do work, and set its result, or its error, as that of a call; nothing if the call has ended meanwhile."""
-    try:
-        made = work()
-    except BaseException as error:  # noqa: BLE001 - goes to the waiting callers
-        with suppress(InvalidStateError):
-            call.set_exception(error)
-    else:
-        with suppress(InvalidStateError):
-            call.set_result(made)
 
 
 class Arrivals(Generic[K]):
@@ -376,18 +364,14 @@ class SharedThreads(Threads):
         """
         while (call := self._take()) is not None:
             try:
-                ThreadPoolExecutor.submit(self, self._run, call)
-            except RuntimeError as error:
-                is_shut_down = "shutdown" in str(error)  # else there is no further thread: one of the others takes it
+                self._give(Future(), partial(self._run, call))
+            except (Closed, RuntimeError):
                 if call is not mine:
-                    if is_shut_down:
-                        self._make(call)
+                    self._make(call)
                     continue
-                if not is_shut_down:
-                    raise
                 self._end(call)
                 call.result.cancel()
-                raise Closed(f"expected {self._lifetime.what} that is open, found it closed") from error
+                raise
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As `Threads.shutdown`; waiting calls are made before, unless ``cancel_futures`` is true."""

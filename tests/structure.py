@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 from accel import (
     FormatRecord,
@@ -37,6 +38,7 @@ from accel import (
 from accel.testing import MemorySegments
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
+from loaders.lifetime import DaemonThreads
 from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore
 
@@ -177,7 +179,8 @@ class FilesPassed:
         """Threads that are started within the block are looked at; also those that work for later calls."""
         threading.setprofile(self._look)
         try:
-            yield
+            with patch("loaders.lifetime.start_thread", DaemonThreads()):  # idle threads began before
+                yield
         finally:
             threading.setprofile(None)
 

@@ -28,6 +28,9 @@ stays delete pending, and reports count it. `find_stray` shows such an object, a
 An object whose id this catalog never allocated is foreign, perhaps waiting for an import: it is not even looked at.
 While an import runs, nothing is collected.
 
+On a full disk the marks and the journal would have no room. So the folder of a `file:` store keeps a reserve, which is
+given up then; the next process that writes there keeps one again.
+
 A node whose list is in doubt (missing, unreadable, behind another key, or empty for no known reason) is left alone, and
 so are all objects that no key names: they may be of this list. The objects of the other nodes are collected.
 """
@@ -35,11 +38,12 @@ so are all objects that no key names: they may be of this list. The objects of t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -64,11 +68,15 @@ from accel.catalog.survey import (
 )
 from accel.errors import AccelError, MaintenanceRefused, MaintenanceStopped
 from accel.system import StopRequested
+from loaders.errors import StoreFull
 from loaders.layout import JOURNAL_PREFIX
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import fetch_mark
 from loaders.store.base import DELETE_BATCH_KEYS_MAX
+from loaders.store.decorated import folder_of
+
+T = TypeVar("T")
 
 NO_SEQUENCE = -1
 """The sequence of an orphan, which no key lists."""
@@ -263,8 +271,8 @@ def collect(catalog: ObjectCatalog, plan: CollectionPlan, *, progress: Progress 
     round_ = _Round(parts, plan)
     try:
         for dead in plan.dead:
-            round_.retire(dead)
-        _exclude_from_commits(parts, survey, plan)
+            _with_room(parts, partial(round_.retire, dead))
+        _with_room(parts, lambda: _exclude_from_commits(parts, survey, plan))
         for number, start in enumerate(range(0, len(plan.objects), DELETE_BATCH_KEYS_MAX)):
             round_.do_batch(number, plan.objects[start : start + DELETE_BATCH_KEYS_MAX])
             if progress is not None:
@@ -373,7 +381,7 @@ def delete_stray(catalog: ObjectCatalog, stray: Stray) -> str:
     now = find_stray(catalog, stray.found.object_id)
     if now.etag != stray.etag:
         raise MaintenanceRefused(f"expected {stray.found.key!r} with ETag {stray.etag}, found {now.etag}: look again")
-    journal = write_journal(parts, parts.now_ms(), 0, [now.found])
+    journal = _with_room(parts, partial(write_journal, parts, parts.now_ms(), 0, [now.found]))
     parts.store.delete(now.found.key)
     _forget(parts, [now.found])
     return journal
@@ -421,7 +429,8 @@ class _Round:
         going, absent = self._proven(survey, batch, _still_collectable(survey, batch))
         errors: dict[str, str] = {}
         if going:
-            self._journals.append(write_journal(self._parts, self._plan.planned_at_ms, number, going))
+            journal = partial(write_journal, self._parts, self._plan.planned_at_ms, number, going)
+            self._journals.append(_with_room(self._parts, journal))
             failures = self._parts.store.delete_many([collectable.key for collectable in going])
             errors = {failure.key: str(failure.error) for failure in failures}
         gone = [collectable for collectable in going if collectable.key not in errors]
@@ -453,6 +462,17 @@ class _Round:
             elif verdict.standing is Standing.UNREAD:
                 self._failed.append((collectable, verdict.reason))
         return [each for each, verdict in verdicts.items() if verdict.standing is Standing.OURS], absent
+
+
+def _with_room(parts: CatalogParts, write: Callable[[], T]) -> T:
+    """Write what must be written before objects may be deleted; a full folder gives up its reserve for that."""
+    try:
+        return write()
+    except StoreFull:
+        folder = folder_of(parts.store)
+        if folder is None or not folder.give_up_reserve():
+            raise
+        return write()
 
 
 def _divided(

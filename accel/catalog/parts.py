@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -127,7 +127,7 @@ class CatalogParts:
     settings: CatalogSettings
     system: Components
     lifetime: Lifetime
-    threads: tuple[ThreadPoolExecutor, ...]
+    threads: tuple[Executor, ...]
 
     def now_ms(self) -> int:
         """The current time by the store's clock, in milliseconds since 1970. One request each 10 minutes."""
@@ -307,7 +307,7 @@ def catalog_parts(
     record: FormatRecord,
     settings: CatalogSettings,
     system: Components,
-    threads: tuple[ThreadPoolExecutor, ThreadPoolExecutor] | None = None,
+    threads: tuple[Executor, Executor] | None = None,
 ) -> CatalogParts:
     """The parts of an existing catalog, for one process. No request.
 
@@ -352,9 +352,7 @@ def identified(parts: CatalogParts) -> CatalogParts:
     return replace(parts, format=record, layout=replace(parts.layout, catalog_id=record.catalog_id))
 
 
-def _make_tables(
-    keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, executor: ThreadPoolExecutor
-) -> FormatRecord:
+def _make_tables(keys: CatalogKeys, shared: SystemKeys, record: FormatRecord, executor: Executor) -> FormatRecord:
     """Make all keys but the format record, and return the record to write: with the id of the call that came first."""
     from accel.history.store.keys import make_system_tables  # noqa: PLC0415 - a lookup needs no history
 

@@ -75,6 +75,7 @@ from accel.catalog.survey import (
 from accel.errors import AccelError, CatalogError, FormatError, KeyMissing
 from loaders.errors import TableMissing
 from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.store.decorated import notices_of
 from loaders.tables.typed_key import TypedKey
 from loaders.versions import Versioned
 from range_index import ObjectRanges
@@ -139,6 +140,7 @@ class Verification:
         counts: the numbers of checked items: `lists`, `shards`, `objects` opened, `bytes` of these objects, `keys` of
             the bucket that are objects, `orphans`, `orphan_bytes`.
         are_orphans_known: whether both the bucket and the whole catalog could be read, which finding orphans needs.
+        notices: on the folder of the store: what its listings passed over, and what its file system cannot do.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -146,6 +148,7 @@ class Verification:
     orphans: list[Orphan] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     are_orphans_known: bool = False
+    notices: list[str] = field(default_factory=list)
 
     @property
     def damage(self) -> list[Problem]:
@@ -196,6 +199,7 @@ def verify(
         report.counts["keys"] = len(stored.ids)
         if is_whole:
             _note_orphans(parts, stored.unknown_to(survey.known_ids()), report)
+    report.notices = notices_of(parts.store)
     return report
 
 

@@ -7,7 +7,7 @@
 `upload` prepares an id, writes the object at its key, and commits it. A broker that writes objects by itself takes
 these steps one by one: `prepare`, an `ObjectWriter` with the layout of the catalog, `commit_upload`. An object is
 committed only if it is at its key, where readers of this catalog look for it: an `ObjectWriter` of this process has
-written it there, or else one request checks the key.
+written it there, or else (and in a folder always, since it may have been replaced) one request checks the key.
 
 The session has the ends of its streams and the node's list in memory, so an upload is checked without a request, and
 committed by one conditional write, whatever its number of streams. A change of the list by another process (a
@@ -99,6 +99,7 @@ from accel.catalog.takeover import KeepNumbers, SessionReleases, move_streams
 from accel.errors import (
     AccelError,
     CatalogDamaged,
+    CatalogWentBack,
     CommitRefused,
     NamespaceShared,
     ObjectExists,
@@ -253,8 +254,7 @@ class NodeWriter:
             The object and its ranges.
 
         Raises:
-            CommitRefused: a stream is not open here or not continued at its end, or the deadline passed. Nothing was
-                committed.
+            CommitRefused: a stream is not open here or not continued at its end, or the deadline passed: not committed.
             StreamsReleased: another node takes some of the streams over; nothing was committed, and the object stays
                 unlisted. Upload the other streams without these.
             SessionFenced: a newer session writes for this node; nothing was committed.
@@ -352,9 +352,9 @@ class NodeWriter:
                 self._upkeep()
 
     def upkeep(self) -> None:
-        """Do the work due after commits: move objects of one stream to their shards, write a checkpoint.
+        """Do the work due after commits: move objects of one stream to their shards, write a checkpoint if it is due.
 
-        No request as a rule; one for a checkpoint, which is due every `checkpoint_commits`. Failures are logged.
+        No request as a rule. Failures are logged; CatalogWentBack is raised.
         """
         with self._turn():
             self._upkeep()
@@ -447,9 +447,8 @@ class NodeWriter:
             for stream_id, offset in offsets.items():
                 end = self._known_end(stream_id)
                 if offset > end:
-                    raise CommitRefused(
-                        f"stream {stream_id}: expected to trim to at most its end {end}, found {offset}"
-                    )
+                    expected = f"expected to trim to at most its end {end}"
+                    raise CommitRefused(f"stream {stream_id}: {expected}, found {offset}")
             trim_streams(self._parts, offsets)
 
     def checkpoint(self) -> None:
@@ -461,10 +460,10 @@ class NodeWriter:
     def close(self) -> None:
         """Write a last checkpoint. The session stays the node's session until another session is opened.
 
-        A failure to write the checkpoint is logged: it costs the next session time, but no data is lost.
+        Another failure to write the checkpoint is logged: it costs the next session time, but no data is lost.
 
         Raises:
-            CommitsLost: the list lacks commits of this session.
+            CommitsLost, CatalogWentBack: the list lacks commits of this session, or another key went back.
         """
         if self._stopped is None:
             with self._turn():
@@ -604,10 +603,8 @@ class NodeWriter:
 
     def _upkeep(self) -> None:
         if len(self._seen.value.stream_objects) >= self._parts.settings.stream_objects_in_list_max:
-            try:
+            with self._tolerated("stream objects stay in the list for now"):
                 self._seen = move_stream_objects(self._parts, self.node_id)
-            except AccelError:
-                logger.warning("node %d: stream objects stay in the list for now", self.node_id, exc_info=True)
         are_many = self._commits_since_checkpoint >= self._parts.settings.checkpoint_commits
         told = max(len(self._seen.value.times), len(self._seen.value.numbers))
         if are_many or told >= TIMES_MAX // 2:
@@ -631,11 +628,7 @@ class NodeWriter:
         refuse_clones(found, self.session_number, self._known_commits, own)
 
     def _check(self, claims: Sequence[Claims]) -> None:
-        """Check that the commits continue their streams one after another, or were made before.
-
-        Raises:
-            CommitRefused: a commit does neither.
-        """
+        """Check that the commits continue their streams one after another, or were made before; else CommitRefused."""
         ends = self._ends
         for each in claims:
             self._check_one(each, ends)
@@ -692,11 +685,18 @@ class NodeWriter:
         return end
 
     def _try_checkpoint(self) -> None:
-        try:
+        with self._tolerated("no checkpoint could be written"):
             self._settle()
             self._write_checkpoint()
-        except AccelError:
-            logger.warning("node %d: no checkpoint could be written", self.node_id, exc_info=True)
+
+    @contextmanager
+    def _tolerated(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except CatalogWentBack:
+            raise
+        except AccelError as error:
+            logger.warning("node %d: %s: %s", self.node_id, what, error)
 
     def _write_checkpoint(self) -> None:
         released = self._releases.ends  # until the streams are moved, another node may need these ends

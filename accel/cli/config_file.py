@@ -106,7 +106,7 @@ class ConfigFile:
 
 
 def find_file(given: str | None) -> str | None:
-    """The path of the settings file: the given one, else the first that exists.
+    """The path of the settings file: the given one, else the first that exists; one that cannot be read is named.
 
     >>> find_file("here.toml")
     'here.toml'
@@ -114,8 +114,14 @@ def find_file(given: str | None) -> str | None:
     if given is not None:
         return given
     for path in (Path(WORKING_FILE), Path(click.get_app_dir("accel")) / USER_FILE):
-        if path.is_file():
-            return str(path)
+        # Without a home folder the last one would be in the working directory, in a folder "~".
+        if path.is_absolute() or path.name == WORKING_FILE:
+            try:
+                if path.is_file():
+                    with path.open("rb"):
+                        return str(path)
+            except OSError as error:
+                click.echo(f"note: passed over a settings file, as it cannot be read: {error}", err=True)
     return None
 
 

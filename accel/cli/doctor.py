@@ -3,8 +3,8 @@
 Checks in this order: the store answers (endpoint, credentials, bucket); this machine's clock, by the Date of an answer;
 listing; reading; what is stored, and whether another system writes there; and, on probe keys below accel/probe/,
 writing, marks of objects, conditional writes, uploads in parts and deleting. If answers have no Date, the clock is
-compared with the time of the probe key. After a failure, checks that depend on it are skipped. The probe keys are
-always deleted.
+compared with the time of the probe key. In a folder, entries of others are named. After a failure, checks that depend
+on it are skipped. The probe keys are always deleted.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from loaders.errors import CredentialsMissing, EndpointUnreachable, RequestRefus
 from loaders.layout import PROBE_PREFIX
 from loaders.store import ObjectStore
 from loaders.store.base import DatedStore
+from loaders.store.decorated import notices_of
 from loaders.tables import probe_conditions, read_format
 
 EXIT_PROBLEMS = 3
@@ -159,6 +160,8 @@ def examined(store: ObjectStore, system: Components, *, is_read_only: bool = Fal
         yield _namespace(store, system)
     if not is_read_only:
         yield from _writes(store, key, system, has_date=date is not None)
+    if notices := notices_of(store):
+        yield Finding("folder", State.DOUBTFUL, "; ".join(notices))
 
 
 _LIST_ADVICE = "grant s3:ListBucket on the bucket: without it a missing key looks like a forbidden one"

@@ -41,7 +41,7 @@ from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.lookup.steps import RefreshFailed
 from accel.settings import Settings
 from accel.system import Components
-from loaders.parallel import settle
+from loaders.lifetime import settle
 
 logger = logging.getLogger(__name__)
 

@@ -77,8 +77,7 @@ from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
 from loaders.awaiting import ended, in_thread, outcome
 from loaders.counting import CacheStats
-from loaders.lifetime import Lifetime
-from loaders.parallel import settle
+from loaders.lifetime import Lifetime, settle
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
 from loaders.tables import FormatRecord
@@ -95,6 +94,9 @@ PARTS_MAX: Final = 16
 
 ABANDONING_SECONDS: Final = 1.0
 """How long a cancelled task that enters a connection waits until it is closed; a thread closes it in any case."""
+
+_ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
+"""What ends a block without an error: its writers are flushed. After any other exception they are not."""
 
 Part = TypeVar("Part")
 CutReaders = TypeVar("CutReaders", StreamReader, AsyncStreamReader)
@@ -273,7 +275,7 @@ class Connection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
+        if kind is None or issubclass(kind, _ENDS):
             self.close()
         else:
             self.stop()
@@ -294,7 +296,7 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._for_tasks.close_given(is_failed=kind is not None)
+            await self._for_tasks.close_given(is_failed=not (kind is None or issubclass(kind, _ENDS)))
         finally:
             await asyncio.to_thread(self.__exit__, kind, error, trace)
 

@@ -347,8 +347,8 @@ class Registration:
             except OwnerReplaced:
                 logger.warning("node %d: another process has registered for it", self.node_id)
                 return
-            except AccelError:
-                logger.warning("node %d: its lease could not be renewed", self.node_id, exc_info=True)
+            except AccelError as error:
+                logger.warning("node %d: its lease could not be renewed: %s", self.node_id, error)
 
 
 # Requests to owners and their bodies (`accel.streams.forwarding` explains the fields)

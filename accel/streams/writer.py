@@ -24,6 +24,7 @@ Source: PDP-32; PDP-28; docs/explanation/history.md, "A commit".
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from threading import Lock
@@ -63,7 +64,7 @@ from accel.streams.settings import StreamWriterSettings
 from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components
-from loaders.lifetime import Lifetime
+from loaders.lifetime import Lifetime, finish_at_exit
 
 logger = logging.getLogger(__name__)
 
@@ -154,6 +155,8 @@ class StreamWriter:
         elif self._are_numbered:  # for owners, which skip events that they already have
             self._numbering = WriterNumbering(self._system.nonce(), Progress(), is_resumable=False)
         self._commits.know(self)
+        if self._commits.is_beside:
+            finish_at_exit(self)
 
     trouble: BaseException | None
 
@@ -406,6 +409,32 @@ class StreamWriter:
                 "%s: requests of other processes are left to the next look", self._stream.name, exc_info=True
             )
 
+    # At the end of the program: `loaders.lifetime.finish_at_exit`
+
+    @property
+    def is_left(self) -> bool:
+        """Whether events wait, or are under way."""
+        return self._lifetime.is_here and self._unsettled() > 0
+
+    def finish(self) -> None:
+        """Make the events durable; errors as `flush`."""
+        self._commits.flush(self)
+
+    def tell_left(self, why: str) -> None:
+        """Log how many events are not known to be stored; on stderr, too, if the log goes elsewhere."""
+        if left := self._unsettled():
+            text = f"{left} events of {self._stream.name} are not known to be stored as the program ends: {why}"
+            text += "; close the writer before the program ends"
+            logger.warning(text)
+            if logger.hasHandlers():
+                sys.stderr.write(f"{text}\n")
+
+    def _unsettled(self) -> int:
+        def count() -> int:
+            return sum(point.written - point.settled for point in (*self._open_points, self._point))
+
+        return self._commits.ask(count)  # after the events that were handed over before
+
     # For `GroupCommit`
 
     def end_points(self, points: list[FlushPoint]) -> None:
@@ -457,6 +486,8 @@ class StreamWriter:
 
     def fail(self, error: BaseException) -> None:
         """See `EventSource.fail`."""
+        if left := self._unsettled():
+            logger.warning("%d events of %s are not known to be stored: %s", left, self._stream.name, error)
         self._fail_waiting(error, is_end=True)
         self._transactions.fail(error)
 

@@ -12,7 +12,6 @@ batches (or one block, if that is larger), 16,384 rows of a history. It does not
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from accel.tables.listing import Listed, chosen_columns, listed_objects, ref_of
 from accel.tables.object_batches import OpenedListed, block_batch, object_batch, range_batch, record_batches
 from accel.tables.schemas import RowSource, TableSchema
 from loaders.layout import ObjectLayout
+from loaders.lifetime import Threads
 from loaders.object_index import ObjectIndexLoader
 from loaders.parallel import run_bounded
 from loaders.store import ObjectStore
@@ -158,8 +158,8 @@ def _expression(table: TableSchema, filters: Sequence[Condition]) -> object:
 
 
 @contextmanager
-def _threads() -> Iterator[ThreadPoolExecutor]:
-    threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="accel-tables")
+def _threads() -> Iterator[Threads]:
+    threads = Threads(AT_ONCE, "accel-tables")
     try:
         yield threads
     finally:

@@ -212,6 +212,10 @@ class FolderStore(Protocol):
         """Free the space that is kept for collections on a full disk; False if it was given up before."""
         ...
 
+    def notices(self) -> list[str]:
+        """What this process met there: entries that listings passed over, and what the file system cannot do."""
+        ...
+
 
 class ObjectStore(Protocol):
     """Objects by key. Blocking; every method may be called from many threads at once."""

@@ -169,6 +169,12 @@ def folder_of(store: ObjectStore) -> FolderStore | None:
     return store if isinstance(store, FolderStore) else None
 
 
+def notices_of(store: ObjectStore) -> list[str]:
+    """`FolderStore.notices`, if the store is in a folder."""
+    folder = folder_of(store)
+    return [] if folder is None else folder.notices()
+
+
 def undecorated(store: ObjectStore) -> ObjectStore:
     """The store inside decorators that do not change its writes: all stores of one client share it."""
     while isinstance(store, DecoratedStore | PrefixedStore) and type(store).put in _PUT_PASSED_ON:

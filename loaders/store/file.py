@@ -123,7 +123,6 @@ class FileStore(PagedListing):
         sleep: waits for this number of seconds, while another writer holds a folder's lock.
         durable: whether a write survives a loss of power once it returns (`fsync` of the file and its folder).
             Otherwise it survives only the end of the process.
-        store_id: the id that the folder must have; None = the first that it is seen to have.
 
     Every method raises WrongFolder if the folder does not have the id (any more).
     """
@@ -131,20 +130,13 @@ class FileStore(PagedListing):
     can_copy_parts = True
     keeps_conditions = True
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        sleep: Callable[[float], object],
-        durable: bool = True,
-        store_id: str | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, *, sleep: Callable[[float], object], durable: bool = True) -> None:
         if not folder.is_absolute():
             raise ValueError(f"expected the absolute path of a folder, found {str(folder)!r}")
         self.folder = folder
         self.durable = durable
         self._sleep = sleep
-        self._id = store_id
+        self._id: str | None = None
         self._prepared: PerProcess[list[Path]] = PerProcess("a folder", list)
         self._noticed: PerProcess[dict[Path, str]] = PerProcess("what was met in a folder", dict)
 
@@ -162,7 +154,7 @@ class FileStore(PagedListing):
         return False
 
     def notices(self) -> list[str]:
-        """What this process met in the folder: entries that listings leave out, and what the file system cannot do."""
+        """See `FolderStore.notices`; the first `NOTICES_MAX`."""
         return list(self._noticed().values())
 
     def get(self, key: str, *, size_bytes_max: int | None = None) -> Fetched:
@@ -237,6 +229,7 @@ class FileStore(PagedListing):
                     continue  # it was deleted after its folder was read
                 except AccessDenied as error:
                     self._pass_over(prefix, key.encode(), path, error)
+            self._check_root("list", prefix)  # if it vanished meanwhile, this is not all
             return ListPage(page, more=False)
 
     def start_multipart(self, key: str, *, mark: str | None = None) -> _FileUpload:
@@ -455,7 +448,9 @@ class FileStore(PagedListing):
 
 
 def _restored(folder: Path, sleep: Callable[[float], object], durable: bool, store_id: str | None) -> FileStore:
-    return FileStore(folder, sleep=sleep, durable=durable, store_id=store_id)
+    store = FileStore(folder, sleep=sleep, durable=durable)
+    store._id = store_id  # noqa: SLF001 - the function is a part of the class
+    return store
 
 
 class _Opened:

@@ -295,6 +295,7 @@ def test_of_many_groups_that_hang_none_takes_the_last_threads(hanging: Hanging) 
         hanging.submit(group, 100)
         hanging.seconds += SLOW_SECONDS
         hanging.threads.go_on()
+    hanging.expect(3, 1)
     counts = [hanging.begun.count(group) for group in range(6)]
     assert counts[:2] == [20, 20]
     assert sum(counts) <= hanging.threads.threads_max == 58

@@ -14,7 +14,7 @@ from accel import AsyncReadAccelerator, ReadAccelerator, StaticImages
 from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, Closed
 from accel.image import ObjectRef
-from loaders.lifetime import Threads
+from loaders.lifetime import DaemonThreads, Threads
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
@@ -204,6 +204,7 @@ def test_threads_that_end_say_so_and_what_cannot_start_says_why(monkeypatch: pyt
     def refuse(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr("loaders.lifetime.start_thread", DaemonThreads())
     monkeypatch.setattr(Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="start new thread"):
         others.submit(max, 1, 2)

@@ -14,7 +14,7 @@ import pytest
 from accel import AsyncReadAccelerator, Settings
 from accel.image import MetadataImage
 from accel.image_source import PolledImages
-from accel.system import start_thread
+from loaders.lifetime import start_thread
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 

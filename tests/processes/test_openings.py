@@ -18,7 +18,8 @@ import accel
 from accel import CatalogSettings, Connection, ConnectionSettings, FormatRecord, ObjectCatalog
 from accel.streams import connection
 from accel.streams.owners import OwnersTable
-from accel.system import SYSTEM, Components, start_thread
+from accel.system import SYSTEM, Components
+from loaders.lifetime import start_thread
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.examples import swept

@@ -234,7 +234,7 @@ def _put_back(disaster: Disaster, catalog: ObjectCatalog, lost: list[Lost]) -> N
 def _opened(world: World, store: MemoryStore) -> Iterator[ObjectCatalog]:
     record, settings = existing_format(store), CatalogSettings(parallel_requests=1)
     threads, system = (SimulatedThreads(), SimulatedThreads()), replace(world.system, sleep=lambda _: None)
-    with ObjectCatalog(lambda: catalog_parts(store, record, settings, system, threads), system) as catalog:  # type: ignore[arg-type]
+    with ObjectCatalog(lambda: catalog_parts(store, record, settings, system, threads), system) as catalog:
         yield catalog
 
 

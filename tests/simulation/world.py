@@ -385,7 +385,7 @@ class Machine:
         store, system, choices = self.store, system or self.system, self.world.choices
         threads = (SimulatedThreads(), SimulatedThreads())
         record = existing_format(store)
-        return ObjectCatalog(lambda: catalog_parts(store, record, choices.settings, system, threads), system)  # type: ignore[arg-type]
+        return ObjectCatalog(lambda: catalog_parts(store, record, choices.settings, system, threads), system)
 
     def write(self, object_id: int, spans: Iterable[Span]) -> tuple[ObjectRef, ObjectRanges]:
         """Write an object with real bytes."""

@@ -21,6 +21,7 @@ from unittest.mock import patch
 
 import accel
 import loaders
+from loaders.lifetime import DaemonThreads
 
 THREADS = 16
 SWITCH_SECONDS = 1e-5
@@ -135,7 +136,8 @@ class Calls:
         """Look, while this lasts."""
         threading.setprofile(self._note)
         try:
-            yield
+            with patch("loaders.lifetime.start_thread", DaemonThreads()):  # idle threads began before
+                yield
         finally:
             threading.setprofile(None)
 

@@ -66,6 +66,7 @@ def show_verification(verification: Verification, requests: int, bytes_read: int
         "checked": counts,
         "problems": [{**asdict(problem), "severity": problem.severity.value} for problem in verification.problems],
         "unchecked": [asdict(unchecked) for unchecked in verification.unchecked],
+        "notices": verification.notices,
         "not_looked_at": list(NOT_LOOKED_AT),
         "orphans": orphans if verification.are_orphans_known else None,
         "requests": requests,
@@ -92,6 +93,7 @@ def _lines(verification: Verification, requests: int, bytes_read: int) -> Iterat
         whose = ", not proven to be this catalog's" if orphan.is_ours is False else ""
         yield f"orphan        {what}: {size_text(orphan.size_bytes)}, {age_text(orphan.age_seconds)} old{whose}"
     yield from _left_out(verification.counts["orphans"], ORPHANS_SHOWN_MAX, "orphans, not as old")
+    yield from (f"notice        {what}" for what in verification.notices)
     yield from (f"not looked at {what}" for what in NOT_LOOKED_AT)
     counts = verification.counts
     lists = f"{count_text(counts['lists'], 'list')}, {count_text(counts['shards'], 'stream shard')}"

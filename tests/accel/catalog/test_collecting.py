@@ -19,12 +19,13 @@ from accel.catalog.records import NodeList
 from accel.catalog.verify import verify
 from accel.errors import CommitRefused, MaintenanceRefused, MaintenanceStopped
 from accel.testing import Crash, CrashStore
-from loaders.errors import StoreUnavailable
+from loaders.errors import StoreFull, StoreUnavailable
 from loaders.layout import JOURNAL_PREFIX
 from loaders.object_ref import ObjectRef
 from loaders.store import DeleteFailure, MemoryStore, ObjectStore
 from loaders.store.decorated import WRITES, StoreCall
 from tests.accel.catalog.world import LAYOUT, World, held
+from tests.small_disks import SmallDisk
 
 Answer = TypeVar("Answer")
 DAY_SECONDS = 86_400.0
@@ -33,8 +34,8 @@ DAY_SECONDS = 86_400.0
 class AgingWorld(World):
     """A world whose store stamps objects by the same clock; it holds one compaction of node 4."""
 
-    def __init__(self) -> None:
-        super().__init__(MemoryStore(clock=self._now))
+    def __init__(self, store: type[MemoryStore] = MemoryStore) -> None:
+        super().__init__(store(clock=self._now))
         with self.open() as catalog, catalog.open_node(4) as writer:
             writer.open_streams([1, 2])
             self.sources = [self.upload(writer, {1: (at, at + 1)}) for at in range(4)]
@@ -86,6 +87,40 @@ def test_compacted_objects_go_after_their_time_and_not_before() -> None:
         assert world.object_ids() == {world.target.object_id, world.sources[3].object_id}
         assert held(catalog, 1) == [(world.target.object_id, 0, 3), (world.sources[3].object_id, 3, 4)]
         assert plan_collection(catalog).objects == ()
+
+
+def test_a_collection_frees_a_disk_that_is_wholly_full() -> None:
+    """What must be written before the first deletion fits into the reserve."""
+    world = AgingWorld(SmallDisk)
+    disk = world.memory
+    assert isinstance(disk, SmallDisk)
+    world.wait(DAY_SECONDS / 2)
+    disk.free_bytes = 0
+    with world.open() as catalog:
+        report = collect(catalog, plan_collection(catalog))
+        assert {each.object_id for each in report.deleted} == {each.object_id for each in world.sources[:3]}
+        assert plan_collection(catalog).objects == ()
+    assert len(world.journal()) == 3
+    assert (len(disk.refused), disk.has_reserve) == (1, False)
+
+
+def test_a_collection_without_room_says_so_at_once_and_deletes_nothing() -> None:
+    world = AgingWorld(SmallDisk)
+    disk = world.memory
+    assert isinstance(disk, SmallDisk)
+    world.wait(DAY_SECONDS / 2)
+    disk.free_bytes, disk.has_reserve = 0, False
+    before, seconds = world.object_ids(), world.clock.seconds
+    with (
+        world.open() as catalog,
+        pytest.raises(MaintenanceStopped, match=r"No space left on device: '/small'") as caught,
+    ):
+        collect(catalog, plan_collection(catalog))
+    assert isinstance(caught.value.__cause__, StoreFull)
+    assert (world.object_ids(), len(disk.refused), world.clock.seconds) == (before, 1, seconds)
+    disk.free_bytes = 1 << 20
+    world.collect_all()
+    assert world.object_ids() < before
 
 
 def test_a_plan_changes_nothing() -> None:

@@ -94,6 +94,19 @@ def test_a_key_that_went_back_ends_the_sessions_of_its_process_for_good() -> Non
         world.write(writer, STREAM)
 
 
+def test_closing_a_session_whose_checkpoint_went_back_says_so() -> None:
+    world = Restorable()
+    key = "accel/tables/node-checkpoints/0000000004"
+    world.writer.checkpoint()
+    before = world.bodies()
+    world.write(world.writer, STREAM)
+    world.writer.checkpoint()
+    world.write(world.writer, STREAM)
+    world.put_back({**world.bodies(), key: before[key]})
+    with pytest.raises(CatalogWentBack, match="node-checkpoints"):
+        world.writer.close()
+
+
 def test_after_restored_a_reader_goes_on_with_what_is_there() -> None:
     world = Restorable()
     before = world.payloads()

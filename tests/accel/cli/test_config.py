@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -14,6 +18,7 @@ from accel.cli.config_file import COMMON, FILE_SIZE_BYTES_MAX, variable_of
 from accel.cli.main import main
 from tests.accel.cli.test_one_convention import COMMANDS
 from tests.accel.cli.worlds import World, run
+from tests.loaders.store.test_files_of_others import as_other
 
 
 def settings(result: Result, command: str = "") -> dict[str, tuple[str | None, str]]:
@@ -172,6 +177,66 @@ def test_the_file_is_the_named_one_else_that_of_the_folder_else_that_of_the_user
     assert region() == "config"
     users.unlink()
     assert region() is None
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a file accel.toml and a folder accel, that only root may enter."""
+    settings(shown(Path(os.devnull)))  # its modules are imported by the user who may read them
+    folder = Path(tempfile.mkdtemp())
+    for path in (folder / "accel.toml", folder / "accel" / "config.toml"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text('region = "closed"')
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.chdir(folder)
+    folder.chmod(0)
+    yield folder
+    monkeypatch.undo()
+    folder.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("place", ["home", "settings folder", "working directory", "file"])
+def test_a_file_that_was_looked_for_and_cannot_be_read_is_passed_over_with_a_note(
+    closed: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place == "file":
+        (closed / "accel.toml").chmod(0)
+        closed.chmod(0o755)
+    elif place != "working directory":
+        monkeypatch.chdir("/")
+        monkeypatch.setenv("HOME" if place == "home" else "XDG_CONFIG_HOME", str(closed))
+
+    def look() -> None:
+        result = run("config", "show", "--output=json", environment={"ACCEL_CONFIG": ""})
+        assert settings(result)["region"] == (None, "default")
+        (line,) = result.stderr.splitlines()
+        assert "note: passed over a settings file, as it cannot be read: [Errno 13] Permission denied: '" in line
+        result = run("config", "show", environment={"ACCEL_CONFIG": str(closed / "accel.toml")})
+        assert (result.exit_code, result.stderr.count("the settings file cannot be read: [Errno 13]")) == (2, 1)
+
+    as_other(look)
+
+
+def test_a_home_that_is_unknown_and_a_working_directory_that_is_gone_are_no_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "~" / ".config" / "accel").mkdir(parents=True)
+    (tmp_path / "~" / ".config" / "accel" / "config.toml").write_text('region = "of a folder that is named ~"')
+    (tmp_path / "gone").mkdir()
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # a user without an entry
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    for home in (None, "", "/nowhere"):
+        monkeypatch.delenv("HOME", raising=False)
+        if home is not None:
+            monkeypatch.setenv("HOME", home)
+        monkeypatch.chdir(tmp_path)
+        assert settings(run("config", "show", "--output=json", environment={"ACCEL_CONFIG": ""}))["region"][0] is None
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert settings(run("config", "show", "--output=json", environment={"ACCEL_CONFIG": ""}))["region"][0] is None
+    monkeypatch.chdir("/")
 
 
 def test_errors_are_json_where_the_file_says_so(file: Path) -> None:

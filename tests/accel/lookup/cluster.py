@@ -7,8 +7,9 @@ from typing import Any, TypeVar
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.lookup.scripts import Script
-from accel.system import NONCE_SIZE_BYTES, Components, start_thread
+from accel.system import NONCE_SIZE_BYTES, Components
 from loaders.layout import ObjectLayout
+from loaders.lifetime import start_thread
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from tests.accel.lookup.driving import Clock
 from tests.builders import write_set_object

@@ -16,8 +16,8 @@ import pytest
 from accel import AsyncReadAccelerator, ImageTooOld, MetadataImage, PolledImages, StillPending
 from accel.errors import Closed
 from accel.image_source import PollingSource, StaticImages
-from accel.system import start_thread
 from loaders.errors import StoreUnavailable
+from loaders.lifetime import start_thread
 from loaders.store import CountingStore
 from tests.accel.catalog.world import World
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system

@@ -16,6 +16,7 @@ from loaders.errors import (
     RangeInvalid,
     RequestRefused,
     StoreError,
+    StoreFull,
     StoreUnavailable,
     WriteConflict,
 )
@@ -34,6 +35,7 @@ REFUSALS: list[tuple[Reply, type[StoreError], type[StoreError]]] = [
     (refusal(416, "InvalidRange"), RangeInvalid, RangeInvalid),
     (refusal(400, "InvalidArgument"), RequestRefused, RequestRefused),
     (refusal(405, "MethodNotAllowed"), RequestRefused, RequestRefused),
+    (refusal(403, "QuotaExceeded"), StoreFull, StoreFull),
 ]
 FAILURES: list[tuple[Reply, type[StoreError]]] = [
     (refusal(503, "SlowDown"), StoreUnavailable),
@@ -68,6 +70,17 @@ def test_a_refusal_has_our_name_and_is_not_repeated(
     with pytest.raises(plain):
         store.get("k")
     assert len(scripted.requests) == 4
+
+
+@pytest.mark.parametrize("code", ["XMinioStorageFull", "InsufficientStorage", "Other"])
+def test_a_server_that_is_full_is_named_after_no_more_than_the_attempts_of_its_client(
+    store: ObjectStore, scripted: ScriptedServer, code: str
+) -> None:
+    scripted.expect(*[refusal(507, code)] * (ATTEMPTS + 1))
+    for condition in (CreateOnly(), ALWAYS):
+        with pytest.raises(StoreFull):
+            store.put("k", b"x", condition=condition)
+    assert len(scripted.requests) <= ATTEMPTS + 1
 
 
 @pytest.mark.parametrize(
