@@ -48,7 +48,7 @@ import heapq
 import itertools
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -266,11 +266,11 @@ SCENARIOS: Final = (
 class FullestFirst(ReaderCore):
     """The peer: takes events from the segment with the most data in memory."""
 
-    def take(self) -> EventBatch | None:
+    def take(self, opened: Callable[[EventBatch], object] = lambda _: None) -> EventBatch | None:
         """The next events of the fullest buffer."""
         self._let_go()
         ready = [(-buffer.size_bytes, number) for number, buffer in self._buffers.items() if buffer.batches]
-        return self._take_from(min(ready)[1]) if ready else None
+        return self._take_from(min(ready)[1], opened) if ready else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,14 @@ import atexit
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Executor, Future, InvalidStateError, wait
 from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Condition, Lock, Thread, current_thread
+from threading import Lock, RLock, Thread, current_thread
 from typing import Any, Final, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, overload
 from weakref import ref
 
@@ -92,11 +93,15 @@ class ProcessLock:
         """As `threading.Lock.release`."""
         self._lock().release()
 
-    def __enter__(self) -> None:
-        self._lock().acquire()
+    def _enter(self) -> Callable[[], bool]:
+        return self._lock().__enter__
 
-    def __exit__(self, *_: object) -> None:
-        self._lock().release()
+    def _exit(self) -> Callable[..., None]:
+        return self._lock().__exit__
+
+    # Properties: `with` acquires the lock itself, so that no interrupt comes between that and the block.
+    __enter__ = property(_enter)
+    __exit__ = property(_exit)
 
     def __reduce__(self) -> tuple[type[ProcessLock], tuple[()]]:
         return type(self), ()
@@ -182,7 +187,8 @@ class DaemonThreads:
 
     An idle thread gets the next work, so a call costs some microseconds; after a time without work all idle threads but
     one end. That one serves the handlers of `atexit`, in which no thread can be started from Python 3.12 on. There is
-    one thread for each work that is under way.
+    one thread for each work that is under way. A call may be interrupted by an exception of a signal handler, and may
+    be made by the handler: then the work runs, or does not, and other calls are not affected.
 
     Args:
         idle_seconds: time for which an idle thread waits for more work.
@@ -201,27 +207,35 @@ class DaemonThreads:
             RuntimeError: no thread could be started.
         """
         idle = self._idle()
+        named = partial(copy_context().run, work), name
         try:
             inbox = idle.pop()
         except IndexError:
             inbox = SimpleQueue()
+            inbox.put(named)  # first: if the start is interrupted, no thread waits for it
             Thread(target=self._serve, args=(inbox, idle), name=name, daemon=True).start()
-        inbox.put((partial(copy_context().run, work), name))
+        else:
+            inbox.put(named)
 
     def _serve(
         self,
         inbox: SimpleQueue[tuple[Callable[[], object], str]],
         idle: deque[SimpleQueue[tuple[Callable[[], object], str]]],
     ) -> None:
+        is_taken = False
         while True:
             try:
                 work, name = inbox.get(timeout=self._idle_seconds)
             except Empty:
+                was_taken, is_taken = is_taken, inbox not in idle
+                if was_taken and is_taken:  # by a caller that was interrupted before it gave it work
+                    idle.append(inbox)
                 with suppress(ValueError):  # a caller has just taken this thread, to give it work
                     if len(idle) > 1:
                         idle.remove(inbox)
                         return
                 continue
+            is_taken = False
             current_thread().name = name
             work()
             del work  # otherwise it would stay in memory until the next work
@@ -233,12 +247,24 @@ start_thread = DaemonThreads()
 """Runs a function in another thread; for the whole program."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Submitted:
+    """A call that was submitted to threads, and the group that it is of."""
+
+    group: Hashable
+    work: Callable[[], Any]
+    result: Future[Any]
+
+
 class Threads(Executor):
     """Bounded threads of `start_thread` that raise `Closed` after shutdown, and `WrongProcess` in another process.
 
     Work runs in the context (`contextvars`) of the caller that submits it. At the end of the program work is taken
     until the very end, also in handlers of `atexit`, where `ThreadPoolExecutor` takes none; if there is no thread any
     more, it is done in the calling one. Without work there are no threads: a pool that is dropped leaves none.
+
+    The thread that submits a call only puts it down, and starts a thread that takes it. So a caller that is interrupted
+    there takes nothing from others, and a signal handler that interrupts it may submit calls, too.
 
     Args:
         threads_max: largest number of threads.
@@ -253,9 +279,10 @@ class Threads(Executor):
         self._lifetime = Lifetime(f"threads {name!r}", process_id) if lifetime is None else lifetime
         self._at_once, self._name = threads_max, name
         self._under_way: set[Future[Any]] = set()
-        self._changed = Condition(Lock())  # guards the attributes below; never held over work
-        self._inbox: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._busy = 0
+        self._serving: set[Future[None]] = set()  # one for each thread, done when it leaves
+        self._starting: set[Future[None]] = set()  # of threads that have not looked for a call yet
+        self._lock = RLock()  # guards the attributes below; never held over work
+        self._inbox: deque[Submitted] = deque()
         self._is_shut_down = False
         _add(_POOLS(), self)
 
@@ -267,16 +294,43 @@ class Threads(Executor):
             Closed: the pool was shut down.
             RuntimeError: no thread could be started, and none is at work.
         """
+        return self.submit_to(None, partial(work, *args, **options))
+
+    def submit_to(self, group: Hashable, work: Callable[[], T]) -> Future[T]:
+        """As `submit`, for a call of a group; here, groups are all alike."""
         self._lifetime.check()
         result: Future[T] = Future()
-        self._under_way.add(result)
-        result.add_done_callback(self._under_way.discard)
         try:
-            self._give(result, partial(copy_context().run, partial(work, *args, **options)))
+            self._under_way.add(result)
+            result.add_done_callback(self._under_way.discard)
+            with self._lock:
+                if self._is_shut_down:
+                    raise Closed(f"expected {self._lifetime.what} that is open, found it closed")
+                self._put(Submitted(group, partial(copy_context().run, work), result))
+            self.go_on()
         except BaseException:
             result.cancel()
+            self._under_way.discard(result)
             raise
         return result
+
+    def go_on(self) -> None:
+        """Start threads for the calls that wait and may begin by now."""
+        while self._may_begin():
+            thread: Future[None] = Future()
+            try:
+                self._serving.add(thread)
+                self._starting.add(thread)
+                start_thread(partial(self._serve, thread), self._name)
+            except BaseException as error:
+                self._leave(thread)
+                if not isinstance(error, RuntimeError):
+                    raise
+                if self._serving:
+                    return  # one of the others takes the call
+                if "shutdown" not in str(error):
+                    raise
+                self._serve(thread)  # the program ends
 
     def wait_idle(self) -> None:
         """Wait until all work that was submitted before this call has ended, also with an error."""
@@ -291,53 +345,54 @@ class Threads(Executor):
         self._lifetime.close()
         if not self._lifetime.is_here:
             return
+        self._is_shut_down = True
         if cancel_futures:
             for result in self.under_way():
                 result.cancel()
-        with self._changed:
-            self._is_shut_down = True
-            if wait:
-                self._changed.wait_for(lambda: not self._busy)
+        elif wait:
+            self.wait_idle()
+        for thread in self._serving.copy() if wait else ():
+            thread.result()
 
-    def _give(self, result: Future[Any], work: Callable[[], Any]) -> None:
-        """Let a thread do work; errors as `submit`, and nothing is done then."""
-        begins = False
+    def _put(self, call: Submitted) -> None:
+        """Put a call down; the lock is held."""
+        self._inbox.append(call)
+
+    def _may_begin(self) -> bool:
+        """Whether one more thread would find a call that may begin."""
+        return len(self._inbox) > len(self._starting) and len(self._serving) < self._at_once
+
+    def _take(self) -> Submitted | None:
+        """Take and begin the next call that may begin; None if there is none. Only the threads call this."""
+        with suppress(IndexError):
+            while True:
+                call = self._inbox.popleft()
+                if call.result.set_running_or_notify_cancel():
+                    return call
+        return None
+
+    def _make(self, call: Submitted) -> Any:
+        """Make a call, and return its result."""
+        return call.work()
+
+    def _serve(self, thread: Future[None]) -> None:
+        self._starting.discard(thread)
         try:
-            with self._changed:
-                self._check_open()
-                begins = self._busy < self._at_once
-                self._busy += begins
-                self._inbox.append((result, work))
-            if begins:
-                start_thread(self._serve, self._name)
-        except BaseException as error:
-            with self._changed:
-                self._busy -= begins
-                is_taken = isinstance(error, RuntimeError) and self._busy > 0  # by a thread that is at work
-                is_over = isinstance(error, RuntimeError) and "shutdown" in str(error)  # the program ends
-                if not is_taken and not is_over:
-                    with suppress(ValueError):
-                        self._inbox.remove((result, work))
-                    raise
-                self._busy += not is_taken
-            if not is_taken:
-                self._serve()
+            while (call := self._take()) is not None:
+                with suppress(RuntimeError):  # there is no further thread: this one goes on
+                    self.go_on()
+                settle(call.result, partial(self._make, call))
+                del call  # otherwise it would stay in memory until the next one
+        finally:
+            self._leave(thread)
+        with suppress(RuntimeError):
+            self.go_on()  # for a call that came after the last look
 
-    def _check_open(self) -> None:
-        if self._is_shut_down:
-            raise Closed(f"expected {self._lifetime.what} that is open, found it closed")
-
-    def _serve(self) -> None:
-        while True:
-            with self._changed:
-                if not self._inbox:
-                    self._busy -= 1
-                    self._changed.notify_all()
-                    return
-                result, work = self._inbox.popleft()
-            if result.set_running_or_notify_cancel():
-                settle(result, work)
-            del result, work  # otherwise they would stay in memory until the next work
+    def _leave(self, thread: Future[None]) -> None:
+        self._starting.discard(thread)
+        self._serving.discard(thread)
+        if not thread.done():
+            thread.set_result(None)
 
     def __reduce__(self) -> NoReturn:
         raise _not_sent(self._lifetime.what)

@@ -41,15 +41,13 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from loaders.errors import Closed
-from loaders.lifetime import Lifetime, Threads
+from loaders.lifetime import Lifetime, Submitted, Threads
 from loaders.settings import check_settings
 
 K = TypeVar("K")
@@ -290,15 +288,6 @@ SHARE_MAX: Final = 0.9
 """A group gets at most this share of the threads that the calls of all other groups leave."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _SharedCall:
-    """A call of a group."""
-
-    group: Hashable
-    work: Callable[[], Any]
-    result: Future[Any]
-
-
 class SharedThreads(Threads):
     """Threads for calls in groups: a group whose calls hang leaves most of the threads to the others.
 
@@ -331,114 +320,64 @@ class SharedThreads(Threads):
         self._calls_max = calls_max
         self._slow_seconds = slow_seconds
         self._timer = timer
-        self._lock = Lock()  # guards the attributes below
-        self._waiting: OrderedDict[Hashable, deque[_SharedCall]] = OrderedDict()
-        self._begun: OrderedDict[_SharedCall, float] = OrderedDict()  # not slow yet; the first one began first
+        self._waiting: OrderedDict[Hashable, deque[Submitted]] = OrderedDict()  # guarded by the lock, as those below
+        self._begun: OrderedDict[Submitted, float] = OrderedDict()  # not slow yet; the first one began first
         self._counts: Counter[Hashable] = Counter()
 
     def of(self, group: Hashable) -> Executor:
         """An executor whose calls are of this group."""
         return _Share(self, group)
 
-    def submit(self, work: Callable[P, V], /, *args: P.args, **options: P.kwargs) -> Future[V]:
-        """As `Threads.submit`, for a call of no group."""
-        return self.submit_to(None, partial(work, *args, **options))
+    def _put(self, call: Submitted) -> None:
+        self._waiting.setdefault(call.group, deque()).append(call)
 
-    def submit_to(self, group: Hashable, work: Callable[[], V]) -> Future[V]:
-        """As `Threads.submit`, for a call of a group."""
-        self._lifetime.check()
-        result: Future[V] = Future()
-        call = _SharedCall(group, partial(copy_context().run, work), result)
-        self._under_way.add(result)
-        result.add_done_callback(self._under_way.discard)
-        with self._lock:
-            self._waiting.setdefault(group, deque()).append(call)
-        self.go_on(call)
-        return result
-
-    def go_on(self, mine: _SharedCall | None = None) -> None:
-        """Begin the waiting calls that may begin by now: calls may have become slow since the last one ended.
-
-        Args:
-            mine: the call that was just submitted, whose error is raised.
-        """
-        while (call := self._take()) is not None:
-            try:
-                self._give(Future(), partial(self._run, call))
-            except (Closed, RuntimeError):
-                if call is not mine:
-                    self._make(call)
-                    continue
-                self._end(call)
-                call.result.cancel()
-                raise
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As `Threads.shutdown`; waiting calls are made before, unless ``cancel_futures`` is true."""
-        self._lifetime.close()
-        if not self._lifetime.is_here:
-            return
-        if cancel_futures:
-            for result in self._under_way.copy():
-                result.cancel()
-        elif wait:
-            self.wait_idle()
-        super().shutdown(wait=wait, cancel_futures=cancel_futures)
-
-    def _take(self) -> _SharedCall | None:
+    def _may_begin(self) -> bool:
         if not self._waiting:
-            return None
+            return False
         now = self._timer()
         with self._lock:
-            while self._begun and next(iter(self._begun.values())) <= now - self._slow_seconds:
-                self._begun.popitem(last=False)
-            in_all = self._counts.total()
-            slow = in_all - len(self._begun)
-            if len(self._begun) + max(0, slow - self._beyond_max) >= self._calls_max:
-                return None
-            for group in list(self._waiting):
-                most = SHARE_MAX * (self.threads_max - in_all + self._counts[group])
-                if self._counts[group] < min(self._calls_max, most) and (call := self._first(group)) is not None:
-                    self._counts[group] += 1
+            starting = len(self._starting)
+            return sum(map(len, self._waiting.values())) > starting and self._group(now, starting) is not None
+
+    def _group(self, now: float, starting: int = 0) -> deque[Submitted] | None:
+        """The waiting calls of the first group that may begin one; the lock is held."""
+        for call, began in list(self._begun.items()):
+            if began > now - self._slow_seconds:
+                break
+            self._begun.pop(call, None)
+        in_all = self._counts.total()
+        slow = in_all - len(self._begun)
+        if len(self._begun) + starting + max(0, slow - self._beyond_max) >= self._calls_max:
+            return None
+        for group, calls in list(self._waiting.items()):
+            most = SHARE_MAX * (self.threads_max - in_all + self._counts[group])
+            if calls and self._counts[group] < min(self._calls_max, most):
+                return calls
+        return None
+
+    def _take(self) -> Submitted | None:
+        now = self._timer()
+        with self._lock:
+            while (calls := self._group(now)) is not None:
+                call = calls.popleft()
+                del self._waiting[call.group]
+                if calls:
+                    self._waiting[call.group] = calls  # it is another group's turn
+                if call.result.set_running_or_notify_cancel():
+                    self._counts[call.group] += 1
                     self._begun[call] = now
                     return call
         return None
 
-    def _first(self, group: Hashable) -> _SharedCall | None:
-        """Take the first waiting call of a group that was not cancelled; it is another group's turn then."""
-        calls = self._waiting.pop(group)
-        while calls:
-            if not (call := calls.popleft()).result.cancelled():
-                if calls:
-                    self._waiting[group] = calls
-                return call
-        return None
-
-    def _run(self, call: _SharedCall | None) -> None:
-        while call is not None:
-            self._make(call)
-            call = self._take()  # for this thread
-            self.go_on()
-
-    def _make(self, call: _SharedCall) -> None:
-        if not call.result.set_running_or_notify_cancel():
-            self._end(call)
-        else:
-            try:
-                value = call.work()
-            except BaseException as error:  # noqa: BLE001 - raised by `Future.result`
-                self._end(call)
-                call.result.set_exception(error)
-            else:
-                self._end(call)
-                call.result.set_result(value)
-
-    def _end(self, call: _SharedCall) -> None:
-        with self._lock:
-            self._begun.pop(call, None)
-            self._counts[call.group] -= 1
-            if not self._counts[call.group]:
-                del self._counts[call.group]
+    def _make(self, call: Submitted) -> Any:
+        try:
+            return call.work()
+        finally:
+            with self._lock:
+                self._begun.pop(call, None)
+                self._counts[call.group] -= 1
+                if not self._counts[call.group]:
+                    del self._counts[call.group]
 
 
 class _Share(Executor):

@@ -37,19 +37,22 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
+from functools import partial
+from threading import RLock
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cachetools import TTLCache
 
 from loaders.counting import CacheStats, CountedCache
 from loaders.errors import AccelError, RangeInvalid
-from loaders.lifetime import PerProcess, ProcessLock
+from loaders.lifetime import DaemonThreads, PerProcess, ProcessLock
 from loaders.settings import MIB
 from loaders.store import ObjectStore
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_rescuers: Final = DaemonThreads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +118,7 @@ class _State(Generic[K, V]):
     """The values and loads of one process; `lock` guards all attributes."""
 
     def __init__(self, size_bytes_max: int) -> None:
-        self.lock = Lock()
+        self.lock = RLock()
         self.kept: CountedCache[K, _Sized[V]] = CountedCache(size_bytes_max, lambda each: each.size_bytes)
         self.flights: dict[K, Future[V]] = {}
         self.landed = self.failed = self.joined = self.hits = self.forgotten = 0
@@ -154,12 +157,16 @@ class SharedLoads(Generic[K, V]):
         self._told_first = told_first
         self._state: PerProcess[_State[K, V]] = PerProcess("a cache", lambda: _State(size_bytes_max))
 
-    def ask(self, key: K, suits: Callable[[V], bool] = any_will_do) -> V | Flight[V]:
+    def ask(
+        self, key: K, suits: Callable[[V], bool] = any_will_do, mine: list[Future[V]] | None = None
+    ) -> V | Flight[V]:
         """Return the kept value, join the load that is under way, or begin one that the caller carries out.
 
         Args:
             key: of the value.
             suits: returns whether the kept value suffices; must be quick, since all other calls wait meanwhile.
+            mine: gets the future of a load that this call begins, before any other call sees it: a caller that is
+                interrupted by an exception of a signal handler, at any place, passes it to `give_up` or `rescue`.
         """
         with (state := self._state()).lock:
             sized = state.kept.get(key)
@@ -171,13 +178,16 @@ class SharedLoads(Generic[K, V]):
             if result is not None:
                 state.joined += 1
                 return Flight(result, started=False, kept=kept)
-            result = state.flights[key] = Future()
+            result = Future()
             result.set_running_or_notify_cancel()  # from now on no waiting thread can cancel it
+            if mine is not None:
+                mine.append(result)
+            state.flights[key] = result
             return Flight(result, started=True, kept=kept)
 
-    def join(self, key: K) -> Flight[V]:
-        """Join the load that is under way, or begin one that the caller carries out; kept values are ignored."""
-        asked = self.ask(key, nothing_will_do)
+    def join(self, key: K, mine: list[Future[V]] | None = None) -> Flight[V]:
+        """As `ask`, but kept values are ignored."""
+        asked = self.ask(key, nothing_will_do, mine)
         if not isinstance(asked, Flight):
             raise TypeError(f"expected a load, found {asked!r}")
         return asked
@@ -186,12 +196,37 @@ class SharedLoads(Generic[K, V]):
         """Return the value: from memory, from the load of another thread, or from a load in this thread.
 
         Raises:
-            The error of the load, in all threads that waited for it.
+            The error of the load; an AccelError in all threads that waited for it, any other one only in the thread
+            that loads: the others load themselves.
         """
-        asked = self.ask(key, suits)
-        if not isinstance(asked, Flight):
-            return asked
-        return self.lead(key, asked.result, load) if asked.started else asked.result.result()
+        while True:
+            mine: list[Future[V]] = []
+            try:
+                asked = self.ask(key, suits, mine)
+                if not isinstance(asked, Flight):
+                    return asked
+                if asked.started:
+                    return self.lead(key, asked.result, load)
+            except BaseException as error:
+                self.give_up(key, mine, error)
+                raise
+            failed = asked.result.exception()  # waits; an error raised here concerns only this thread
+            if failed is None:
+                return asked.result.result()
+            if isinstance(failed, AccelError):
+                raise failed
+
+    def give_up(self, key: K, mine: Iterable[Future[V]], error: BaseException) -> None:
+        """End the loads that a caller began, if they are still under way, with an error."""
+        for result in mine:
+            if not result.done():
+                self.fail(key, result, error)
+
+    def rescue(self, key: K, mine: Iterable[Future[V]], load: Callable[[], V]) -> None:
+        """Carry out in a thread of its own what a caller began, and may not have submitted: others may wait for it."""
+        for result in mine:
+            if not result.done():
+                _rescuers(partial(self._lead_quietly, key, result, load), "accel-rescue")
 
     def start(self, key: K, executor: Executor, load: Callable[[], V]) -> tuple[Future[V], bool]:
         """Return a future: of the kept value, of the load that is under way, or of one that begins in the executor.
@@ -199,11 +234,16 @@ class SharedLoads(Generic[K, V]):
         Returns:
             The future, which cannot be cancelled, and whether this call began the load. Its error is that of the load.
         """
-        asked = self.ask(key)
-        if not isinstance(asked, Flight):
-            return done_future(asked), False
-        if asked.started:
-            self.submit(executor, key, asked.result, load)
+        mine: list[Future[V]] = []
+        try:
+            asked = self.ask(key, mine=mine)
+            if not isinstance(asked, Flight):
+                return done_future(asked), False
+            if asked.started:
+                self.submit(executor, key, asked.result, load)
+        except BaseException:
+            self.rescue(key, mine, load)
+            raise
         return asked.result, asked.started
 
     def submit(self, executor: Executor, key: K, result: Future[V], load: Callable[[], V]) -> None:
@@ -364,7 +404,7 @@ class LastChunks:
     """
 
     def __init__(self, size_bytes_max: int, ttl_seconds: float, timer: Callable[[], float]) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._chunks = _Chunks(size_bytes_max, ttl_seconds, timer)
         self._hits = self._misses = 0
 
@@ -506,9 +546,7 @@ class SharedChunks:
         counted = self._counted(key, end - start)
         begun: dict[int, Future[bytes]] = {}
         if not counted.is_exact:
-            for pages in self._begin(key, self._numbers(start, end)):
-                begun |= {number: result for (_, number), result in pages}
-                self._load(pages, counted)
+            begun = self._start(key, self._numbers(start, end), counted, partial(self._load, raised=AccelError))
         return self._range(key, start, end, counted, begun)
 
     def at_hand(self, key: str, start: int, end: int) -> bytes | memoryview | None:
@@ -532,7 +570,10 @@ class SharedChunks:
             Closed: the executor is shut down.
         """
         counted = self._counted(key, end - start)
-        begun = {} if counted.is_exact else self._start(key, self._numbers(start, end), counted, executor)
+        begun: dict[int, Future[bytes]] = {}
+        if not counted.is_exact:
+            numbers = self._numbers(start, end)
+            begun = self._start(key, numbers, counted, lambda *pages: executor.submit(self._load, *pages))
         # The loads that this work waits for were submitted before it: they run, or are done, when it begins.
         return executor.submit(self._range, key, start, end, counted, begun)
 
@@ -559,7 +600,7 @@ class SharedChunks:
             self._announced.update(((key, number), None) for number in chosen)
         for number in chosen:
             self._pages.touch((key, number))
-        self._start(key, numbers, counted, executor)
+        self._start(key, numbers, counted, lambda *pages: executor.submit(self._load, *pages))
 
     def stats(self) -> ChunkStats:
         """Counts so far."""
@@ -621,15 +662,13 @@ class SharedChunks:
                 return
 
     def _page(self, key: str, number: int, counted: _Counted) -> bytes:
-        asked = self._pages.ask((key, number))
-        if not isinstance(asked, Flight):
-            return asked
-        if asked.started:  # evicted meanwhile
-            self._load([((key, number), asked.result)], counted)
-        return asked.result.result()
+        return self._pages.get((key, number), partial(self._fetch_page, key, number, counted))  # may be evicted by now
 
-    def _begin(self, key: str, numbers: range) -> Iterator[Pages]:
-        """Begin loads of the missing pages of a range and of their chunks; yield the pages of each request."""
+    def _begin(self, key: str, numbers: range, mine: dict[int, list[Future[bytes]]]) -> Iterator[Pages]:
+        """Begin loads of the missing pages of a range and of their chunks; yield the pages of each request.
+
+        ``mine`` gets the futures of the pages, as in `SharedLoads.ask`.
+        """
         wanted = numbers
         if not self._are_ranges_long():
             first = numbers.start - numbers.start % CHUNK_PAGES
@@ -638,10 +677,10 @@ class SharedChunks:
         for found in _runs(missing):
             if found[-1] < numbers.start or found[0] >= numbers.stop:
                 continue
-            asked = {number: self._pages.ask((key, number)) for number in found}
-            mine = {number: each.result for number, each in asked.items() if isinstance(each, Flight) and each.started}
-            for run in _runs(list(mine)):
-                yield [((key, number), mine[number]) for number in run]
+            for number in found:
+                self._pages.ask((key, number), mine=mine.setdefault(number, []))
+            for run in _runs([number for number in found if mine[number]]):
+                yield [((key, number), mine[number][0]) for number in run]
 
     def _are_ranges_long(self) -> bool:
         """Whether ranges are so long that other ranges hardly use the rest of a chunk."""
@@ -649,26 +688,31 @@ class SharedChunks:
             longest = max((counted.longest_bytes for counted in self._objects.values()), default=0)
         return 2 * longest >= CHUNK_PAGES * self._page_bytes
 
-    def _start(self, key: str, numbers: range, counted: _Counted, executor: Executor) -> dict[int, Future[bytes]]:
-        """Begin to fetch the missing pages of a range; return their futures."""
+    def _start(
+        self, key: str, numbers: range, counted: _Counted, load: Callable[..., object]
+    ) -> dict[int, Future[bytes]]:
+        """Begin to fetch the missing pages of a range, each request by ``load``; return their futures."""
         begun: dict[int, Future[bytes]] = {}
-        for pages in self._begin(key, numbers):
-            begun |= {number: result for (_, number), result in pages}
-            try:
-                executor.submit(self._load, pages, counted)
-            except BaseException as error:
-                self._fail(pages, error)
-                raise
+        mine: dict[int, list[Future[bytes]]] = {}
+        try:
+            for pages in self._begin(key, numbers, mine):
+                begun |= {number: result for (_, number), result in pages}
+                load(pages, counted)
+        except BaseException:
+            for number, results in mine.items():
+                self._pages.rescue((key, number), results, partial(self._fetch_page, key, number, counted))
+            raise
         return begun
 
-    def _load(self, pages: Pages, counted: _Counted) -> None:
-        """Fetch consecutive pages by one request. An error is raised in the threads that wait for the pages."""
+    def _load(self, pages: Pages, counted: _Counted, raised: type[BaseException] = BaseException) -> None:
+        """Fetch consecutive pages by one request. An error of this kind is raised in the threads that wait for them."""
         key, first = pages[0][0]
         size = self._page_bytes
         try:
             body = self._fetch(key, first * size, (first + len(pages)) * size, counted)
-        except BaseException as error:  # noqa: BLE001 - raised in the waiting threads
-            self._fail(pages, error)
+        except raised as error:
+            for page, result in pages:
+                self._pages.fail(page, result, error)
             return
         self._make_room(len(body))
         for number, (page, result) in enumerate(pages):
@@ -686,14 +730,13 @@ class SharedChunks:
                 del self._spent[page]
             missing_bytes -= self._pages.let_go(page)
 
-    def _fail(self, pages: Pages, error: BaseException) -> None:
-        for page, result in pages:
-            self._pages.fail(page, result, error)
-
     def _count_used(self, counted: _Counted, used_bytes: int) -> None:
         with self._lock:
             counted.used_bytes += used_bytes
             self._used += used_bytes
+
+    def _fetch_page(self, key: str, number: int, counted: _Counted) -> bytes:
+        return self._fetch(key, number * self._page_bytes, (number + 1) * self._page_bytes, counted)
 
     def _fetch(self, key: str, start: int, end: int, counted: _Counted) -> bytes:
         body = self._store.get_range(key, start, end).body

@@ -357,12 +357,17 @@ class HintLoader:
             return HintLoad(done_future(HintReply(step.known, held, None)), started=False)
         result: Future[HintReply] = Future()
         result.set_running_or_notify_cancel()  # from here on no waiting caller can cancel it
-        flight = self._bodies.join(step.span)
-        outcome = partial(self._outcome, step, started=flight.started)
-        flight.result.add_done_callback(lambda body: _land(result, partial(outcome, body)))
-        if flight.started:
-            executor = self._executor_of(step.node.node_id)
-            self._bodies.submit(executor, step.span, flight.result, partial(self._fetch_body, step.span))
+        mine: list[Future[BodyOrProblem]] = []
+        load = partial(self._fetch_body, step.span)
+        try:
+            flight = self._bodies.join(step.span, mine)
+            outcome = partial(self._outcome, step, started=flight.started)
+            flight.result.add_done_callback(lambda body: _land(result, partial(outcome, body)))
+            if flight.started:
+                self._bodies.submit(self._executor_of(step.node.node_id), step.span, flight.result, load)
+        except BaseException:
+            self._bodies.rescue(step.span, mine, load)
+            raise
         return HintLoad(result, flight.started)
 
     def _fetch_root(self, node_id: int) -> HintReply:

@@ -168,6 +168,17 @@ class _Member(ReaderBase):
     def _note_given(self, given: Event | EventBatch) -> None:
         self._member.note_given(given.segment_id, given.offset)
 
+    def _next_event(self) -> Event | None:
+        try:
+            if (event := next(self._events, None)) is not None:
+                self._note_given(event)
+        except BaseException:
+            self._interrupts.is_torn = True
+            raise
+        if event is not None:
+            self._at = event.next_offset
+        return event
+
     # Calls of the group; each blocks
 
     def _due(self) -> Callable[[], None] | None:
@@ -294,7 +305,7 @@ class _Member(ReaderBase):
 
     def _collect(self) -> None:
         """Note segments that were read to their ends; all their events were returned before."""
-        self._member.untold.update((ended.segment_id, ended) for ended in self._core.take_finished())
+        self._core.take_finished(lambda done: self._member.untold.update((each.segment_id, each) for each in done))
 
     def _carry_out(self, todo: Assignment) -> None:
         known = self._core.position().keys() | self._member.untold.keys()
@@ -311,7 +322,7 @@ class _Member(ReaderBase):
         if self._member.untold.pop(segment_id, None) is not None:
             return
         if self._batch is not None and self._batch.segment_id == segment_id:
-            self._rest()
+            self._batch, self._events = None, iter(())
         self._failing.pop(segment_id, None)  # if the segment comes back, its failures are new ones
         self._core.remove(segment_id)
 
@@ -385,8 +396,6 @@ class GroupReader(_Member, ThreadReader):
         event = super().next_event(timeout_seconds)
         if event is None:
             self._member.refuse_uncommitted(self._stream.name)
-        else:
-            self._note_given(event)
         return event
 
     def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
@@ -398,10 +407,7 @@ class GroupReader(_Member, ThreadReader):
             timeout_seconds: how long to wait at most; None = without limit.
         """
         self._note_asked()
-        batch = super().next_batch(timeout_seconds)
-        if batch is not None:
-            self._note_given(batch)
-        return batch
+        return super().next_batch(timeout_seconds)
 
     def commit(self) -> None:
         """Report to the group that the caller has processed all returned events: no reader returns them again.
@@ -475,17 +481,12 @@ class AsyncGroupReader(_Member, AsyncReader):
         event = await super().next_event(timeout_seconds)
         if event is None:
             self._member.refuse_uncommitted(self._stream.name)
-        else:
-            self._note_given(event)
         return event
 
     async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
         """See `GroupReader.next_batch`."""
         self._note_asked()
-        batch = await super().next_batch(timeout_seconds)
-        if batch is not None:
-            self._note_given(batch)
-        return batch
+        return await super().next_batch(timeout_seconds)
 
     async def commit(self) -> None:
         """See `GroupReader.commit`."""

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, unique
 from functools import partial
+from math import inf
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -39,7 +40,8 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from accel.units import milliseconds
-from loaders.lifetime import Lifetime, Threads
+from loaders.lifetime import Lifetime
+from loaders.parallel import SharedThreads
 
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
 MILLISECONDS = 1000
@@ -98,8 +100,11 @@ class ReaderBase:
         self._core = core
         self._system = system
         self.settings = core.settings
-        self._pool = Threads(self.settings.requests_max, "accel-reader", lifetime=self._lifetime)
+        self._pool = SharedThreads(
+            self.settings.requests_max, "accel-reader", slow_seconds=inf, timer=system.timer, lifetime=self._lifetime
+        )
         self._answers: SimpleQueue[Answered | None] = SimpleQueue()  # None wakes the caller: closed, or new data
+        self._interrupts = _Interrupts()
         self._batch: EventBatch | None = None
         self._events: Iterator[Event] = iter(())
         self._at = 0
@@ -150,7 +155,7 @@ class ReaderBase:
     @property
     def is_finished(self) -> bool:
         """Whether the reader is at its end: all events were returned."""
-        return self._batch is None and self._core.is_finished
+        return not self._is_open and self._core.is_finished
 
     @property
     def _is_waited_for(self) -> bool:
@@ -174,17 +179,39 @@ class ReaderBase:
         for event in self._events:
             self._at = event.next_offset
             return event
-        self._batch = None
         return None
 
     def _open_batch(self, batch: EventBatch) -> None:
         self._batch, self._events, self._at = batch, iter(batch), batch.offset
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether there are events that were taken and not returned."""
+        return self._batch is not None and self._at < self._batch.next_offset
+
     def _rest(self) -> EventBatch | None:
         """Return the rest of the current batch; it counts as returned from now on."""
-        batch, self._batch, self._events = self._batch, None, iter(())
-        left = None if batch is None else batch.within(self._at)
-        return left or None
+        rest, none = None if self._batch is None else self._batch.within(self._at), iter(())
+        if rest:
+            self._note_given(rest)
+        self._batch, self._events = None, none  # last: an interrupt before this returns nothing, and loses nothing
+        return rest
+
+    def _note_given(self, given: Event | EventBatch) -> None:
+        """Called with events before they count as returned."""
+
+    def _mended(self) -> _Interrupts:
+        """Begin again at the position, after a call that was interrupted at any place; notes other interrupts."""
+        if not self._interrupts.is_torn:
+            return self._interrupts
+        batch = self._batch
+        self._events = iter(()) if batch is None or not self._is_open else iter(batch.within(self._at))
+        self._answers = SimpleQueue()
+        self._failing, self._later, self._lost, self._watch = {}, [], {}, None
+        self._stalled_since = self._held_since = None
+        self._core = self._core.again(batch)
+        self._interrupts.is_torn = False
+        return self._interrupts
 
     def _hand_on(self) -> None:
         """Process the answers that arrived, and send the next requests.
@@ -198,17 +225,23 @@ class ReaderBase:
         self._retry()
         now = self._pass_time()
         for step in self._core.next_steps():
-            self._ask(step).add_done_callback(partial(self._arrived, step, now))
+            self._ask(step).add_done_callback(partial(self._arrived, self._answers, step, now))
 
     def _ask(self, step: Step) -> Future[SegmentEvents | SegmentEnd]:
         if isinstance(step, Fill):
             return self._pool.submit(self._source.fill, step)
         return self._pool.submit(self._source.ask_end, step)
 
-    def _arrived(self, step: Step, asked_seconds: float, done: Future[SegmentEvents | SegmentEnd]) -> None:
+    def _arrived(
+        self,
+        answers: SimpleQueue[Answered | None],
+        step: Step,
+        asked_seconds: float,
+        done: Future[SegmentEvents | SegmentEnd],
+    ) -> None:
         """Queue the answer; the thread that has it calls this."""
         if not done.cancelled():
-            self._answers.put((step, done, self._system.timer() - asked_seconds))
+            answers.put((step, done, self._system.timer() - asked_seconds))
             self._wake()
 
     def _check(self) -> None:
@@ -291,7 +324,7 @@ class ReaderBase:
         return at is not None and (isinstance(step, AskEnd) or step.offset >= at)
 
     def _take(self) -> EventBatch | None:
-        """Return the next events, unless they wait for events that may be older.
+        """Take the next events as the current batch, unless they wait for events that may be older.
 
         Raises:
             ReaderStalled: they have waited for too long.
@@ -306,7 +339,7 @@ class ReaderBase:
         if self._held_since is not None:
             self._held_seconds += now - self._held_since
             self._held_since = None
-        batch = self._core.take()
+        batch = self._core.take(self._open_batch)
         if batch is None and self._lost:
             self._raise_lost()
         return batch
@@ -383,6 +416,20 @@ def _places_text(offsets: Mapping[int, int]) -> str:
     return ", ".join(f"{segment_text(segment_id)} at {at}" for segment_id, at in sorted(offsets.items())[:20])
 
 
+class _Interrupts:
+    """Notes that a call of a reader was interrupted, by an exception of a signal handler; the next call mends it."""
+
+    def __init__(self) -> None:
+        self.is_torn = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None and not isinstance(error, AccelError | asyncio.CancelledError):
+            self.is_torn = True
+
+
 class CutReader(ReaderBase):
     """A reader of a whole stream, from one cut to another.
 
@@ -432,11 +479,20 @@ class CutReader(ReaderBase):
 
     def _skip_to_head(self) -> IdMap:
         self._lifetime.check()
-        head = self._stream.cuts.place_valid(dict(self._stream.head()))
-        self._core.skip(Frontier(head.segments, head.cut))
-        self._failing.clear()  # at the new position, failures are new ones
-        self._rest()
-        return self._core.position()
+        with self._mended():
+            head = self._stream.cuts.place_valid(dict(self._stream.head()))
+            before, batch = self._core.position(), self._batch
+            self._core.skip(Frontier(head.segments, head.cut))
+            self._failing.clear()  # at the new position, failures are new ones
+            position = self._core.position()
+            if batch is not None:
+                is_kept = position.get(batch.segment_id) == before.get(batch.segment_id)
+                rest = batch.within(max(self._at, head.cut.get(batch.segment_id, 0))) if is_kept else None
+                if rest:
+                    self._open_batch(rest)
+                else:
+                    self._batch, self._events = None, iter(())
+            return self.position()
 
 
 # For threads
@@ -467,10 +523,8 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         """Return the next event; None if none arrived in time. See `next_batch` for the time-out, and for None."""
         self._check()
         while (event := self._next_event()) is None:
-            batch = ThreadReader.next_batch(self, timeout_seconds)
-            if batch is None:
+            if not self._fill(timeout_seconds):
                 return None
-            self._open_batch(batch)
         return event
 
     def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
@@ -482,23 +536,27 @@ class ThreadReader(ReaderBase, Iterator[Event]):
         Args:
             timeout_seconds: how long to wait at most; None = until there is a batch, or the reader is at its end.
         """
+        return self._rest() if self._fill(timeout_seconds) else None
+
+    def _fill(self, timeout_seconds: float | None) -> bool:
+        """Wait until there are events to return; returns whether there are."""
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
         self._lifetime.check_process()
-        self._attend()
-        self._check()
-        rest = self._rest()
-        while rest is None and self._is_waited_for:
-            self._check()
-            self._hand_on()
+        with self._mended():
             self._attend()
-            rest = self._take()
-            if rest is not None or not self._is_waited_for:
-                break
-            left = None if deadline is None else max(0.0, deadline - self._system.timer())
-            waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
-            if not self._wait(min(waits) if waits else None) and left == 0:
-                break
-        return rest
+            self._check()
+            self._batch = self._batch if self._is_open else None
+            while self._batch is None and self._is_waited_for:
+                self._check()
+                self._hand_on()
+                self._attend()
+                if self._take() is not None or not self._is_waited_for:
+                    break
+                left = None if deadline is None else max(0.0, deadline - self._system.timer())
+                waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
+                if not self._wait(min(waits) if waits else None) and left == 0:
+                    break
+        return self._batch is not None
 
     def _attend(self) -> None:
         """Do the work that comes before the next event; a group reader calls its group here."""
@@ -570,10 +628,8 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
         """Return the next event; None if none arrived in time. See `next_batch` for the time-out, and for None."""
         self._check()
         while (event := self._next_event()) is None:
-            batch = await AsyncReader.next_batch(self, timeout_seconds)
-            if batch is None:
+            if not await self._fill(timeout_seconds):
                 return None
-            self._open_batch(batch)
         return event
 
     async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
@@ -585,29 +641,33 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
         Args:
             timeout_seconds: how long to wait at most; None = until there is a batch, or the reader is at its end.
         """
+        return self._rest() if await self._fill(timeout_seconds) else None
+
+    async def _fill(self, timeout_seconds: float | None) -> bool:
+        """Wait until there are events to return; returns whether there are."""
         deadline = None if timeout_seconds is None else self._system.timer() + timeout_seconds
         self._lifetime.check_process()
         woken = self._listen()
-        await self._attend()
-        self._check()
-        rest = self._rest()
-        while rest is None and self._is_waited_for:
-            self._check()
-            woken.clear()
-            self._hand_on()
+        with self._mended():
             await self._attend()
-            rest = self._take()
-            if rest is not None or not self._is_waited_for:
-                break
-            left = None if deadline is None else max(0.0, deadline - self._system.timer())
-            if left == 0:
-                break
-            waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
-            # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the wake-up.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(waits, default=None)):
-                    await woken.wait()
-        return rest
+            self._check()
+            self._batch = self._batch if self._is_open else None
+            while self._batch is None and self._is_waited_for:
+                self._check()
+                woken.clear()
+                self._hand_on()
+                await self._attend()
+                if self._take() is not None or not self._is_waited_for:
+                    break
+                left = None if deadline is None else max(0.0, deadline - self._system.timer())
+                if left == 0:
+                    break
+                waits = [wait for wait in (self._wait_seconds(), left) if wait is not None]
+                # Not `wait_for`: before Python 3.12 it loses a cancellation that comes together with the wake-up.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(waits, default=None)):
+                        await woken.wait()
+        return self._batch is not None
 
     async def _attend(self) -> None:
         """Do the work that comes before the next event; a group reader calls its group here."""

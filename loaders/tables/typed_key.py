@@ -47,7 +47,7 @@ restored from an older version. Both are errors, because their next ids are alre
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import CancelledError
+from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Generic, TypeAlias, TypeVar, cast
@@ -425,16 +425,21 @@ class RecordCache:
         suits = _suiting(enough)
         is_late = False  # a read that began before this call may be too old for it
         while True:
-            asked = self._loads.ask(_place(source), suits)
-            if not isinstance(asked, Flight):
-                return cast("Versioned[T] | None", asked)
-            if asked.started:
-                return self._lead(source, asked)
-            error = asked.result.exception()  # waits; an error raised here concerns only this thread
-            if error is None and (is_late or suits(asked.result.result())):
+            mine: list[Future[Versioned[object] | None]] = []
+            try:
+                asked = self._loads.ask(_place(source), suits, mine)
+                if not isinstance(asked, Flight):
+                    return cast("Versioned[T] | None", asked)
+                if asked.started:
+                    return self._lead(source, asked)
+            except BaseException as error:
+                self._loads.give_up(_place(source), mine, error)
+                raise
+            failed = asked.result.exception()  # waits; an error raised here concerns only this thread
+            if failed is None and (is_late or suits(asked.result.result())):
                 return cast("Versioned[T] | None", asked.result.result())
-            if error is not None and _concerns_all(error, is_late=is_late):
-                raise error
+            if failed is not None and _concerns_all(failed, is_late=is_late):
+                raise failed
             is_late = True
 
     def cache_stats(self) -> CacheStats:
@@ -511,9 +516,9 @@ def _suiting(enough: Callable[[T], bool]) -> Callable[[Versioned[object] | None]
 def _concerns_all(error: BaseException, *, is_late: bool) -> bool:
     """Whether the error of a read is raised in the waiting threads too; otherwise they read again themselves.
 
-    It is not if only the reading thread was killed or cancelled, nor if the key was missing before they called.
+    It is not if only the reading thread was interrupted or cancelled, nor if the key was missing before they called.
     """
-    if not isinstance(error, Exception) or isinstance(error, CancelledError):
+    if not isinstance(error, AccelError):
         return False
     return is_late or not isinstance(error, DataNotFound)
 

@@ -92,11 +92,11 @@ class Frontier:
             InvalidArgument: the segment is not being read.
         """
         self._check(segment_id)
-        del self._segments[segment_id], self._offsets[segment_id]
-        for segment in successors:
-            if segment.id not in self._segments:
-                self._segments[segment.id] = segment
-                self._offsets[segment.id] = FUTURE
+        segments = {each: segment for each, segment in self._segments.items() if each != segment_id}
+        new = [segment for segment in successors if segment.id not in segments]
+        segments.update((segment.id, segment) for segment in new)
+        offsets = {each: self._offsets.get(each, FUTURE) for each in segments}
+        self._segments, self._offsets = segments, offsets  # together: an interrupt comes before or after it
         return self.begin()
 
     def begin(self) -> list[int]:
@@ -135,8 +135,8 @@ class Frontier:
             head: the other position.
         """
         ahead = later(self._placed(), head._placed())
-        self._segments = {segment.id: segment for segment in ahead.segments}
-        self._offsets = dict(ahead.cut)
+        segments, offsets = {segment.id: segment for segment in ahead.segments}, dict(ahead.cut)
+        self._segments, self._offsets = segments, offsets
         self.begin()
 
     def cut(self) -> IdMap:

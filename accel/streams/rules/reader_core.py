@@ -42,7 +42,7 @@ Source: PDP-28, "Orderer"; PDP-32, on stream cuts and successors.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
@@ -281,6 +281,28 @@ class ReaderCore:
         for segment_id in frontier.started:
             self._start(segment_id)
 
+    def again(self, taken: EventBatch | None) -> ReaderCore:
+        """A new core at the same position, for a reader whose call was interrupted anywhere; it reads ahead anew.
+
+        Args:
+            taken: the events that were taken last; None = all were returned.
+        """
+        for ended in self._finished:
+            if ended.segment_id in self._frontier:
+                self._frontier.remove(ended.segment_id)
+        if taken is not None and taken.segment_id in self._frontier:
+            self._frontier.reach(taken.segment_id, taken.next_offset)
+        core = ReaderCore(
+            self._frontier,
+            self.settings,
+            stop=self._stop,
+            follow=self._follow,
+            is_member=self._is_member,
+            by_time=self._by_time,
+        )
+        core._passes, core._finished = self._passes, self._finished
+        return core
+
     # Requests and answers
 
     def pass_time(self, now_seconds: float) -> None:
@@ -423,11 +445,15 @@ class ReaderCore:
         overdue, self._overdue = self._overdue, {}
         return overdue
 
-    def take(self) -> EventBatch | None:
-        """Take the next events, waiting or not: of the lowest value, then of the lowest segment. O(log segments)."""
+    def take(self, opened: Callable[[EventBatch], object] = lambda _: None) -> EventBatch | None:
+        """Take the next events, waiting or not: of the lowest value, then of the lowest segment. O(log segments).
+
+        Args:
+            opened: called with them before the position moves.
+        """
         self._let_go()
         first = self._orderer.choose()
-        return None if first is None else self._take_from(first.segment)
+        return None if first is None else self._take_from(first.segment, opened)
 
     @property
     def passes(self) -> dict[PassCause, int]:
@@ -503,8 +529,13 @@ class ReaderCore:
 
     # Changes from outside
 
-    def take_finished(self) -> list[Finished]:
-        """Return the segments that were read to their ends since the last call; for a member of a group."""
+    def take_finished(self, told: Callable[[list[Finished]], object] = lambda _: None) -> list[Finished]:
+        """Return the segments that were read to their ends since the last call; for a member of a group.
+
+        Args:
+            told: called with them before they are forgotten here.
+        """
+        told(self._finished)
         done, self._finished = self._finished, []
         return done
 
@@ -626,9 +657,10 @@ class ReaderCore:
         buffer.under_way, buffer.passed, buffer.is_counted = None, None, False
         return buffer
 
-    def _take_from(self, segment_id: int) -> EventBatch:
+    def _take_from(self, segment_id: int, opened: Callable[[EventBatch], object]) -> EventBatch:
         buffer = self._buffers[segment_id]
         batch, _ = buffer.batches.popleft()
+        opened(batch)
         buffer.size_bytes -= batch.size_bytes
         self._bytes -= batch.size_bytes
         buffer.last_value = max(buffer.last_value, batch.value)
@@ -721,7 +753,8 @@ class ReaderCore:
 
     def _finish(self, segment_id: int, successors: tuple[SegmentRecord, ...]) -> None:
         if self._is_member:
-            self._finished.append(Finished(segment_id, self.remove(segment_id), successors))
+            self._finished.append(Finished(segment_id, self._frontier.offset(segment_id), successors))
+            self.remove(segment_id)
             return
         self._drop(segment_id)
         for begun in self._frontier.finish(segment_id, successors):
