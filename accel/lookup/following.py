@@ -183,23 +183,28 @@ class ImageFollower:
     def refresh(self) -> bool:
         """Make a new query despite running ones, wait for the newest image, and return whether there was a newer one.
 
+        The query runs in the background, so that an interrupt of this call is none of the source.
+
         Raises:
             ImageTooOld, CatalogWentBack: no image may be used, and there is no younger one.
         """
+        return self.came(self.ask_refresh()) is not None
+
+    def _refresh(self) -> MetadataImage | None:
         version = self.current().version
         self._counters.add(refreshes=1)
         self._asked_seconds = self._system.timer()
         source = self._source
         question = source.confirm if isinstance(source, ConfirmingSource) else lambda: source.wait_newer(version, 0)
         came = self._answer(question, is_installed=True)
-        return isinstance(came, MetadataImage) and is_newer(came.version, version)
+        return self._image if isinstance(came, MetadataImage) and is_newer(came.version, version) else None
 
     def ask_refresh(self) -> Asked:
-        """`refresh` in the background: the image if there was a newer one, else None. Does not block.
+        """Begin a `refresh` in the background: the image if there was a newer one, else None. Does not block.
 
         A refresh that is running may have begun before the commits that the caller needs: callers share the next one.
         """
-        return self._sure.ask_after(lambda: self._image if self.refresh() else None)
+        return self._sure.ask_after(self._refresh)
 
     def follow(self) -> bool:
         """Ask for a newer image unless a query was just made, wait for it, and return whether there was one.
@@ -345,17 +350,22 @@ class _Lane:
 
     def ask(self, question: Question) -> Asked:
         """The running query; if there is none, start this one."""
-        with self._lock:
-            if self._asked is not None and not self._asked.done():
-                return self._asked
-            self._asked = asked = Asked()
-            if self._is_closed:
-                asked.set_exception(_closed())
-                return asked
+        asked = Asked()
         try:
+            with self._lock:
+                if self._asked is not None and not self._asked.done():
+                    return self._asked
+                self._asked = asked
+                if self._is_closed:
+                    asked.set_exception(_closed())
+                    return asked
             self._start(lambda: self._answer(asked, question), self._name)
         except RuntimeError as error:  # no thread could be started
             self._fail(error)
+        except BaseException:  # interrupted; others may share it
+            if self._asked is asked:
+                self._start(lambda: self._answer(asked, question), self._name)
+            raise
         return asked
 
     def ask_after(self, question: Question) -> Asked:
