@@ -304,8 +304,7 @@ class Threads(Executor):
             self._under_way.add(result)
             result.add_done_callback(self._under_way.discard)
             with self._lock:
-                if self._is_shut_down:
-                    raise Closed(f"expected {self._lifetime.what} that is open, found it closed")
+                self._check_open()
                 self._put(Submitted(group, partial(copy_context().run, work), result))
             self.go_on()
         except BaseException:
@@ -353,6 +352,10 @@ class Threads(Executor):
             self.wait_idle()
         for thread in self._serving.copy() if wait else ():
             thread.result()
+
+    def _check_open(self) -> None:
+        if self._is_shut_down:
+            raise Closed(f"expected {self._lifetime.what} that is open, found it closed")
 
     def _put(self, call: Submitted) -> None:
         """Put a call down; the lock is held."""

@@ -45,14 +45,12 @@ from cachetools import TTLCache
 
 from loaders.counting import CacheStats, CountedCache
 from loaders.errors import AccelError, RangeInvalid
-from loaders.lifetime import DaemonThreads, PerProcess, ProcessLock
+from loaders.lifetime import PerProcess, ProcessLock, start_thread
 from loaders.settings import MIB
 from loaders.store import ObjectStore
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-_rescuers: Final = DaemonThreads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +224,7 @@ class SharedLoads(Generic[K, V]):
         """Carry out in a thread of its own what a caller began, and may not have submitted: others may wait for it."""
         for result in mine:
             if not result.done():
-                _rescuers(partial(self._lead_quietly, key, result, load), "accel-rescue")
+                start_thread(partial(self._lead_quietly, key, result, load), "accel-rescue")
 
     def start(self, key: K, executor: Executor, load: Callable[[], V]) -> tuple[Future[V], bool]:
         """Return a future: of the kept value, of the load that is under way, or of one that begins in the executor.

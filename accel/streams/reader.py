@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, unique
 from functools import partial
-from math import inf
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -40,8 +39,7 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from accel.units import milliseconds
-from loaders.lifetime import Lifetime
-from loaders.parallel import SharedThreads
+from loaders.lifetime import Lifetime, Threads
 
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
 MILLISECONDS = 1000
@@ -100,9 +98,7 @@ class ReaderBase:
         self._core = core
         self._system = system
         self.settings = core.settings
-        self._pool = SharedThreads(
-            self.settings.requests_max, "accel-reader", slow_seconds=inf, timer=system.timer, lifetime=self._lifetime
-        )
+        self._pool = Threads(self.settings.requests_max, "accel-reader", lifetime=self._lifetime)
         self._answers: SimpleQueue[Answered | None] = SimpleQueue()  # None wakes the caller: closed, or new data
         self._interrupts = _Interrupts()
         self._batch: EventBatch | None = None
