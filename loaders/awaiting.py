@@ -67,19 +67,24 @@ async def opened(opening: Callable[[], T], undo: Callable[[T], object]) -> T:
     try:
         return await outcome(call)
     except BaseException:
-        call.add_done_callback(partial(_undo_late, undo))
+        undo_late(call, undo)
         raise
+
+
+def undo_late(call: Future[T], undo: Callable[[T], object]) -> None:
+    """Undo in a thread what a call has opened, when it has ended; for a task that does not wait for it any more."""
+
+    def begin(_: Future[T]) -> None:
+        if call.exception() is None:  # in another thread, because this may be the thread of an event loop
+            start_thread(partial(_undo, undo, call.result()), "accel-closing")
+
+    call.add_done_callback(begin)
 
 
 def wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
     """Set an event of a loop. Threads: any."""
     with suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
         loop.call_soon_threadsafe(woken.set)
-
-
-def _undo_late(undo: Callable[[T], object], call: Future[T]) -> None:
-    if call.exception() is None:  # not here: this may be the thread of an event loop
-        start_thread(partial(_undo, undo, call.result()), "accel-undo")
 
 
 def _undo(undo: Callable[[T], object], made: T) -> None:

@@ -105,6 +105,7 @@ class Sidecar:
         self._lookups = lookups or Settings()
         self._warm = warm
         self._connection: Connection = connect(store, settings=ConnectionSettings(lookups=self._lookups), system=system)
+        self._opened: AsyncReadAccelerator | None = None  # perhaps not ready yet
         self._accelerator: AsyncReadAccelerator | None = None
         self._failed: BaseException | None = None
         self._threads = Threads(self.settings.history_threads, "accel-sidecar")
@@ -127,9 +128,9 @@ class Sidecar:
         """End requests under way, and close what was opened."""
         if self._opening is not None:
             self._opening.cancel()
-        if self._accelerator is not None:
-            await self._accelerator.close()
         await asyncio.to_thread(self._threads.shutdown, wait=True)
+        if self._opened is not None:
+            await self._opened.close()
         await asyncio.to_thread(self._connection.stop)
 
     @property
@@ -228,8 +229,10 @@ class Sidecar:
             pause_seconds = min(2 * pause_seconds, most)
 
     def _open_accelerator(self) -> AsyncReadAccelerator:
-        source = self._connection.catalog.images() if self._images is None else self._images()
-        return AsyncReadAccelerator(source, self.store, settings=self._lookups, system=self.system)
+        if self._opened is None:  # else only warming it failed
+            source = self._connection.catalog.images() if self._images is None else self._images()
+            self._opened = AsyncReadAccelerator(source, self.store, settings=self._lookups, system=self.system)
+        return self._opened
 
 
 class _SidecarCollector(Collector):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from concurrent.futures import Future
 from functools import partial
+from threading import Lock
 from types import TracebackType
 from typing import Self, TypeVar
 from uuid import UUID
@@ -22,6 +23,7 @@ from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
 from accel.streams.writer import Key, StreamWriter
 from accel.system import Components
+from loaders.awaiting import in_thread, opened, outcome, undo_late, wake
 from loaders.lifetime import Lifetime
 
 Taken = TypeVar("Taken", WriteFuture, list[WriteFuture])
@@ -38,7 +40,7 @@ class AsyncStreamWriter:
     future, or in `flush`, loses no event: the event is written once and becomes durable. Requests to the store are made
     in threads, and continue there if the task is cancelled.
 
-    Threads: the thread of one event loop; any number of tasks.
+    Threads: any, and any event loops; any number of tasks.
     """
 
     def __init__(
@@ -53,13 +55,20 @@ class AsyncStreamWriter:
         self.settings = settings
         self._lifetime = Lifetime(f"a writer of {stream.name}", own_segments(host).system.process_id)
         self._open = partial(StreamWriter, stream, host, settings=settings, system=system, writer_id=writer_id)
-        self._opening: asyncio.Future[StreamWriter] | None = None
+        self._lock = Lock()  # guards the attribute below
+        self._opening: Future[StreamWriter] | None = None
         own = own_segments(host)
         self._commits = own.commits
         self._system = own.system if system is None else system
 
     async def __aenter__(self) -> Self:
-        await self._writer()
+        try:
+            await self._writer()
+        except BaseException:
+            opening, self._opening = self._opening, None
+            if opening is not None:
+                undo_late(opening, StreamWriter.close)
+            raise
         return self
 
     async def __aexit__(
@@ -105,9 +114,10 @@ class AsyncStreamWriter:
         return await asyncio.to_thread((await self._writer()).carry_out_requests)
 
     async def begin_transaction(self, *, lease_ms: int | None = None, writer_id: str | None = None) -> UUID:
-        """See `StreamWriter.begin_transaction`."""
-        begin = (await self._writer()).begin_transaction
-        return await asyncio.to_thread(begin, lease_ms=lease_ms, writer_id=writer_id)
+        """See `StreamWriter.begin_transaction`. If the task is cancelled meanwhile, the transaction is aborted."""
+        writer = await self._writer()
+        begin = partial(writer.begin_transaction, lease_ms=lease_ms, writer_id=writer_id)
+        return await opened(begin, writer.abort_transaction)
 
     async def commit_transaction(self, transaction: UUID) -> None:
         """See `StreamWriter.commit_transaction`."""
@@ -120,28 +130,27 @@ class AsyncStreamWriter:
     async def close(self) -> None:
         """See `StreamWriter.close`. Sends nothing if the writer was never used."""
         self._lifetime.close()
-        if self._opening is not None:
-            await asyncio.to_thread((await self._writer()).close)
+        opening = self._opening
+        if (
+            opening is not None
+        ):  # in one call, so that a task that is cancelled before it has opened leaves nothing open
+            await outcome(in_thread(partial(_close, opening)))
 
     async def _writer(self) -> StreamWriter:
         """Return the writer; the first call opens it in a thread, because opening sends requests to the store."""
-        if self._opening is None:
-            if self._lifetime.is_closed:
-                self._lifetime.check()  # raises
-            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
-            self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
-
-    def _opened(self, opening: asyncio.Future[StreamWriter]) -> None:
-        """Forget a failed opening, so that the next call tries again, whether or not a task waited for the error."""
-        if (opening.cancelled() or opening.exception() is not None) and self._opening is opening:
-            self._opening = None
+        with self._lock:
+            opening = self._opening
+            if opening is None or (opening.done() and opening.exception() is not None):
+                if self._lifetime.is_closed:
+                    self._lifetime.check()  # raises
+                opening = self._opening = in_thread(self._open)
+        return await outcome(opening)
 
     async def _taken(self, take: Callable[[], Taken | None], size_bytes: int) -> Taken:
         deadline = self._system.timer() + self.settings.room_seconds
         while (taken := take()) is None:
             loop, woken = asyncio.get_running_loop(), asyncio.Event()
-            listener = partial(_wake, loop, woken)
+            listener = partial(wake, loop, woken)
             self._commits.when_freed(listener)
             try:
                 if (taken := take()) is not None:
@@ -155,6 +164,6 @@ class AsyncStreamWriter:
         return taken
 
 
-def _wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
-        loop.call_soon_threadsafe(woken.set)
+def _close(opening: Future[StreamWriter]) -> None:
+    if opening.exception() is None:
+        opening.result().close()

@@ -260,6 +260,7 @@ class Connection:
         self._group_counts = GroupReaderCounts()
         self._lock = Lock()  # guards the attributes below
         self._closing, self._stopping = ExitStack(), ExitStack()
+        self._kept_parts: dict[str, Any] = {}
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._readers: WeakSet[_Closed] = WeakSet()
         self._for_tasks = AsyncConnection(self)
@@ -539,6 +540,7 @@ class Connection:
         self._lifetime.check_process()
         with self._lock:
             self._lifetime.close()
+            kept = self._kept_parts
         with ExitStack() as closing:
             closing.callback(self.stop)
             parts: Mapping[str, Callable[[Any], object]] = {
@@ -547,8 +549,8 @@ class Connection:
                 "server": ForwardingServer.stop,
             }
             for name, close in parts.items():
-                if (part := self._parts.peek(name)) is not None:
-                    closing.callback(close, part)
+                if name in kept:
+                    closing.callback(close, kept[name])
 
     def _open_catalog(self) -> ObjectCatalog:
         settings, system = self.settings.catalog, self._system
@@ -619,18 +621,21 @@ class Connection:
     ) -> Part:
         """Return a part, which one thread opens while the others wait."""
         self._lifetime.check()
-        part: Part = self._parts.get(name, lambda: self._kept(opened(), close, stop))
+        part: Part = self._parts.get(name, lambda: self._kept(name, opened(), close, stop))
         return part
 
-    def _kept(self, part: Part, close: Callable[[Part], object], stop: Callable[[Part], object]) -> Part:
+    def _kept(self, name: str, part: Part, close: Callable[[Part], object], stop: Callable[[Part], object]) -> Part:
         try:
             with self._lock:
                 self._lifetime.check()  # it may have been closed meanwhile
                 # The dependencies of a part were opened before it, and are closed after it.
                 self._stopping.callback(partial(stop, part))
                 self._closing.callback(partial(close, part))
+                self._kept_parts[name] = part
         except BaseException:
             stop(part)
+            if isinstance(part, Registration):  # nobody else ends it
+                _end_lease(part)
             raise
         return part
 

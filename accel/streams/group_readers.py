@@ -24,13 +24,13 @@ Source: PDP-28.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
+from concurrent.futures import wait
 from dataclasses import dataclass
 from socket import gethostname
 from threading import RLock
-from typing import Any, Final, TypeVar
+from typing import Final
 from weakref import WeakSet
 
 from accel.errors import IllegalState, NotInHistory, ReaderReplaced
@@ -46,9 +46,8 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.rules.shares import Assignment
 from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
+from loaders.awaiting import in_thread, outcome
 from loaders.errors import TableMissing
-
-Answer = TypeVar("Answer")
 
 SESSIONS: Final = 2**32 - 5
 """The number of different sessions: a prime, so that each byte of a nonce counts."""
@@ -469,8 +468,6 @@ class AsyncGroupReader(_Member, AsyncReader):
     continues, and the next request waits for it first.
     """
 
-    _asking: asyncio.Future[Any] | None = None
-
     async def _end(self) -> None:
         await self.close()
 
@@ -501,9 +498,17 @@ class AsyncGroupReader(_Member, AsyncReader):
         await self._ask_in_thread(self._leave)
 
     async def close(self) -> None:
-        """See `GroupReader.close`."""
+        """See `GroupReader.close`. A task that is cancelled meanwhile leaves the group all the same."""
+        asking = self._asking
+
+        def leave() -> None:
+            if asking is not None:
+                wait([asking])  # a member that is joining could not leave yet
+            self._leave_for_good()
+
+        self._asking = leaving = in_thread(leave)
         try:
-            await self._ask_in_thread(self._leave_for_good)
+            await outcome(leaving)
         finally:
             self._close()
 
@@ -512,25 +517,6 @@ class AsyncGroupReader(_Member, AsyncReader):
         return await self._ask_in_thread(self._skip_to_head)
 
     async def _attend(self) -> None:
-        await self._settle()
+        await super()._attend()
         if (work := self._due()) is not None:
             await self._ask_in_thread(work)
-
-    async def _ask_in_thread(self, work: Callable[[], Answer]) -> Answer:
-        """Run work in a thread, after the work of a cancelled task has ended; cancelling this task does not stop it."""
-        await self._settle()
-        self._lifetime.check_process()
-        asking = self._asking = asyncio.get_running_loop().run_in_executor(None, work)
-        await self._settle()
-        answer: Answer = asking.result()
-        return answer
-
-    async def _settle(self) -> None:
-        asking = self._asking
-        if asking is None:
-            return
-        try:
-            await asyncio.shield(asking)
-        finally:
-            if asking.done():
-                self._asking = None

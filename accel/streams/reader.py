@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from enum import Enum, unique
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from accel.errors import AccelError, PositionTruncated, ReaderStalled
 from accel.history.rules.cuts import refuse_unordered
@@ -39,8 +39,10 @@ from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from accel.units import milliseconds
+from loaders.awaiting import ended, in_thread, wake
 from loaders.lifetime import Lifetime, Threads
 
+Answer = TypeVar("Answer")
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
 MILLISECONDS = 1000
 RETRY_PAUSES_MAX = 20
@@ -601,6 +603,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
 
     _loop: asyncio.AbstractEventLoop | None = None
     _woken: asyncio.Event | None = None
+    _asking: Future[Any] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -623,6 +626,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
     async def next_event(self, timeout_seconds: float | None = None) -> Event | None:
         """Return the next event; None if none arrived in time. See `next_batch` for the time-out, and for None."""
         self._check()
+        await self._settle()
         while (event := self._next_event()) is None:
             if not await self._fill(timeout_seconds):
                 return None
@@ -667,6 +671,22 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
 
     async def _attend(self) -> None:
         """Do the work that comes before the next event; a group reader calls its group here."""
+        await self._settle()
+
+    async def _ask_in_thread(self, work: Callable[[], Answer]) -> Answer:
+        """Run work in a thread, after the work of a cancelled task has ended; cancelling this task does not stop it."""
+        await self._settle()
+        self._lifetime.check_process()
+        asking = self._asking = in_thread(work)
+        await self._settle()
+        answer: Answer = asking.result()
+        return answer
+
+    async def _settle(self) -> None:
+        """Wait for the end of work in a thread; the caller of the work, if it was not cancelled, gets the error."""
+        if self._asking is not None:
+            await ended([self._asking])
+            self._asking = None
 
     def _listen(self) -> asyncio.Event:
         loop = asyncio.get_running_loop()
@@ -677,8 +697,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
     def _wake(self) -> None:
         loop, woken = self._loop, self._woken
         if loop is not None and woken is not None:
-            with suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
-                loop.call_soon_threadsafe(woken.set)
+            wake(loop, woken)
 
 
 class AsyncStreamReader(AsyncReader, CutReader):
@@ -689,7 +708,7 @@ class AsyncStreamReader(AsyncReader, CutReader):
 
     async def __anext__(self) -> Event:
         self._check()
-        event = self._next_event()  # as in `StreamReader`
+        event = None if self._asking is not None else self._next_event()  # as in `StreamReader`
         return await super().__anext__() if event is None else event
 
     def close(self) -> None:
@@ -698,4 +717,4 @@ class AsyncStreamReader(AsyncReader, CutReader):
 
     async def skip_to_head(self) -> IdMap:
         """Continue at the stream's head in segments where the position is before it; returns the new position."""
-        return await asyncio.to_thread(self._skip_to_head)
+        return await self._ask_in_thread(self._skip_to_head)

@@ -420,7 +420,7 @@ def test_an_opening_that_fails_after_its_task_was_cancelled_is_made_again() -> N
             with pytest.raises(asyncio.CancelledError):
                 await task
             may_fail.set()
-            await asyncio.wait([opening])
+            assert await asyncio.to_thread(opening.exception) is not None
             writer._open = really
             assert await (await writer.write(b"2", "key")) is not None
             await writer.close()

@@ -7,21 +7,38 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, TypeVar
+from queue import Queue
+from typing import Any, NoReturn, TypeVar
+from uuid import UUID
 
 import pytest
 
 import accel
-from accel import CatalogSettings, Connection, ConnectionSettings, FormatRecord, ObjectCatalog
+from accel import (
+    AsyncConnection,
+    AsyncReadAccelerator,
+    AsyncStreamReader,
+    CatalogSettings,
+    Connection,
+    ConnectionSettings,
+    FormatRecord,
+    ObjectCatalog,
+    ReaderGroup,
+    StreamWriter,
+)
+from accel.errors import Closed
+from accel.history.rules.transactions import TransactionStatus
+from accel.server import sidecar
 from accel.streams import connection
 from accel.streams.owners import OwnersTable
 from accel.system import SYSTEM, Components
 from loaders.lifetime import start_thread
-from loaders.store import MemoryStore, ObjectStore
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
+from tests.accel.streams.reader.streams import QUICK
 from tests.examples import swept
 from tests.processes.test_owners import SECRET, free_port
 
@@ -36,11 +53,16 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Cut(DecoratedStore):
-    """Does something before the request of this number, from 1 on; 0 = before none."""
+    """Does something before the request of this number, from 1 on; 0 = before none.
+
+    Attributes:
+        number: of the request.
+        requests: how many there were.
+    """
 
     def __init__(self, store: ObjectStore, number: int, before: Callable[[], object]) -> None:
         super().__init__(store)
-        self._number, self._before = number, before
+        self.number, self._before = number, before
         self._lock = threading.Lock()
         self.requests = 0
 
@@ -48,7 +70,7 @@ class Cut(DecoratedStore):
         del call
         with self._lock:
             self.requests += 1
-            is_cut = self.requests == self._number
+            is_cut = self.requests == self.number
         if is_cut:
             self._before()
         return send()
@@ -112,12 +134,12 @@ class World:
             with streams.writer("shop", "orders") as writer:
                 writer.write(b"1", "key").result(LIMIT_SECONDS)
 
-    def check_nothing_left(self, *, is_ended: bool = True) -> None:
-        """No thread works on, so no lease is renewed; those that had begun have ended, if so asked."""
+    def check_nothing_left(self) -> None:
+        """No thread works on, and no lease is left."""
         self.beside.wait()
         with ObjectCatalog.open(self.store) as catalog:
             leases = [owner.expires_ms for owner in OwnersTable(catalog).owners()]
-        assert not is_ended or set(leases) == {0}
+        assert set(leases) == {0}
 
 
 @contextmanager
@@ -175,7 +197,7 @@ def test_an_entering_that_is_cancelled_leaves_nothing_behind(number: int, monkey
 
     with world() as made:
         asyncio.run(run(made))
-        made.check_nothing_left(is_ended=False)
+        made.check_nothing_left()
 
 
 def test_a_cancelled_entering_has_ended_its_lease_when_the_task_ends() -> None:
@@ -197,3 +219,166 @@ def test_a_cancelled_entering_has_ended_its_lease_when_the_task_ends() -> None:
 
     with world() as made:
         asyncio.run(run(made))
+
+
+# Parts
+
+
+class Holding(Cut):
+    """Holds a request until it may go on: the next one after `hold`."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store, 0, self._wait)
+        self._reached, self.may_go_on = threading.Event(), threading.Event()
+
+    def hold(self) -> None:
+        """Hold the next request."""
+        self.number = self.requests + 1
+
+    async def reached(self) -> None:
+        """Wait until the request is held."""
+        assert await asyncio.to_thread(self._reached.wait, LIMIT_SECONDS)
+
+    def _wait(self) -> None:
+        self._reached.set()
+        assert self.may_go_on.wait(LIMIT_SECONDS)
+
+
+@contextmanager
+def held() -> Iterator[tuple[Holding, AsyncConnection]]:
+    """A store that may be held, and a connection over it, to a stream."""
+    store = Holding(MemoryStore())
+    with accel.connect(store, create=True) as streams:
+        streams.create_scope("shop")
+        streams.create_stream("shop", "orders", segments=1)
+        with streams.writer("shop", "orders") as writer:
+            writer.write_many([(b"%d" % number, "key") for number in range(3)])
+            writer.flush()
+            writer.write(b"3", "key")
+        yield store, AsyncConnection(streams)
+
+
+async def cancelled(store: Holding, work: Coroutine[Any, Any, object]) -> None:
+    """Cancel this while its first request is under way."""
+    store.hold()
+    task = asyncio.create_task(work)
+    await store.reached()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_a_transaction_whose_beginning_was_cancelled_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    aborted: Queue[UUID] = Queue()
+    abort = StreamWriter.abort_transaction
+
+    def abort_and_tell(writer: StreamWriter, transaction: UUID) -> None:
+        abort(writer, transaction)
+        aborted.put(transaction)
+
+    monkeypatch.setattr(StreamWriter, "abort_transaction", abort_and_tell)
+
+    async def run(store: Holding, streams: AsyncConnection) -> None:
+        async with streams.writer("shop", "orders") as writer:
+            await cancelled(store, writer.begin_transaction())
+            store.may_go_on.set()
+            transaction = await asyncio.to_thread(aborted.get, timeout=LIMIT_SECONDS)
+            transactions = (await streams.stream("shop", "orders")).transactions
+            assert await asyncio.to_thread(transactions.status, transaction) is TransactionStatus.ABORTED
+
+    with held() as (store, streams):
+        asyncio.run(run(store, streams))
+
+
+@pytest.mark.parametrize("kind", [AsyncStreamReader, StreamWriter])
+def test_what_was_opened_for_a_cancelled_task_is_closed(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: Queue[object] = Queue()
+    close = kind.close
+
+    def close_and_tell(this: Any) -> None:
+        close(this)
+        closed.put(this)
+
+    async def run(store: Holding, streams: AsyncConnection) -> None:
+        writer = await streams.writer("shop", "orders")
+        reader = streams.reader("shop", "orders", follow=True)
+        await cancelled(store, (writer if kind is StreamWriter else reader).__aenter__())
+        store.may_go_on.set()
+        assert isinstance(await asyncio.to_thread(closed.get, timeout=LIMIT_SECONDS), kind)
+
+    with held() as (store, streams):
+        monkeypatch.setattr(kind, "close", close_and_tell)
+        asyncio.run(run(store, streams))
+
+
+def test_a_reader_that_is_closed_by_a_cancelled_task_leaves_its_group_once_it_has_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: Queue[str] = Queue()
+    leave = ReaderGroup.leave
+
+    def leave_and_tell(group: ReaderGroup, name: str, *args: Any, **options: Any) -> None:
+        leave(group, name, *args, **options)
+        left.put(name)
+
+    monkeypatch.setattr(ReaderGroup, "leave", leave_and_tell)
+
+    async def run(store: Holding, streams: AsyncConnection) -> None:
+        group = await streams.group("shop", "orders", "team")
+        reader = await streams.group_reader("shop", "orders", "team", "one", follow=False)
+        await cancelled(store, reader.next_event())  # while it joins
+        closing = asyncio.create_task(reader.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        store.may_go_on.set()
+        assert await asyncio.to_thread(left.get, timeout=LIMIT_SECONDS) == "one"
+        assert (await asyncio.to_thread(group.state)).readers == ()
+
+    with held() as (store, streams):
+        asyncio.run(run(store, streams))
+
+
+def test_a_reader_gives_no_event_while_it_skips_for_a_cancelled_task() -> None:
+    async def run(store: Holding, streams: AsyncConnection) -> None:
+        async with streams.reader("shop", "orders", follow=True, settings=QUICK) as reader:
+            first = await reader.next_event()
+            assert first is not None
+            stream = await streams.stream("shop", "orders")
+            await asyncio.to_thread(stream.truncate, {first.segment_id: 3})
+            await cancelled(store, reader.skip_to_head())
+            asking = asyncio.create_task(anext(reader))
+            await asyncio.sleep(0)
+            assert not asking.done()  # the reader has the next event at hand, but it is before the head
+            store.may_go_on.set()
+            assert (await asking).offset == 3
+
+    with held() as (store, streams):
+        asyncio.run(run(store, streams))
+
+
+def test_a_sidecar_that_ends_while_it_opens_leaves_no_accelerator_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[AsyncReadAccelerator] = []
+
+    class Noted(AsyncReadAccelerator):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(self)
+
+    monkeypatch.setattr(sidecar, "AsyncReadAccelerator", Noted)
+
+    async def run(store: Holding) -> None:
+        one = sidecar.Sidecar(CountingStore(store))
+        store.hold()
+        await one.open()
+        await store.reached()
+        closing = asyncio.create_task(one.close())
+        await asyncio.sleep(0)
+        store.may_go_on.set()
+        await closing
+        with pytest.raises(Closed):
+            await made[0].get_objects(1, 0)
+
+    with held() as (store, _):
+        asyncio.run(run(store))
