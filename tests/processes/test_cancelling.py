@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import pytest
 
 import accel
 from accel import AsyncGroupReader, AsyncReadAccelerator, AsyncStreamReader, AsyncStreamWriter, ReaderGroup, Settings
-from accel.errors import Closed
+from accel.errors import Closed, InvalidArgument
 from accel.lookup.answer import Request
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
@@ -167,6 +168,7 @@ def reading(act: str) -> World:
             "refresh": made.refresh,
             "follow": made.follow,
             "next_newer": lambda: made.next_newer(0),
+            "newer_images": lambda: anext(made.newer_images(0)),
             "warm": made.warm,
             "close": made.close,
         }
@@ -195,6 +197,7 @@ READING = (
     "refresh",
     "follow",
     "next_newer",
+    "newer_images",
     "warm",
     "close",
 )
@@ -214,7 +217,7 @@ def writing(act: str) -> World:
             transactions: list[Any] = []
             if act != "open":
                 await writer.carry_out_requests()
-            if act in {"commit", "abort"}:
+            if act in {"commit_transaction", "abort_transaction"}:
                 transactions.append(await writer.begin_transaction())
                 await writer.write(b"1:t", "key 1", transaction=transactions[0])
 
@@ -234,10 +237,12 @@ def writing(act: str) -> World:
                 "open": write,
                 "write": write,
                 "write_many": write_many,
-                "begin": writer.begin_transaction,
-                "commit": lambda: writer.commit_transaction(transactions[0]),
-                "abort": lambda: writer.abort_transaction(transactions[0]),
-                "requests": writer.carry_out_requests,
+                "flush": writer.flush,
+                "resume": lambda: refused(writer.resume()),
+                "begin_transaction": writer.begin_transaction,
+                "commit_transaction": lambda: writer.commit_transaction(transactions[0]),
+                "abort_transaction": lambda: writer.abort_transaction(transactions[0]),
+                "carry_out_requests": writer.carry_out_requests,
                 "close": writer.close,
             }
 
@@ -246,13 +251,13 @@ def writing(act: str) -> World:
                 if act == "close":
                     await writer.close()
                 if transactions:
-                    await (last.commit_transaction if act == "commit" else last.abort_transaction)(transactions[0])
+                    await getattr(last, act)(transactions[0])
                 await (await last.write(b"0:last", "key 0"))
                 await last.close()
                 await asyncio.to_thread(orders.catalog.refresh)
                 async with AsyncStreamReader(orders.stream, orders.source(), follow=False, settings=QUICK) as reader:
                     found = [event.payload async for event in reader]
-                expected = [*taken, b"0:last", *([b"1:t"] if act == "commit" else [])]
+                expected = [*taken, b"0:last", *([b"1:t"] if act == "commit_transaction" else [])]
                 assert sorted(found) == sorted(expected)
                 assert [each for each in found if each != b"1:t"] == [*taken, b"0:last"]
 
@@ -261,7 +266,24 @@ def writing(act: str) -> World:
     return world
 
 
-WRITING = ("open", "write", "write_many", "begin", "commit", "abort", "requests", "close")
+WRITING = (
+    "open",
+    "write",
+    "write_many",
+    "flush",
+    "resume",
+    "begin_transaction",
+    "commit_transaction",
+    "abort_transaction",
+    "carry_out_requests",
+    "close",
+)
+
+
+async def refused(work: Coroutine[Any, Any, object]) -> None:
+    """The writer of this test has no id."""
+    with pytest.raises(InvalidArgument):
+        await work
 
 
 def refuse_lost(act: str, given: list[bytes], expected: list[bytes]) -> None:
@@ -273,14 +295,14 @@ def refuse_lost(act: str, given: list[bytes], expected: list[bytes]) -> None:
     assert len(given) - len(set(given)) <= int(act == "leave")
 
 
-def reader_of(orders: Shop, group: ReaderGroup, act: str) -> AsyncStreamReader | AsyncGroupReader:
+def reader_of(orders: Shop, group: ReaderGroup, kind: type[object]) -> AsyncStreamReader | AsyncGroupReader:
     """Of the stream, or of the group."""
-    if act.startswith("stream"):
+    if kind is AsyncStreamReader:
         return AsyncStreamReader(orders.stream, orders.source(), follow=False, settings=QUICK)
     return AsyncGroupReader(orders.stream, orders.source(), group, "a", follow=False, settings=QUICK)
 
 
-def giving(act: str) -> World:
+def giving(kind: type[object], act: str) -> World:
     """A reader of a stream or of a group, of which one thing is asked, and then all that is left."""
 
     @asynccontextmanager
@@ -290,7 +312,7 @@ def giving(act: str) -> World:
                 orders.write(writer, 24)
             group = ReaderGroup.open(orders.stream, "team")
             given: list[bytes] = []
-            reader = reader_of(orders, group, act)
+            reader = reader_of(orders, group, kind)
 
             async def read() -> None:
                 while (event := await reader.next_event()) is not None:
@@ -301,7 +323,6 @@ def giving(act: str) -> World:
                     given.extend(event.payload for event in batch)
 
             async def act_once() -> None:
-                assert isinstance(reader, AsyncGroupReader)
                 event = await reader.next_event()
                 assert event is not None
                 given.append(event.payload)
@@ -317,23 +338,75 @@ def giving(act: str) -> World:
                 expected = sorted(each for events in orders.written.values() for each in events)
                 refuse_lost(act, given, expected)
 
-            acts = {"stream": read, "stream batches": read_batches, "group": read, "group batches": read_batches}
+            acts = {"next_event": read, "next_batch": read_batches}
             async with reader:
                 yield Tried(acts.get(act, act_once), check)
 
     return world
 
 
-GIVING = (
+GIVING = {
+    AsyncStreamReader: ("next_event", "next_batch", "skip_to_head"),
+    AsyncGroupReader: ("next_event", "next_batch", "commit", "rebalance", "leave", "skip_to_head", "close"),
+}
+
+
+# Connections
+
+
+def connected(act: str) -> World:
+    """A connection, of which one thing is asked."""
+
+    @asynccontextmanager
+    async def world() -> AsyncIterator[Tried]:
+        async with accel.connect(MemoryStore(), node_id=4, create=True) as streams:
+            await streams.create_scope("shop")
+            await streams.create_stream("shop", "orders", segments=1)
+
+            async def entered(opening: AbstractAsyncContextManager[object]) -> None:
+                async with opening:
+                    pass
+
+            acts: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+                "create_scope": lambda: streams.create_scope("books"),
+                "create_stream": lambda: streams.create_stream("shop", "orders", segments=1),
+                "stream": lambda: streams.stream("shop", "orders"),
+                "refresh": streams.refresh,
+                "reader": lambda: entered(streams.reader("shop", "orders", settings=QUICK)),
+                "writer": lambda: entered(streams.writer("shop", "orders")),
+                "group_reader": lambda: entered(streams.group_reader("shop", "orders", "team", "one", follow=False)),
+                "group": lambda: streams.group("shop", "orders", "team"),
+                "close_given": streams.close_given,
+            }
+            given = await streams.group_reader("shop", "orders", "team", "one") if act == "close_given" else None
+
+            async def check() -> None:
+                if given is not None:
+                    await streams.close_given()
+                    with pytest.raises(Closed):
+                        await given.next_event()
+                    return
+                await acts[act]()
+                async with streams.writer("shop", "orders") as writer:
+                    await (await writer.write(b"1", "key"))
+                async with streams.reader("shop", "orders", settings=QUICK) as reader:
+                    assert [event.payload async for event in reader] == [b"1"]
+
+            yield Tried(acts[act], check)
+
+    return world
+
+
+CONNECTED = (
+    "create_scope",
+    "create_stream",
     "stream",
-    "stream batches",
+    "refresh",
+    "reader",
+    "writer",
+    "group_reader",
     "group",
-    "group batches",
-    "commit",
-    "rebalance",
-    "leave",
-    "skip_to_head",
-    "close",
+    "close_given",
 )
 
 
@@ -379,11 +452,24 @@ def _little_to_collect() -> None:
 
 
 WORLDS: dict[str, World] = {
-    **{f"accelerator {act}": reading(act) for act in READING},
-    **{f"writer {act}": writing(act) for act in WRITING},
-    **{f"reader {act}": giving(act) for act in GIVING},
+    **{f"AsyncReadAccelerator.{act}": reading(act) for act in READING},
+    **{f"AsyncStreamWriter.{act}": writing(act) for act in WRITING},
+    **{f"{kind.__name__}.{act}": giving(kind, act) for kind, acts in GIVING.items() for act in acts},
+    **{f"AsyncConnection.{act}": connected(act) for act in CONNECTED},
     "connection": whole_life,
 }
+
+
+def test_each_coroutine_of_a_public_class_is_cancelled() -> None:
+    kinds = [each for name in accel.__all__ if inspect.isclass(each := getattr(accel, name)) and name[:5] == "Async"]
+    coroutines = {
+        f"{kind.__name__}.{name}"
+        for kind in kinds
+        for name, _ in inspect.getmembers(kind, inspect.iscoroutinefunction)
+        if not name.startswith("_")
+    }
+    assert len(kinds) == len({name.partition(".")[0] for name in coroutines})
+    assert coroutines - WORLDS.keys() == set()
 
 
 @pytest.mark.usefixtures("_little_to_collect")
