@@ -195,8 +195,9 @@ class CatalogKeys:
         size_bytes_max: int = VALUE_SIZE_BYTES_MAX,
     ) -> TypedKey[T]:
         table = self.tables.table(table_name, value_size_bytes_max=size_bytes_max)
-        return TypedKey(table, key, codec, is_final=is_final, went_back=self._note_back)
+        return TypedKey(table, key, codec, is_final=is_final, went_back=self.note_back)
 
-    def _note_back(self, where: str, seen: VersionId, found: VersionId | None) -> CatalogWentBack:
+    def note_back(self, where: str, seen: VersionId, found: VersionId | None) -> CatalogWentBack:
+        """The error of a key that went back; it ends all sessions of this catalog in this process."""
         self.went_back = CatalogWentBack(where, seen, found)
         return self.went_back

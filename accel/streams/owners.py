@@ -49,6 +49,7 @@ from accel.catalog.keys import node_key, parse_node_key
 from accel.errors import (
     AccelError,
     CatalogDamaged,
+    CatalogWentBack,
     CommitRefused,
     ForwardInDoubt,
     InvalidArgument,
@@ -223,7 +224,7 @@ class OwnersTable:
 
     def _key(self, node_id: int) -> TypedKey[Owner]:
         table = self._catalog.parts.keys.tables.table(OWNERS, value_size_bytes_max=OWNER_SIZE_BYTES_MAX)
-        return TypedKey(table, node_key(node_id), OWNER)
+        return TypedKey(table, node_key(node_id), OWNER, went_back=self._catalog.parts.keys.note_back)
 
 
 class Registration:
@@ -281,6 +282,7 @@ class Registration:
 
         Raises:
             OwnerReplaced: another process has registered for the node.
+            CatalogWentBack: the record was deleted, or put back from a copy; the sessions of this process have ended.
             StoreError, AmbiguousWrite, DataConflict: the lease may not be renewed; call again.
         """
         expires_ms = self._owners.now_ms() + int(self._owners.settings.lease_seconds * MILLISECONDS)
@@ -295,7 +297,8 @@ class Registration:
         """Renew from now on, in a thread that does not keep the process alive, until `end` or `stop`.
 
         Errors are logged, and renewing is tried again; the thread ends when another process has registered for the
-        node. Without a `wait` of the system (simulated time) there is no thread: the caller renews when it is due.
+        node, or the record went back. Without a `wait` of the system (simulated time) there is no thread: the caller
+        renews when it is due.
         """
         self._lifetime.check()
         if self._system.wait is not None:
@@ -344,8 +347,8 @@ class Registration:
                 return
             try:
                 self.renew()
-            except OwnerReplaced:
-                logger.warning("node %d: another process has registered for it", self.node_id)
+            except (OwnerReplaced, CatalogWentBack) as error:
+                logger.warning("node %d: its lease is not renewed any more: %s", self.node_id, error)
                 return
             except AccelError as error:
                 logger.warning("node %d: its lease could not be renewed: %s", self.node_id, error)

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -559,10 +559,10 @@ def commit(parts: UploadParts, uploads: Sequence[Upload]) -> None:
 
 
 def _commit_together(parts: UploadParts, uploads: Sequence[Upload]) -> None:
-    written = [upload.written for upload in uploads if upload.written is not None]
     ids_ahead = 2 * parts.settings.uploads_at_once
 
     def ask() -> None:
+        written = [upload.written for upload in uploads if upload.written is not None]
         with parts.turn():
             parts.node.commit_uploads(written, ids_ahead=ids_ahead, with_upkeep=False)
 
@@ -570,6 +570,8 @@ def _commit_together(parts: UploadParts, uploads: Sequence[Upload]) -> None:
         is_unknown = error.retryable or isinstance(error, AmbiguousWrite)
         for upload in uploads:
             upload.is_doubtful |= is_unknown
+            if upload.written is not None:  # the store may be another one by now: the object is looked at
+                upload.written = (replace(upload.written[0], proof=None), upload.written[1])
         return is_unknown
 
     parts.backoff.repeat(ask, may_help, parts.settings.commit_attempts)

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from accel import connect
-from accel.errors import CatalogWentBack, CommitRefused, WrongFolder
+from accel.errors import CatalogWentBack, CommitRefused, StoreFull, WrongFolder
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.reader import StreamReader
 from accel.streams.writer import StreamWriter
-from loaders.store import FileStore
+from loaders.store import FileStore, MemoryStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from tests.accel.catalog.world import World
 from tests.builders import batches
@@ -108,6 +108,36 @@ def test_after_an_older_copy_was_put_in_place_nothing_is_acknowledged_and_a_read
             read(reader, 1)
         with pytest.raises(CatalogWentBack):
             streams.close()
+
+
+class LostBetween(DecoratedStore):
+    """The next commit fails, and before it is repeated the written objects are gone: a bucket put back meanwhile."""
+
+    has_failed = False
+
+    def _around(self, call: StoreCall, send: Callable[[], Answer]) -> Answer:
+        if call.operation == "put" and call.key.startswith("accel/tables/node-lists/") and not self.has_failed:
+            self.has_failed = True
+            written = [info.key for info in self.list("") if not info.key.startswith("accel/")]
+            self.delete(max(written, key=lambda key: int(key.rpartition("/")[2])))
+            raise StoreFull("put", call.key, "no room")
+        return super()._around(call, send)
+
+
+def test_an_object_that_is_gone_when_its_commit_is_repeated_is_sent_again() -> None:
+    store = LostBetween(MemoryStore())
+    store.has_failed = True
+    with connect(store, create=True) as streams:
+        streams.create_scope("shop")
+        streams.create_stream("shop", "orders")
+        writer = streams.writer("shop", "orders")
+        events = Acknowledged(writer)
+        events.write(1)
+        store.has_failed = False
+        with pytest.raises(StoreFull):
+            events.write(1)
+        writer.flush()
+        assert read(streams.reader("shop", "orders"), 2) == [b"0", b"1"]
 
 
 class SwappedAfterPut(DecoratedStore):

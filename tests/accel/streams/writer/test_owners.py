@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel.catalog import ObjectCatalog
-from accel.errors import InvalidArgument, OwnerReplaced
+from accel.errors import CatalogWentBack, InvalidArgument, OwnerReplaced
 from accel.streams.owners import OWNER, Owner, OwnersTable
 from accel.streams.settings import OwnersSettings
 from accel.testing import Crash, CrashStore, Fault, FaultStore
@@ -86,6 +86,26 @@ def test_a_process_that_is_started_again_takes_its_node_over_and_the_older_one_i
         before.renew()
     before.end()  # tells nothing
     assert owners.find(7) == after.owner == after.renew()
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_registration_that_went_back_is_not_renewed_and_ends_the_sessions_of_its_process(
+    world: World, is_deleted: bool
+) -> None:
+    with catalog_of(world) as catalog:
+        registration, session = OwnersTable(catalog, settings=LEASE).register(7), catalog.open_node(7)
+        key = next(info.key for info in world.store.list("accel/tables/owners/") if info.key.endswith("7"))
+        before = world.store.get(key).body
+        world.seconds += 5
+        registration.renew()
+        if is_deleted:
+            world.store.delete(key)
+        else:
+            world.store.put(key, before)
+        with pytest.raises(CatalogWentBack, match="owners"):
+            registration.renew()
+        with pytest.raises(CatalogWentBack, match="owners"):
+            session.prepare()
 
 
 def test_ids_that_are_drawn_lie_above_all_that_are_known(world: World, owners: OwnersTable) -> None:
