@@ -45,5 +45,8 @@ class SmallDisk(MemoryStore):
         self.free_bytes += RESERVE_BYTES if had else 0
         return had
 
+    def notices(self) -> list[str]:
+        return []
+
     def _size_bytes(self, key: str) -> int:
         return sum(info.size_bytes for info in self.list_page(key, limit=1).objects if info.key == key)
