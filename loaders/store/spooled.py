@@ -65,7 +65,7 @@ class SpooledUpload:
                 written += os.pwrite(self._file.fileno(), view[written:], begin + written)
         except OSError as error:
             detail = f"the temporary file of the parts (TMPDIR): {error}"
-            raise store_error("upload_part", self._key, detail, status=503) from error
+            raise store_error("upload_part", self._key, detail, status=507) from error
         with self._lock:
             self._parts[number] = begin, len(view), etag
         return PartReceipt(number, etag)

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loaders import layout
-from loaders.errors import AccessDenied, CorruptObject, RequestRefused, StoreUnavailable
+from loaders.errors import AccessDenied, CorruptObject, RequestRefused, StoreFull, StoreUnavailable
 from loaders.store import FileStore, IfMatch, MemoryStore, file_names
 from loaders.store import file as file_module
 from loaders.store.spooled import SpooledUpload
@@ -215,7 +215,7 @@ def test_a_disk_without_room_for_the_parts_of_an_upload_is_an_error_of_a_store(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", full)
-        with pytest.raises(StoreUnavailable, match=r"'k': the temporary file of the parts \(TMPDIR\): .*No space left"):
+        with pytest.raises(StoreFull, match=r"'k': the temporary file of the parts \(TMPDIR\): .*No space left"):
             upload.upload_part(1, b"x")
     upload.abort()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
