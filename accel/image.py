@@ -43,6 +43,7 @@ from loaders.errors import NameRefused
 from loaders.layout import check_namespace
 from loaders.lifetime import Lazy
 from loaders.object_ref import UNKNOWN, ObjectRef
+from loaders.settings import make_plain, plain_arguments
 
 __all__ = [
     "OPEN_END",
@@ -201,6 +202,10 @@ class StreamObject:
     ref: ObjectRef
     start: int
     end: int
+
+    def __post_init__(self) -> None:
+        if not type(self.start) is type(self.end) is int:  # quick: an image has many
+            make_plain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -508,6 +513,7 @@ class NodeChange:
     removed: NDArray[np.int64]
 
 
+@plain_arguments(ValueError)
 @dataclass(frozen=True, slots=True, eq=False)
 class MetadataImage:
     """An immutable snapshot of all streams and nodes. Any thread may read it.

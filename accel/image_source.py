@@ -22,7 +22,7 @@ from accel.image import ImageVersion, MetadataImage, is_newer
 from accel.settings import POLL_SECONDS
 from loaders.errors import StoreUnavailable, redacted
 from loaders.lifetime import PerProcess, ProcessLock
-from loaders.settings import check_number
+from loaders.settings import check_number, plain_arguments
 
 if TYPE_CHECKING:
     from loaders.store import S3Settings
@@ -122,6 +122,7 @@ class SizedSource(ImageSource, Protocol):
         ...
 
 
+@plain_arguments(ValueError)
 class StaticImages:
     """One image, until another one is pushed: for tests, tools, and metadata that is held elsewhere.
 
@@ -152,6 +153,7 @@ class StaticImages:
             return self._image if came else None
 
 
+@plain_arguments(ValueError)
 class PolledImages:
     """Images from a callable that returns the newest one, called at intervals.
 
@@ -384,6 +386,7 @@ class JsonFile:
             return self._image
 
 
+@plain_arguments(ValueError)
 def load_image_file(path: Path) -> MetadataImage:
     """The image in a JSON file of at most 1 GiB.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from loaders.settings import make_plain
 from loaders.store.base import ObjectStore
 
 UNKNOWN = -1
@@ -49,6 +50,9 @@ class ObjectRef:
     attributes: int = UNKNOWN
     tail_checksum: int = UNKNOWN
     proof: Proof | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        make_plain(self)
 
     @property
     def is_composite(self) -> bool:

@@ -1,4 +1,4 @@
-"""Checks settings: numbers of a frozen dataclass against bounds, with the same error messages everywhere.
+"""Checks settings and arguments: the fields of a frozen dataclass, and what callers pass to public functions.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Settings:
@@ -9,10 +9,24 @@
         def __post_init__(self) -> None:
             check_settings(self, least={"pause_seconds": 0})
 
-The annotation determines the valid values. An ``int`` is an integer of 1 to 2^63 - 1, a ``float`` a finite number above
-0; with ``| None``, None is valid too. Other bounds are arguments. Fields of other types are not checked: the class of
-the settings checks them, and relations between fields. The name of a number ends with its unit: ``_seconds``, ``_ms``,
-``_bytes``; a number without a unit is a count. Pure; threads: any.
+The annotation determines the valid values, and a valid value becomes the plain one of Python: sums of numpy's numbers
+wrap, and a subclass of str can have another text than its value.
+
+    | annotation  | accepted                                                          | becomes                        |
+    |-------------|-------------------------------------------------------------------|--------------------------------|
+    | `int`       | what has `__index__`, such as numpy's integers; no bool; 64 bits  | int                            |
+    | `float`     | real numbers, such as numpy's; no bool, no NaN, not infinite      | float, or int                  |
+    | `TimeLimit` | None, and as `float`; infinite, or above 292 years                | the number, or None = no limit |
+    | `str`       | str, its subclasses, enumerations of text                         | str: the value                 |
+    | `bytes`     | bytes, bytearray, memoryview                                      | bytes: a copy, if they change  |
+    | `bool`      | bool, also numpy's                                                | bool                           |
+    | `Path`      | str, and what has `__fspath__`                                    | Path                           |
+
+With ``| None``, None is valid too. Arguments and fields of other types are not checked here. `plain_arguments` does it
+for the functions and methods of a class before they begin, `check_settings` for the fields of settings: there an
+``int`` is at least 1 and a ``float`` above 0, and other bounds are arguments. The name of a number ends with its unit:
+``_seconds``, ``_ms``, ``_bytes``; a number without a unit is a count. A number of seconds is at most 292 years, because
+no system can wait for longer. Pure; threads: any.
 
 Below are the defaults that several classes of settings, or a class and a function, share, and the settings of retries
 and merges.
@@ -22,11 +36,18 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cache, wraps
+from inspect import iscoroutinefunction, isfunction
 from numbers import Real
+from pathlib import Path
+from reprlib import repr as short_repr
+from threading import TIMEOUT_MAX
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
 
 MIB: Final = 1 << 20
 
@@ -49,6 +70,12 @@ BLOCK_INDEXES_SIZE_BYTES_MAX: Final = 64 * MIB
 """Memory of parsed indexes of objects."""
 
 INT64_MAX: Final = 2**63 - 1
+INT64_MIN: Final = -(2**63)
+
+TimeLimit: TypeAlias = float | None
+"""How long a call may wait, in seconds; None, or an infinite number = without limit."""
+
+T = TypeVar("T")
 
 _NO_BOUNDS: Final[Mapping[str, float]] = MappingProxyType({})
 
@@ -66,15 +93,29 @@ def check_settings(
     Raises:
         ValueError: a value is not a number, or is out of bounds; the first such field.
     """
+    make_plain(settings)
     for setting in fields(settings):  # type: ignore[arg-type]  # an instance of a dataclass
-        kind, _, other = str(setting.type).partition(" | ")
-        value = getattr(settings, setting.name)
-        if kind not in ("int", "float") or (value is None and other == "None"):
-            continue
-        check_number(setting.name, value, least.get(setting.name), is_integer=kind == "int")
-        highest = most.get(setting.name, INT64_MAX if kind == "int" else math.inf)
-        if value > highest:
-            raise ValueError(f"expected {setting.name} of at most {highest}, found {value}")
+        name, annotation, value = setting.name, str(setting.type), getattr(settings, setting.name)
+        if value is not None and annotation.startswith(("int", "float")):
+            _check_bounds(name, value, least.get(name, 1 if annotation.startswith("int") else None))
+            if value > most.get(name, math.inf):
+                raise ValueError(f"expected {name} of at most {most[name]}, found {value}")
+
+
+def make_plain(made: object) -> None:
+    """Make the fields of a frozen dataclass plain by their annotations, in its `__post_init__`. O(fields).
+
+    Raises:
+        ValueError: another kind of value; the first such field.
+    """
+    for name, take in _takers_of(type(made)):
+        object.__setattr__(made, name, take(getattr(made, name)))
+
+
+@cache
+def _takers_of(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
+    takers = [(each.name, taker(each.name, each.type)) for each in fields(kind)]
+    return [(name, take) for name, take in takers if take is not _as_it_is]
 
 
 def check_number(name: str, value: Any, least: float | None = None, *, is_integer: bool = False) -> None:
@@ -89,21 +130,144 @@ def check_number(name: str, value: Any, least: float | None = None, *, is_intege
     Raises:
         ValueError: it is not such a number, or is out of bounds.
     """
-    expected = "an integer" if is_integer else "a finite number"
-    if not (_is_integer(value) if is_integer else _is_finite(value)):
-        raise ValueError(f"expected {expected} as {name}, found {value!r}")
-    _check_bounds(name, value, 1 if least is None and is_integer else least)
+    number = taker(name, "int" if is_integer else "float")(value)
+    _check_bounds(name, number, 1 if least is None and is_integer else least)
 
 
-def _is_integer(value: Any) -> bool:
-    try:
-        return not isinstance(value, bool) and isinstance(operator.index(value), int)
-    except TypeError:  # arrays have the method, but it raises
-        return False
+def taker(name: str, annotation: object, refusal: Callable[[str], Exception] = ValueError) -> Callable[[Any], Any]:
+    """A function that returns the plain value of an argument or a field; of another annotation, the value itself.
+
+    Args:
+        name: the name in the error.
+        annotation: as it is written in the code.
+        refusal: makes the error of a value that is refused.
+    """
+    kind, _, other = str(annotation).partition(" | ")
+    if kind not in _KINDS or other not in ("", "None"):
+        return _as_it_is
+    expected, take = _KINDS["seconds" if kind == "float" and name.endswith("_seconds") else kind]
+
+    def taken(value: Any) -> Any:
+        try:
+            return take(value)
+        except (TypeError, ValueError, OverflowError):
+            if value is None and other:
+                return None
+            raise refusal(f"expected {expected} as {name}, found {_shown(value)}") from None
+
+    return taken
 
 
-def _is_finite(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+def plain_arguments(refusal: Callable[[str], Exception]) -> Callable[[T], T]:
+    """A decorator of a class or a function: arguments become plain by their annotations before the body runs.
+
+    Of a class it is the constructor and the public methods, without those of its bases.
+
+    Args:
+        refusal: makes the error of an argument that is refused.
+    """
+
+    def decorated(target: Any) -> Any:
+        if isfunction(target):
+            return _with_plain_arguments(target, refusal)
+        for name, member in list(vars(target).items()):
+            is_wrapped = isinstance(member, classmethod | staticmethod)
+            function = member.__func__ if is_wrapped else member
+            if isfunction(function) and (name == "__init__" or not name.startswith("_")):
+                checked = _with_plain_arguments(function, refusal)
+                setattr(target, name, type(member)(checked) if is_wrapped else checked)
+        return target
+
+    return decorated
+
+
+def _with_plain_arguments(function: Any, refusal: Callable[[str], Exception]) -> Any:
+    takers = {name: taker(name, annotation, refusal) for name, annotation in function.__annotations__.items()}
+    places = function.__code__.co_argcount
+    by_place = [takers.get(name, _as_it_is) for name in function.__code__.co_varnames[:places]]
+
+    def plain_options(options: dict[str, Any]) -> dict[str, Any]:
+        return {name: takers.get(name, _as_it_is)(value) for name, value in options.items()}
+
+    @wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        plain = [take(value) for take, value in zip(by_place, arguments, strict=False)]
+        return function(*plain, *arguments[places:], **(options and plain_options(options)))
+
+    @wraps(function)
+    async def call_async(*arguments: Any, **options: Any) -> Any:
+        plain = [take(value) for take, value in zip(by_place, arguments, strict=False)]
+        return await function(*plain, *arguments[places:], **(options and plain_options(options)))
+
+    if all(take is _as_it_is for take in takers.values()):
+        return function
+    return call_async if iscoroutinefunction(function) else call
+
+
+def _as_it_is(value: T) -> T:
+    return value
+
+
+def _no_bool(value: T) -> T:
+    if isinstance(value, bool | np.bool_):
+        raise TypeError
+    return value
+
+
+def _integer(value: Any) -> int:
+    number = value if type(value) is int else operator.index(_no_bool(value))
+    if not INT64_MIN <= number <= INT64_MAX:
+        raise OverflowError
+    return number
+
+
+def _number(value: Any) -> float:
+    if not isinstance(_no_bool(value), Real) or not math.isfinite(value):
+        raise TypeError
+    return value if type(value) in (int, float) else float(value)
+
+
+def _seconds(value: Any) -> float:
+    if abs(number := _number(value)) > TIMEOUT_MAX:
+        raise OverflowError
+    return number
+
+
+def _time_limit(value: Any) -> TimeLimit:
+    is_endless = value is None or (isinstance(value, Real) and float(value) > TIMEOUT_MAX)
+    return None if is_endless else _number(value)
+
+
+def _bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError
+    return value if type(value) is bytes else memoryview(value).tobytes()
+
+
+def _bool(value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError
+    return bool(value)
+
+
+_KINDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+    "int": ("an integer", _integer),
+    "float": ("a finite number", _number),
+    "seconds": ("a finite number of at most 292 years", _seconds),
+    "TimeLimit": ("a number of seconds", _time_limit),
+    "str": ("a text", str.__str__),  # the value: a subclass may have another text
+    "bytes": ("bytes", _bytes),
+    "bool": ("a bool", _bool),
+    "Path": ("a path", Path),
+}
+
+
+def _shown(value: object) -> str:
+    """A value and its type; short, because it may be anything."""
+    kind = type(value).__name__
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"one of {value.bit_length()} bits"
+    return f"{short_repr(value)} of type {kind}" if isinstance(value, int | float | str | None) else kind
 
 
 def _check_bounds(name: str, value: float, least: float | None) -> None:

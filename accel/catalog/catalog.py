@@ -52,6 +52,7 @@ from accel.catalog.shard_writes import read_list, refuse_undoable, trim_streams
 from accel.catalog.stream_shards import shard_of, with_replacement
 from accel.catalog.writer import NodeWriter
 from accel.errors import Closed, CommitRefused
+from accel.history.rules.values import checked_arguments
 from accel.image import MetadataImage, StreamImage, StreamObject
 from accel.image_source import ConfirmedImage, PolledImages
 from accel.settings import IDLE_POLL_SECONDS, POLL_SECONDS, CatalogSettings
@@ -62,6 +63,7 @@ from loaders.store import ObjectStore
 from loaders.tables import FormatRecord
 
 
+@checked_arguments
 class ObjectCatalog:
     """An existing catalog; `open` returns it.
 

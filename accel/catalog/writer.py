@@ -106,6 +106,7 @@ from accel.errors import (
     SessionFenced,
     StreamsReleased,
 )
+from accel.history.rules.values import checked_arguments
 from accel.image import StreamObject
 from accel.settings import PREPARED_SECONDS
 from loaders.backoff import DEFAULT_RETRY, Backoff
@@ -126,6 +127,7 @@ class _LandedError(Exception):
     """An earlier commit of unknown outcome was made after all."""
 
 
+@checked_arguments
 class NodeWriter:
     """One session of a node; `ObjectCatalog.open_node` makes it.
 

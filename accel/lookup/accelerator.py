@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, OffsetBeyondEnd, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 from accel.image_source import ImageSource
-from accel.lookup.answer import Answer, Request, check_seconds
+from accel.lookup.answer import Answer, Request, check_seconds, checked_arguments, plain_request
 from accel.lookup.engine import Engine
 from accel.lookup.following import Asked
 from accel.lookup.lookup import Asking
@@ -45,6 +45,7 @@ from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import BatchColumns, RecordBatch
 from loaders.lifetime import PerProcess
+from loaders.settings import TimeLimit
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
 
@@ -60,6 +61,7 @@ Outcomes = dict[int, Answer | AccelError]
 """Outcomes by the number of the request in a call with many requests."""
 
 
+@checked_arguments
 class AcceleratorBase:
     """The common base of both accelerators.
 
@@ -253,8 +255,8 @@ class AcceleratorBase:
             raise
         return engine.finished(begun) if isinstance(begun, Answer) else begun
 
-    def _begin_many(self, requests: Iterable[Request]) -> tuple[Outcomes, dict[int, Asking[Answer] | None]]:
-        """By number, the outcomes that memory and one image decide, and the begun steps of the other requests."""
+    def _begin_many(self, requests: list[Request]) -> tuple[Outcomes, dict[int, Asking[Answer] | None]]:
+        """By number, the outcomes that memory and one image decide, and begun steps of the rest; all become plain."""
         engine = self._engine
         outcomes: Outcomes = {}
         rest: dict[int, Asking[Answer] | None] = {}
@@ -263,8 +265,9 @@ class AcceleratorBase:
             image = engine.images.at_hand()
         except AccelError:
             image = None  # each lookup raises the error itself
-        for number, request in enumerate(requests):
+        for number, asked in enumerate(requests):
             try:
+                requests[number] = request = plain_request(asked)
                 begun = None if image is None else engine.begin_lookup(request, image)
             except AccelError as error:
                 engine.counters.add(failed=1)
@@ -281,7 +284,7 @@ class AcceleratorBase:
     def _look_up(
         self,
         request: Request,
-        deadline_seconds: float | None,
+        deadline_seconds: TimeLimit,
         trace: Trace | None = None,
         *,
         begun: Asking[Answer] | None = None,
@@ -310,7 +313,7 @@ class AcceleratorBase:
     def _search(
         self,
         request: Request,
-        deadline_seconds: float | None,
+        deadline_seconds: TimeLimit,
         trace: Trace | None = None,
         *,
         begun: Asking[Answer] | None = None,
@@ -331,7 +334,7 @@ class AcceleratorBase:
             engine.counters.add(failed=1)
             raise
 
-    def _explain(self, request: Request, deadline_seconds: float | None) -> Script[Explanation]:
+    def _explain(self, request: Request, deadline_seconds: TimeLimit) -> Script[Explanation]:
         from accel.lookup.explain import Explanation, Trace  # noqa: PLC0415 - few callers explain, all look up
 
         engine, trace = self._engine, Trace()
@@ -378,6 +381,7 @@ class AcceleratorBase:
                 raise still_pending(answer)
 
 
+@checked_arguments
 class ReadAccelerator(AcceleratorBase):
     """Lookups and reads for threads.
 
@@ -450,7 +454,7 @@ class ReadAccelerator(AcceleratorBase):
         end: int = OPEN_END,
         limit: int = 4,
         *,
-        deadline_seconds: float | None = None,
+        deadline_seconds: TimeLimit = None,
         max_fill_rounds: int | None = None,
     ) -> Answer:
         """The objects that hold offsets [start, end) of a stream, in order and without a gap.
@@ -484,7 +488,7 @@ class ReadAccelerator(AcceleratorBase):
         return self._run(self._look_up(request, deadline_seconds, begun=begun))
 
     def get_objects_many(
-        self, requests: Iterable[Request], *, deadline_seconds: float | None = None
+        self, requests: Iterable[Request], *, deadline_seconds: TimeLimit = None
     ) -> list[Answer | AccelError]:
         """As `get_objects`, for many requests, whose loads share rounds: each object is opened once for all of them.
 
@@ -512,7 +516,7 @@ class ReadAccelerator(AcceleratorBase):
         end: int = OPEN_END,
         limit: int = 4,
         *,
-        deadline_seconds: float | None = None,
+        deadline_seconds: TimeLimit = None,
         max_fill_rounds: int | None = None,
     ) -> Explanation:
         """Make the same lookup and return its trace: objects considered, skipped and opened, and the cost.

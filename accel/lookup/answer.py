@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import enum
-import operator
 from collections.abc import Sequence
-from numbers import Integral, Real
 from typing import Final, NamedTuple, Protocol
 
 from msgspec import Struct
 
 from accel.errors import InconsistentAnswer, InvalidRequest, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef, StreamImage
+from loaders.settings import plain_arguments, taker
+
+checked_arguments: Final = plain_arguments(InvalidRequest)
+"""A decorator of public classes and functions; see `loaders.settings`."""
 
 
 class Kind(enum.Enum):
@@ -157,18 +159,15 @@ def check_request(request: Request, image: MetadataImage) -> StreamImage:
     limit of 0.
 
     Raises:
-        InvalidRequest: an argument that is not a whole number; negative stream, limit, start or number of rounds, an
+        InvalidRequest: negative stream, limit, start or number of rounds, an
             end before the start that is not -1, or a start below the stream's first kept offset.
         UnknownStream: a stream that the image does not have.
     """
-    try:
-        _ = request.stream_id | request.start | request.end | request.limit  # an operator that only integers support
-    except TypeError:
-        raise _no_number(request) from None
     if request.limit < 0:
         raise InvalidRequest(f"expected a limit of at least 0, found {request.limit}")
-    if request.max_fill_rounds is not None:
-        _check_rounds(request.max_fill_rounds)
+    rounds = request.max_fill_rounds
+    if rounds is not None and rounds < 0:
+        raise InvalidRequest(f"expected max_fill_rounds of at least 0, or None for no bound, found {rounds}")
     if request.end != OPEN_END and request.start > request.end:
         raise InvalidRequest(f"expected an end of at least {request.start}, or -1 for an open one, found {request.end}")
     stream = image.streams.get(request.stream_id)
@@ -182,24 +181,21 @@ def check_request(request: Request, image: MetadataImage) -> StreamImage:
     return stream
 
 
-def _no_number(request: Request) -> InvalidRequest:
-    """The error for a request with an argument that is not a whole number."""
-    for name in ("stream_id", "start", "end", "limit"):
-        value = getattr(request, name)
-        try:
-            operator.index(value)
-        except TypeError:
-            hint = "; -1 is an open end" if name == "end" else ""
-            return InvalidRequest(f"expected a whole number as {name}, found {value!r}{hint}")
-    return InvalidRequest(f"expected whole numbers, found {request}")
+_TAKERS: Final = [
+    (name, taker(name, annotation, InvalidRequest)) for name, annotation in Request.__annotations__.items()
+]
 
 
-def _check_rounds(rounds: object) -> None:
-    if not isinstance(rounds, Integral) or rounds < 0:
-        raise InvalidRequest(f"expected max_fill_rounds of at least 0, or None for no bound, found {rounds!r}")
+def plain_request(request: Request) -> Request:
+    """The request with plain numbers.
+
+    Raises:
+        InvalidRequest: an argument that is not an integer.
+    """
+    return Request(*[take(getattr(request, name)) for name, take in _TAKERS])
 
 
-def check_seconds(name: str, seconds: object) -> None:
+def check_seconds(name: str, seconds: float | None) -> None:
     """Check the time limit of a call.
 
     Args:
@@ -207,11 +203,9 @@ def check_seconds(name: str, seconds: object) -> None:
         seconds: a number; 0 for an answer from memory only, None for no limit.
 
     Raises:
-        InvalidRequest: a negative time, or a value that is not a number.
+        InvalidRequest: a negative time.
     """
-    if seconds is None:
-        return
-    if not isinstance(seconds, Real) or not float(seconds) >= 0:
+    if seconds is not None and seconds < 0:
         raise InvalidRequest(f"expected {name} of at least 0, found {seconds!r}")
 
 

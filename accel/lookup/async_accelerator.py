@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
 from accel.lookup.accelerator import AcceleratorBase
-from accel.lookup.answer import Answer, Request, check_seconds
+from accel.lookup.answer import Answer, Request, check_seconds, checked_arguments
 from accel.lookup.engine import Engine
 from accel.lookup.following import WAIT_SECONDS_MAX
 from accel.lookup.reading import BYTES_MAX, Ranges
@@ -32,6 +32,7 @@ from accel.lookup.scripts import (
 from accel.lookup.warming import WarmReport
 from loaders.awaiting import ended, outcome
 from loaders.format import RecordBatch
+from loaders.settings import TimeLimit
 
 if TYPE_CHECKING:
     from accel.lookup.explain import Explanation
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@checked_arguments
 class AsyncReadAccelerator(AcceleratorBase):
     """Lookups and reads for asyncio, with the methods of `ReadAccelerator` as coroutines.
 
@@ -115,7 +117,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         end: int = OPEN_END,
         limit: int = 4,
         *,
-        deadline_seconds: float | None = None,
+        deadline_seconds: TimeLimit = None,
         max_fill_rounds: int | None = None,
     ) -> Answer:
         """The objects that hold offsets [start, end) of a stream; see `ReadAccelerator.get_objects`."""
@@ -127,7 +129,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         return await self._run(self._look_up(request, deadline_seconds, begun=begun))
 
     async def get_objects_many(
-        self, requests: Iterable[Request], *, deadline_seconds: float | None = None
+        self, requests: Iterable[Request], *, deadline_seconds: TimeLimit = None
     ) -> list[Answer | AccelError]:
         """As `get_objects`, for many requests, whose loads share rounds; see `ReadAccelerator.get_objects_many`."""
         check_seconds("deadline_seconds", deadline_seconds)
@@ -154,7 +156,7 @@ class AsyncReadAccelerator(AcceleratorBase):
         end: int = OPEN_END,
         limit: int = 4,
         *,
-        deadline_seconds: float | None = None,
+        deadline_seconds: TimeLimit = None,
         max_fill_rounds: int | None = None,
     ) -> Explanation:
         """The same lookup with its trace; see `ReadAccelerator.explain`."""

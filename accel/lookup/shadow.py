@@ -26,10 +26,11 @@ from typing import Generic, Literal, TypeVar, get_args
 
 from accel.errors import LookupTimedOut
 from accel.lookup.accelerator import ReadAccelerator
-from accel.lookup.answer import Answer, check_seconds
+from accel.lookup.answer import Answer, check_seconds, checked_arguments
 from accel.lookup.async_accelerator import AsyncReadAccelerator
 from accel.lookup.stats import ReportLimit
 from accel.system import SYSTEM, Components
+from loaders.settings import TimeLimit
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Difference(Generic[T]):
     accelerated: T | Exception
 
 
+@checked_arguments
 def accelerate(
     get_objects: Callable[[int, int, int, int], T],
     accelerator: ReadAccelerator,
@@ -64,7 +66,7 @@ def accelerate(
     mode: Mode | Callable[[], Mode] = "on",
     on_difference: Callable[[Difference[T]], object] | None = None,
     fall_back: bool = False,
-    deadline_seconds: float | None = None,
+    deadline_seconds: TimeLimit = None,
     system: Components = SYSTEM,
 ) -> Callable[[int, int, int, int], T]:
     """A function with the arguments of ``get_objects`` that answers through the accelerator.
@@ -113,6 +115,7 @@ def accelerate(
     return wrapped
 
 
+@checked_arguments
 def accelerate_async(
     get_objects: Callable[[int, int, int, int], Awaitable[T]],
     accelerator: AsyncReadAccelerator,
@@ -121,7 +124,7 @@ def accelerate_async(
     mode: Mode | Callable[[], Mode] = "on",
     on_difference: Callable[[Difference[T]], object] | None = None,
     fall_back: bool = False,
-    deadline_seconds: float | None = None,
+    deadline_seconds: TimeLimit = None,
     system: Components = SYSTEM,
 ) -> Callable[[int, int, int, int], Awaitable[T]]:
     """As `accelerate`, for a lookup that is a coroutine function, and the accelerator for asyncio.

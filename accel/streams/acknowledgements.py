@@ -24,8 +24,9 @@ from threading import Lock, local
 from typing import Any, Final, NamedTuple
 
 from accel.errors import IllegalState
-from accel.history.rules.values import segment_text
+from accel.history.rules.values import checked_arguments, segment_text
 from loaders.lifetime import Lifetime
+from loaders.settings import TimeLimit
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ Outcome = EventPlace | None
 _PENDING: Final = object()
 
 
+@checked_arguments
 class WriteFuture:
     """The result of one event: its place once it is durable, or the error because of which it will never be durable.
 
@@ -99,7 +101,7 @@ class WriteFuture:
         """Whether the result of the event is known."""
         return self.outcome is not _PENDING
 
-    def result(self, timeout: float | None = None) -> Outcome:
+    def result(self, timeout: TimeLimit = None) -> Outcome:
         """Wait, and return the event's place.
 
         Args:
@@ -120,7 +122,7 @@ class WriteFuture:
             raise self.outcome
         return self.outcome  # type: ignore[return-value]  # `_wait` has seen it settled
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: TimeLimit = None) -> BaseException | None:
         """Wait, and return the error that `result` would raise; None if the event is durable.
 
         Raises:
@@ -144,7 +146,7 @@ class WriteFuture:
             yield from woken.__await__()
         return self.result()
 
-    def _wait(self, timeout: float | None) -> None:
+    def _wait(self, timeout: TimeLimit) -> None:
         if self.outcome is not _PENDING:
             return
         self.acks.drive()

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from uuid import UUID
 
+from accel.history.rules.values import checked_arguments
 from accel.history.store import Stream
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.owners import SharedSegments, own_segments
@@ -29,6 +30,7 @@ from loaders.lifetime import Lifetime
 Taken = TypeVar("Taken", WriteFuture, list[WriteFuture])
 
 
+@checked_arguments
 class AsyncStreamWriter:
     """Writes events to one stream from an event loop; arguments, results and errors are those of `StreamWriter`.
 

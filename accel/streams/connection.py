@@ -49,7 +49,7 @@ from weakref import WeakSet
 from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.values import Cut, Integers
+from accel.history.rules.values import Cut, Integers, checked_arguments
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import HostWhenNeeded, SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
@@ -123,6 +123,7 @@ class GroupReaderOptions(TypedDict, total=False):
     auto_commit: bool
 
 
+@checked_arguments
 def connect(  # noqa: PLR0913 - keyword arguments of different kinds
     url: str | ObjectStore,
     *,
@@ -226,6 +227,7 @@ def _secret_of(given: str | Path | None) -> str:
     return os.environ.get(SECRET_VARIABLE) or (Path(path).read_text().strip() if path else "")
 
 
+@checked_arguments
 class Connection:
     """The streams of a bucket, for threads; `connect` makes it. ``async with`` returns an `AsyncConnection` to them.
 

@@ -34,7 +34,7 @@ from typing import Final
 from weakref import WeakSet
 
 from accel.errors import IllegalState, NotInHistory, ReaderReplaced
-from accel.history.rules.values import IdMap
+from accel.history.rules.values import IdMap, checked_arguments
 from accel.history.store import Stream
 from accel.streams.groups import ReaderGroup
 from accel.streams.reader import MILLISECONDS, AsyncReader, ReaderBase, ThreadReader
@@ -48,6 +48,7 @@ from accel.streams.segment_source import SegmentSource
 from accel.system import SYSTEM, Components
 from loaders.awaiting import in_thread, outcome
 from loaders.errors import TableMissing
+from loaders.settings import TimeLimit
 
 SESSIONS: Final = 2**32 - 5
 """The number of different sessions: a prime, so that each byte of a nonce counts."""
@@ -107,6 +108,7 @@ class GroupReaderCounts:
         return GroupReaderStats(len(members), replacing, replaced, max(lags, default=None))
 
 
+@checked_arguments
 class _Member(ReaderBase):
     """The common part of the two readers of a group, which differ only in how they wait. Arguments: `GroupReader`."""
 
@@ -340,6 +342,7 @@ class _Member(ReaderBase):
             self._give_up(segment_id)
 
 
+@checked_arguments
 class GroupReader(_Member, ThreadReader):
     """One reader of a group. Threads: one at a time. It joins when the first event is requested.
 
@@ -388,7 +391,7 @@ class GroupReader(_Member, ThreadReader):
         AccelError (while iterating): the stream or the group could not be read.
     """
 
-    def next_event(self, timeout_seconds: float | None = None) -> Event | None:
+    def next_event(self, timeout_seconds: TimeLimit = None) -> Event | None:
         """Return the next event; None at the end or after the time-out. ReaderStalled if it waits for a commit."""
         self._note_asked()
         self._attend()
@@ -397,7 +400,7 @@ class GroupReader(_Member, ThreadReader):
             self._member.refuse_uncommitted(self._stream.name)
         return event
 
-    def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
+    def next_batch(self, timeout_seconds: TimeLimit = None) -> EventBatch | None:
         """Return the next batch; None at the end, after the time-out, or if it waits for a commit.
 
         If the first events of a batch were returned one by one, the result is the rest of the batch.
@@ -460,6 +463,7 @@ class GroupReader(_Member, ThreadReader):
             work()
 
 
+@checked_arguments
 class AsyncGroupReader(_Member, AsyncReader):
     """One reader of a group, for ``async for``; arguments, guarantees and errors are those of `GroupReader`.
 
@@ -471,7 +475,7 @@ class AsyncGroupReader(_Member, AsyncReader):
     async def _end(self) -> None:
         await self.close()
 
-    async def next_event(self, timeout_seconds: float | None = None) -> Event | None:
+    async def next_event(self, timeout_seconds: TimeLimit = None) -> Event | None:
         """See `GroupReader.next_event`."""
         self._note_asked()
         await self._attend()
@@ -480,7 +484,7 @@ class AsyncGroupReader(_Member, AsyncReader):
             self._member.refuse_uncommitted(self._stream.name)
         return event
 
-    async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
+    async def next_batch(self, timeout_seconds: TimeLimit = None) -> EventBatch | None:
         """See `GroupReader.next_batch`."""
         self._note_asked()
         return await super().next_batch(timeout_seconds)

@@ -36,7 +36,7 @@ from accel.history.rules import retention
 from accel.history.rules.cuts import PlacedCut, place_offsets
 from accel.history.rules.epochs import offsets_at_start
 from accel.history.rules.segments import SegmentRecord
-from accel.history.rules.values import NOTHING, Cut, IdMap, checked_id, checked_integer, segment_text
+from accel.history.rules.values import NOTHING, Cut, IdMap, checked_arguments, checked_id, checked_integer, segment_text
 from accel.history.store import Stream, keys
 from accel.history.store.cut_reading import as_cut
 from accel.streams.rules.group_state import (
@@ -181,6 +181,7 @@ READER_GROUP: Final = _GroupForm("reader-group", 1, Converted(StoredGroup, _stor
 # The group
 
 
+@checked_arguments
 class ReaderGroup:
     """One group of readers of a stream. Threads: any; the object contains only the place of the group.
 

@@ -29,6 +29,7 @@ from accel.history.rules.cuts import refuse_unordered
 from accel.history.rules.values import (
     Cut,
     IdMap,
+    checked_arguments,
     segment_text,
 )
 from accel.history.store import Stream
@@ -41,6 +42,7 @@ from accel.system import SYSTEM, Components
 from accel.units import milliseconds
 from loaders.awaiting import ended, in_thread, wake
 from loaders.lifetime import Lifetime, Threads
+from loaders.settings import TimeLimit
 
 Answer = TypeVar("Answer")
 Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
@@ -79,6 +81,7 @@ class ReaderStats:
     passes: Mapping[str, int]
 
 
+@checked_arguments
 class ReaderBase:
     """How readers process answers, for every source and every way to wait.
 
@@ -428,6 +431,7 @@ class _Interrupts:
             self.is_torn = True
 
 
+@checked_arguments
 class CutReader(ReaderBase):
     """A reader of a whole stream, from one cut to another.
 
@@ -496,6 +500,7 @@ class CutReader(ReaderBase):
 # For threads
 
 
+@checked_arguments
 class ThreadReader(ReaderBase, Iterator[Event]):
     """A reader whose calls block while it waits. Threads: one at a time."""
 
@@ -517,7 +522,7 @@ class ThreadReader(ReaderBase, Iterator[Event]):
             raise StopIteration
         return event
 
-    def next_event(self, timeout_seconds: float | None = None) -> Event | None:
+    def next_event(self, timeout_seconds: TimeLimit = None) -> Event | None:
         """Return the next event; None if none arrived in time. See `next_batch` for the time-out, and for None."""
         self._check()
         while (event := self._next_event()) is None:
@@ -525,7 +530,7 @@ class ThreadReader(ReaderBase, Iterator[Event]):
                 return None
         return event
 
-    def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
+    def next_batch(self, timeout_seconds: TimeLimit = None) -> EventBatch | None:
         """Return the next batch, which is events that were appended together; None if none arrived in time.
 
         The events count as returned. If the first events of a batch were returned one by one, the result is the rest of
@@ -595,6 +600,7 @@ class StreamReader(ThreadReader, CutReader):
 # For asyncio
 
 
+@checked_arguments
 class AsyncReader(ReaderBase, AsyncIterator[Event]):
     """A reader whose calls are awaited. One task at a time.
 
@@ -623,7 +629,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
             raise StopAsyncIteration
         return event
 
-    async def next_event(self, timeout_seconds: float | None = None) -> Event | None:
+    async def next_event(self, timeout_seconds: TimeLimit = None) -> Event | None:
         """Return the next event; None if none arrived in time. See `next_batch` for the time-out, and for None."""
         self._check()
         await self._settle()
@@ -632,7 +638,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
                 return None
         return event
 
-    async def next_batch(self, timeout_seconds: float | None = None) -> EventBatch | None:
+    async def next_batch(self, timeout_seconds: TimeLimit = None) -> EventBatch | None:
         """Return the next batch, which is events that were appended together; None if none arrived in time.
 
         The events count as returned. If the first events of a batch were returned one by one, the result is the rest of

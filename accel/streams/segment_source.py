@@ -38,7 +38,7 @@ from accel.history.rules.cuts import later
 from accel.history.rules.retention import place_truncation
 from accel.history.rules.segments import KeyProfile, KeyRanges
 from accel.history.rules.states import StreamState
-from accel.history.rules.values import TIME_MS_END, IdMap, checked_id, checked_integer, segment_text
+from accel.history.rules.values import TIME_MS_END, IdMap, checked_arguments, checked_id, checked_integer, segment_text
 from accel.history.store import Stream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer, version_number
 from accel.lookup.accelerator import ReadAccelerator
@@ -146,6 +146,7 @@ class _State:
         self.segments: LRUCache[int, _Known] = LRUCache(SEGMENTS_KNOWN_MAX)
 
 
+@checked_arguments
 class ObjectSegmentSource:
     """Reads a stream from its objects. Threads: any; a forked process may continue to use its parent's source.
 

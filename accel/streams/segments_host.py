@@ -35,7 +35,7 @@ from accel.errors import NotInHistory, OperationNotAllowed, StreamsReleased
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import TransactionContents
-from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
+from accel.history.rules.values import IdMap, Integers, checked_arguments, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.auto_scale import AutoScaler
@@ -82,6 +82,7 @@ MERGE_ATTEMPTS: Final = 3
 """The number of attempts of a merge whose segments are taken over meanwhile."""
 
 
+@checked_arguments
 class ObjectSegments:
     """One session of a node that has segments open; a `SegmentHost`.
 

@@ -42,7 +42,7 @@ from accel.errors import (
 )
 from accel.history.rules.segments import Segments
 from accel.history.rules.states import StreamState
-from accel.history.rules.values import segment_text
+from accel.history.rules.values import checked_arguments, segment_text
 from accel.history.store import Stream
 from accel.streams.acknowledgements import FlushPoint, WriteFuture
 from accel.streams.forwarding import Forwarding
@@ -74,6 +74,7 @@ LOOKS_OF_A_WAIT: Final = 6
 Key = bytes | str
 
 
+@checked_arguments
 class StreamWriter:
     """Writes events to one stream.
 

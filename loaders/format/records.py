@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 
 from loaders.errors import CorruptObject
 from loaders.format.block_index import BATCH_HEADER_SIZE_BYTES, BLOCK_HEADER_SIZE_BYTES, BlockRow
+from loaders.settings import make_plain
 
 BLOCK_MAGIC = 0x5A
 BLOCK_FLAGS = 0x02
@@ -70,6 +71,11 @@ class RecordBatch:
     base_offset: int
     count: int
     payload: bytes
+
+    def __post_init__(self) -> None:
+        are_integers = type(self.stream_id) is type(self.epoch) is type(self.base_offset) is type(self.count) is int
+        if not (are_integers and type(self.payload) is bytes):  # quick, for a million batches
+            make_plain(self)
 
     @property
     def end_offset(self) -> int:

@@ -24,6 +24,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from loaders.errors import redacted
 from loaders.lifetime import ProcessLock
+from loaders.settings import plain_arguments
 from loaders.store.decorated import PrefixedStore
 from loaders.store.memory import MemoryStore
 from loaders.store.settings import S3Settings, StoreSettings
@@ -46,6 +47,7 @@ _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = ProcessLock()
 
 
+@plain_arguments(ValueError)
 def open_store(url: str, settings: StoreSettings | None = None) -> ObjectStore:
     """Open the store of a URL. Sends no request: the first request reports a wrong bucket.
 

@@ -11,7 +11,7 @@ from typing import Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from loaders.errors import redacted
-from loaders.settings import CONNECTIONS, check_settings
+from loaders.settings import CONNECTIONS, check_settings, plain_arguments
 
 Client = Literal["boto3", "obstore"]
 
@@ -28,6 +28,7 @@ def check_endpoint_url(url: str) -> None:
         raise ValueError(f"{expected}, found {redacted(url)!r}")
 
 
+@plain_arguments(ValueError)
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class StoreSettings:
     """How to reach a store on a network: S3, Google Cloud Storage or Azure Blob Storage.

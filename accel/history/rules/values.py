@@ -36,17 +36,17 @@ Threads: maps and sets are immutable, any thread may read them.
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, SupportsIndex, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from accel.errors import InvalidArgument
+from loaders.settings import plain_arguments, taker
 
 EPOCH_MAX: Final = 2**31 - 1
 NUMBER_MAX: Final = 2**31 - 1
@@ -303,18 +303,17 @@ TEXT_SIZE_MAX: Final = 1000
 """Maximum number of characters in names of processors and writers, and in tags."""
 
 
+checked_arguments: Final = plain_arguments(InvalidArgument)
+"""A decorator of public classes and functions; see `loaders.settings`."""
+
+
 def checked_integer(what: str, value: object, low: int = INT64_MIN, high: int = INT64_MAX) -> int:
     """The value as an int.
 
     Raises:
         InvalidArgument: not an integer (a bool, a float), or an integer out of bounds.
     """
-    if isinstance(value, bool | np.bool_) or not isinstance(value, SupportsIndex):
-        raise InvalidArgument(f"expected an integer as {what}, found {value!r} of type {type(value).__name__}")
-    try:
-        number = operator.index(value)
-    except TypeError as error:  # arrays have the method, and refuse
-        raise InvalidArgument(f"expected an integer as {what}, found {type(value).__name__}") from error
+    number: int = taker(what, "int", InvalidArgument)(value)
     if not low <= number <= high:
         raise InvalidArgument(f"expected {what} of {low} to {high}, found {number}")
     return number

@@ -21,6 +21,7 @@ from accel.history.rules.values import (
     Cut,
     IdMap,
     SegmentId,
+    checked_arguments,
     checked_id,
     checked_integer,
     checked_keys,
@@ -113,6 +114,7 @@ def _refuse_deleted(parts: StreamParts, error: Exception | None = None) -> None:
         raise StreamDeleted(str(stream), str(stream.unique_id)) from error
 
 
+@checked_arguments
 class Stream:
     """An existing stream; `StreamStore.stream` opens it. Threads: any.
 

@@ -37,6 +37,7 @@ from accel.history.rules.states import NamePhase
 from accel.history.rules.values import (
     NUMBER_MAX,
     Integers,
+    checked_arguments,
     checked_id,
     checked_integer,
     checked_numbers,
@@ -79,6 +80,7 @@ class StreamPage:
     token: str = ""
 
 
+@checked_arguments
 class StreamStore:
     """All streams of a bucket. Threads: any.
 
