@@ -185,12 +185,6 @@ __all__ = [
 ]
 
 
-def _by_arguments(error: AccelError) -> tuple[type, tuple[Any, ...]]:
-    """For `__reduce__` of errors that keep the arguments of their constructors under the same names."""
-    code = type(error).__init__.__code__
-    return type(error), tuple(getattr(error, name) for name in code.co_varnames[1 : code.co_argcount])
-
-
 class CatalogError(AccelError):
     """An operation of the object catalog failed."""
 
@@ -227,7 +221,6 @@ class CatalogWentBack(CatalogError):
         'the bucket or this key was restored from a copy: stop writers, and see "A bucket from yesterday\'s backup" in '
         "docs/operations/repair.md; accel catalog restored lets readers continue from the present state"
     )
-    __reduce__ = _by_arguments
 
     def __init__(self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None) -> None:
         now = "nothing" if found is None else f"version {found[0]} ({found[1].hex()})"
@@ -256,7 +249,6 @@ class CommitsLost(CatalogWentBack):
         "stop all writers; if the bucket was restored from a copy, see docs/operations/repair.md; otherwise the"
         " endpoint, or a gateway before it, ignores conditions of writes: accel doctor; then write the data again"
     )
-    __reduce__ = _by_arguments
 
     def __init__(
         self, where: str, seen: tuple[int, bytes], found: tuple[int, bytes] | None, object_ids: tuple[int, ...] = ()
@@ -283,7 +275,6 @@ class StreamsReleased(CommitRefused):
     """
 
     advice = "commit the other streams without these; then open these again: the error names the node that has them now"
-    __reduce__ = _by_arguments
 
     def __init__(self, node_id: int, stream_ids: tuple[int, ...]) -> None:
         shown = ", ".join(str(stream_id) for stream_id in stream_ids[:5])
@@ -303,7 +294,6 @@ class OwnerReplaced(CatalogError):
     """
 
     advice = "stop this process's writers; if this process should be the owner, register again and open the node again"
-    __reduce__ = _by_arguments
 
     def __init__(self, node_id: int) -> None:
         super().__init__(f"expected to be the owner of node {node_id}, found another process registered for it")
@@ -322,7 +312,6 @@ class OwnerUnreachable(CatalogError):
 
     retryable = True
     advice = "wait for the owner, or for the end of its lease; check that this client can reach its address"
-    __reduce__ = _by_arguments
 
     def __init__(self, node_id: int, address: str, segment: str, reason: str) -> None:
         where = f"at {address}" if address else "without an address"
@@ -344,7 +333,6 @@ class ForwardInDoubt(CatalogError):
         "flush again: events whose futures are open are sent again, and none is written twice, by any owner. An"
         " event whose future failed was given up while its owner ran: read the end of the segment, or use writer_id"
     )
-    __reduce__ = _by_arguments
 
     def __init__(self, node_id: int, address: str, segment: str) -> None:
         super().__init__(f"expected a reply from node {node_id} at {address} for {segment}, found none")
@@ -376,9 +364,6 @@ class MaintenanceStopped(CatalogError):
     def __init__(self, message: str, report: Any) -> None:
         super().__init__(message)
         self.report = report
-
-    def __reduce__(self) -> tuple[type[MaintenanceStopped], tuple[str, Any]]:
-        return type(self), (str(self), self.report)
 
 
 class HistoryError(AccelError):
@@ -445,9 +430,6 @@ class NotInHistory(HistoryError, LookupError):
         self.sought = sought
         self.advice = sought.value  # type: ignore[misc]  # of this one question
 
-    def __reduce__(self) -> tuple[type[NotInHistory], tuple[str, Sought]]:
-        return type(self), (str(self), self.sought)
-
 
 class StreamDeleted(NotInHistory):
     """A stream was deleted since it was opened, or is being deleted; a later stream of its name is another stream.
@@ -456,8 +438,6 @@ class StreamDeleted(NotInHistory):
         stream: scope and name.
         unique_id: distinguishes it from others of its name.
     """
-
-    __reduce__ = _by_arguments
 
     def __init__(self, stream: str, unique_id: str) -> None:
         super().__init__(f"expected stream {stream} ({unique_id}), found that it is deleted", Sought.STREAM)
@@ -504,7 +484,6 @@ class SegmentsElsewhere(OperationNotAllowed):
         "that node does the step when its writer flushes, or by StreamWriter.carry_out_requests; if its process is"
         " dead, open a session for the node, ObjectSegments(catalog, store, node_id=...), which fences it, and recover"
     )
-    __reduce__ = _by_arguments
 
     def __init__(
         self, what: str, stream: str, nodes: tuple[int, ...], segments: str, owners: Mapping[int, int] | None = None
@@ -549,7 +528,6 @@ class PositionBeyondEnd(InvalidArgument):
 
     code = "INVALID_ARGUMENT"
     advice = "begin at an earlier position; a group is moved by ReaderGroup.reset(), or accel stream group reset"
-    __reduce__ = _by_arguments
 
     def __init__(self, stream: str, segment_id: int, offset: int, end: int) -> None:
         name = f"{segment_id & 0xFFFFFFFF}@{segment_id >> 32}"
@@ -580,13 +558,6 @@ class TransactionDamaged(CorruptObject):
         self.transaction = transaction
         self.args = (f"transaction {transaction}, object {key!r}: expected {self.expected}, found {self.found}",)
 
-    def __reduce__(self) -> tuple[object, tuple[Any, ...]]:
-        return _transaction_damaged, (self.transaction, self.key, self.size_bytes, self.expected, self.found)
-
-
-def _transaction_damaged(transaction: UUID, key: str, size_bytes: int, expected: str, found: str) -> TransactionDamaged:
-    return TransactionDamaged(transaction, key, size_bytes, expected=expected, found=found)
-
 
 class PositionTruncated(HistoryError, LookupError):
     """The stream now begins after a reader's position: the reader's next data was truncated.
@@ -600,7 +571,6 @@ class PositionTruncated(HistoryError, LookupError):
 
     code = "TRUNCATED"
     advice = "continue at the head: StreamReader.skip_to_head(), or accel stream read --skip-truncated"
-    __reduce__ = _by_arguments
 
     def __init__(self, stream: str, segment_id: int, offset: int, head: Mapping[int, int]) -> None:
         found = f"segment {segment_id & 0xFFFFFFFF}@{segment_id >> 32} at {offset}"
@@ -655,8 +625,6 @@ class UnknownStream(InvalidRequest):
         unconfirmed: why the image may not be the newest; empty if it was just confirmed.
     """
 
-    __reduce__ = _by_arguments
-
     def __init__(self, stream_id: int, image_version: str, unconfirmed: str = "") -> None:
         behind = f"; {unconfirmed}" if unconfirmed else ""
         super().__init__(f"expected a stream of image version {image_version}, found stream {stream_id}{behind}")
@@ -678,7 +646,6 @@ class OffsetBeyondEnd(InvalidRequest):
     """
 
     advice = "begin at the end that is named, or earlier; or retry if data up to there is about to be committed"
-    __reduce__ = _by_arguments
 
     def __init__(self, stream_id: int, offset: int, end: int) -> None:
         super().__init__(f"stream {stream_id}: expected a start up to the end of the stream, {end}, found {offset}")
@@ -709,7 +676,6 @@ class ObjectLost(AccelError):
     """
 
     advice = "restore the object, or have the list corrected; reads of its offsets fail until then"
-    __reduce__ = _by_arguments
 
     def __init__(
         self, object_id: int, key: str, node_id: int, unconfirmed_seconds: float | None = None, reason: str = ""
@@ -737,7 +703,6 @@ class OffsetsGivenUp(AccelError):
     """
 
     advice = "the data is lost: go on at the end that the message names"
-    __reduce__ = _by_arguments
 
     def __init__(self, stream_id: int, offset: int, end: int, object_id: int) -> None:
         lost = f"[{offset}, {end}) was lost with object {object_id}, which was given up"

@@ -51,15 +51,19 @@ FOUND_LENGTH_MAX = 1_000
 
 
 _USER_OF_URL = re.compile(r"(?<=://)[^\s/?#\"'<>]*@")
+_SIGNATURE_OF_URL = re.compile(
+    r"([?&](?:sig|signature|awsaccesskeyid|x-(?:amz|goog)-(?:signature|credential|security-token))=)[^\s&#\"'<>]*",
+    re.IGNORECASE,
+)
 
 
 def redacted(text: str) -> str:
-    """The same text without users and passwords of URLs.
+    """The same text without users and passwords of URLs, and without signatures and keys in their queries.
 
     >>> redacted("no answer from http://me:secret@10.0.0.1:9000/bucket")
     'no answer from http://***@10.0.0.1:9000/bucket'
     """
-    return _USER_OF_URL.sub("***@", text)
+    return _SIGNATURE_OF_URL.sub(r"\1***", _USER_OF_URL.sub("***@", text))
 
 
 def shortened(text: str) -> str:
@@ -75,6 +79,16 @@ class AccelError(Exception):
 
     advice: ClassVar[str] = ""
     """A text for the user: how to solve the problem."""
+
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        # Errors cross process borders; the default would call the constructor with the message only.
+        return _copied, (type(self), self.args, vars(self))
+
+
+def _copied(kind: type[AccelError], args: tuple[object, ...], attributes: dict[str, object]) -> AccelError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(attributes)
+    return error
 
 
 class Closed(AccelError):
@@ -111,10 +125,6 @@ class StoreError(AccelError):
         self.operation = operation
         self.key = key
         self.detail = detail
-
-    def __reduce__(self) -> tuple[type[StoreError], tuple[str, str, str]]:
-        # Errors cross process borders in Spark tasks; the default would call the constructor with the message only.
-        return type(self), (self.operation, self.key, self.detail)
 
 
 class KeyMissing(StoreError):
@@ -261,9 +271,6 @@ class TableError(AccelError):
         self.key = key
         self.detail = detail
 
-    def __reduce__(self) -> tuple[type[TableError], tuple[str, str, str]]:
-        return type(self), (self.table, self.key, self.detail)
-
 
 class DataExists(TableError):
     """A key that was to be created exists; nothing was written."""
@@ -289,7 +296,7 @@ class DataConflict(TableError):
     """Another writer wrote the key after the caller read it; nothing was written.
 
     Attributes:
-        entry: the stored entry, if the table read it; None in another process.
+        entry: the stored entry, if the table read it.
     """
 
     code = "WRITE_CONFLICT"
@@ -329,13 +336,6 @@ class CorruptObject(FormatError):
         self.size_bytes = size_bytes
         self.expected = expected
         self.found = found
-
-    def __reduce__(self) -> tuple[object, tuple[str, int, str, str]]:
-        return _corrupt_object, (self.key, self.size_bytes, self.expected, self.found)
-
-
-def _corrupt_object(key: str, size_bytes: int, expected: str, found: str) -> CorruptObject:
-    return CorruptObject(key, size_bytes, expected=expected, found=found)
 
 
 class FormatLimit(FormatError):

@@ -102,19 +102,25 @@ def check_settings(
                 raise ValueError(f"expected {name} of at most {most[name]}, found {value}")
 
 
-def make_plain(made: object) -> None:
-    """Make the fields of a frozen dataclass plain by their annotations, in its `__post_init__`. O(fields).
+def make_plain(made: Any, set_field: Callable[[Any, str, Any], None] = object.__setattr__) -> None:
+    """Make the fields of a frozen value plain by their annotations, in its `__post_init__`. O(fields).
+
+    Args:
+        made: of a class whose module has ``from __future__ import annotations``.
+        set_field: sets a field although the value is frozen; that of a dataclass by default.
 
     Raises:
         ValueError: another kind of value; the first such field.
     """
-    for name, take in _takers_of(type(made)):
-        object.__setattr__(made, name, take(getattr(made, name)))
+    for name, take in takers_of(type(made)):
+        set_field(made, name, take(getattr(made, name)))
 
 
 @cache
-def _takers_of(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
-    takers = [(each.name, taker(each.name, each.type)) for each in fields(kind)]
+def takers_of(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
+    """The checked fields of a class and of its bases, each with its `taker`."""
+    annotations = {name: each for base in kind.__mro__ for name, each in vars(base).get("__annotations__", {}).items()}
+    takers = [(name, taker(name, annotation)) for name, annotation in annotations.items()]
     return [(name, take) for name, take in takers if take is not _as_it_is]
 
 

@@ -29,7 +29,7 @@ from typing import Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 import numpy as np
 
-from accel.errors import IllegalState, NotInHistory, Sought
+from accel.errors import IllegalState, InvalidArgument, NotInHistory, Sought
 from accel.history.columns import StoredSegments, check_within, make_rows, pack_segments, restore_segments
 from accel.history.records import HistoryForm, plain
 from accel.history.rules import retention
@@ -231,7 +231,11 @@ class ReaderGroup:
     def names(stream: Stream) -> Iterator[str]:
         """Iterate over the names of a stream's groups, in the order of the encoded names. 1 call for 1,000."""
         try:
-            yield from _table_of(stream).keys()
+            for name in (table := _table_of(stream)).keys(""):
+                try:
+                    yield keys.checked_name("reader group", name)
+                except InvalidArgument as error:
+                    keys.pass_over(table.name, name, str(error))
         except TableMissing:
             return
 

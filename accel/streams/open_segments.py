@@ -82,9 +82,6 @@ class SegmentSealed(IllegalState):
         self.name = name
         self.segment_id = segment_id
 
-    def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        return type(self), (self.name, self.segment_id)
-
 
 class TakesBack(NamedTuple):
     """A writer that takes events back.

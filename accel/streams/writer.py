@@ -65,6 +65,7 @@ from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progres
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components
 from loaders.lifetime import Lifetime, finish_at_exit
+from loaders.settings import taker
 
 logger = logging.getLogger(__name__)
 
@@ -220,7 +221,7 @@ class StreamWriter:
         Raises:
             WriterStalled: the buffers stayed full for `room_seconds`.
             InvalidArgument: the transaction is not open here, its commit or abort has begun, or it has no room for
-                more; or the number is invalid.
+                more; or the number is invalid, or the event is not bytes.
             IllegalState, NotInHistory: the stream is sealed, or was deleted. The writer knows it once an earlier event
                 was refused: that event's future has the same error.
             The error of an earlier event of a writer with an id, if that event will never be durable: no later event
@@ -228,7 +229,6 @@ class StreamWriter:
             SessionFenced, CommitRefused: an upload has failed permanently; all later calls fail, too.
             FormatLimit: an event of more than 1 GiB.
             Closed, WrongProcess: the writer is closed, or another process opened it.
-            TypeError: an event that is not bytes.
             AccelError: the errors of `ObjectSegments.flush`, if the host has no threads of its own.
 
         After any error this event was not taken; earlier events still wait.
@@ -744,9 +744,10 @@ def _check_number(transaction: UUID | None, number: int | None) -> None:
 
 
 def _checked_events(events: Iterable[tuple[bytes, Key]]) -> tuple[list[bytes], list[float]]:
-    """Return payloads and positions; TypeError and FormatLimit as `StreamWriter.write`."""
+    """Return payloads and positions; InvalidArgument and FormatLimit as `StreamWriter.write`."""
     payloads, positions = [], []
-    for payload, key in events:
+    for given, key in events:
+        payload = _payload(given)
         check_append([payload])
         payloads.append(payload)
         positions.append(key_position(_key_bytes(key)))
@@ -754,4 +755,11 @@ def _checked_events(events: Iterable[tuple[bytes, Key]]) -> tuple[list[bytes], l
 
 
 def _key_bytes(key: Key) -> bytes:
-    return key.encode() if isinstance(key, str) else key
+    try:
+        return str.encode(key) if isinstance(key, str) else _key(key)
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"expected a key that UTF-8 can encode, found {key!r}") from error
+
+
+_payload: Final = taker("payload", "bytes", InvalidArgument)
+_key: Final = taker("key", "bytes", InvalidArgument)

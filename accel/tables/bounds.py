@@ -119,7 +119,7 @@ def _bound_of(name: str, operator: str, value: object) -> Bounds:
     chosen = _chosen(operator, value)
     if chosen is not None:
         if chosen and all(isinstance(each, str) for each in chosen):
-            return Bounds(texts={name: frozenset(map(str, chosen))})
+            return Bounds(texts={name: frozenset(map(str.__str__, chosen))})
         integers = [each for each in chosen if isinstance(each, int) and _is_integer(each)]
         return Bounds({name: AllowedIntegers(chosen=frozenset(integers))}) if len(integers) == len(chosen) else Bounds()
     if not isinstance(value, int) or not _is_integer(value):

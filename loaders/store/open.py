@@ -57,7 +57,7 @@ def open_store(url: str, settings: StoreSettings | None = None) -> ObjectStore:
             use the settings of `StoreSettings`, `s3://` those of `S3Settings`.
 
     Raises:
-        ValueError: the URL has another form.
+        ValueError: the URL has another form, or contains credentials.
         ModuleNotFoundError: the client of the settings is not installed; the message names the package to install.
     """
     scheme, separator, rest = url.partition("://")
@@ -66,6 +66,8 @@ def open_store(url: str, settings: StoreSettings | None = None) -> ObjectStore:
         return _file_store(url)
     if not separator or not name or scheme.lower() not in SCHEMES:
         raise ValueError(f"expected {STORE_URLS}, found {redacted(url)!r}")
+    if redacted(url) != url:
+        raise ValueError(f"expected a URL without user, password and signature, found {redacted(url)!r}")
     store = _store_of(scheme.lower(), name, settings or StoreSettings())
     prefix = path.strip("/")
     return PrefixedStore(store, f"{prefix}/") if prefix else store

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from loaders.backoff import Backoff
 from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTooNew, KeyMissing
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace, place_of
-from loaders.settings import RetrySettings
+from loaders.settings import RetrySettings, make_plain
 from loaders.store.base import ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
 from loaders.tables.records import RecordForm
@@ -74,12 +73,11 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
     catalog_id: str = ""
 
     def __post_init__(self) -> None:
+        make_plain(self, msgspec.structs.force_setattr)
         check_namespace(self.namespace)
         check_generation(self.generation)
         if _CATALOG_ID.fullmatch(self.catalog_id) is None:
             raise ValueError(f"expected a catalog id of 32 hexadecimal digits, found {self.catalog_id[:64]!r}")
-        for name in ("stream_buckets", "version"):
-            _check_integer(name, getattr(self, name))
         if not 1 <= self.stream_buckets <= STREAM_BUCKETS_MAX:
             raise ValueError(f"expected 1 to {STREAM_BUCKETS_MAX} stream buckets, found {self.stream_buckets}")
         if self.version < 1:
@@ -258,16 +256,8 @@ def _decoded(stored: Stored) -> FormatRecord:
     return record
 
 
-def _check_integer(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"expected an integer as {name}, found {value!r}")  # noqa: TRY004 - as all of its errors
-
-
-def _check_seconds(name: str, seconds: Any, *, is_zero_allowed: bool) -> None:
-    # NaN and infinity are refused, too.
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise ValueError(f"expected a number as {name}, found {seconds!r}")  # noqa: TRY004 - likewise
-    if not (0 <= seconds < float("inf")) or (seconds == 0 and not is_zero_allowed):
+def _check_seconds(name: str, seconds: float, *, is_zero_allowed: bool) -> None:
+    if seconds < 0 or (seconds == 0 and not is_zero_allowed):
         raise ValueError(f"expected {name} of {'at least' if is_zero_allowed else 'more than'} 0, found {seconds}")
 
 

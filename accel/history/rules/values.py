@@ -383,15 +383,14 @@ def checked_text(what: str, value: object, low: int = 1, high: int = TEXT_SIZE_M
     Raises:
         InvalidArgument: not a str, a str that UTF-8 cannot encode, or one of another length.
     """
-    if not isinstance(value, str):
-        raise InvalidArgument(f"expected a str as {what}, found {type(value).__name__}")
-    if not low <= len(value) <= high:
-        raise InvalidArgument(f"expected {what} of {low} to {high} characters, found {len(value)}")
+    text: str = taker(what, "str", InvalidArgument)(value)
+    if not low <= len(text) <= high:
+        raise InvalidArgument(f"expected {what} of {low} to {high} characters, found {len(text)}")
     try:
-        value.encode()
+        text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidArgument(f"expected {what} that UTF-8 can encode, found {value!r}") from error
-    return value
+        raise InvalidArgument(f"expected {what} that UTF-8 can encode, found {text!r}") from error
+    return text
 
 
 def checked_numbers(what: str, values: object, low: int = INT64_MIN) -> IdMap:

@@ -31,9 +31,11 @@ Source: PDP-35.
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -52,6 +54,7 @@ from accel.history.rules.transactions import (
 )
 from accel.history.rules.values import IdMap
 from loaders.errors import TableMissing
+from loaders.settings import taker
 from loaders.tables import Table, Tables, check_counter
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import RecordCache, TypedKey, always, never
@@ -89,6 +92,8 @@ MARK: Final = b""
 
 LISTED: Final = "listed/"
 """The prefix of listed keys."""
+
+logger = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 
@@ -153,14 +158,29 @@ def listed_key(name: str, unique_id: UUID) -> str:
     return f"{LISTED}{name}/{unique_id}"
 
 
-def listed_name(key: str) -> tuple[str, UUID]:
-    """The name and the unique id in a listed key.
+def listed(table: Table, prefix: str = LISTED, after: str = "") -> Iterator[tuple[str, str, UUID]]:
+    """Listed keys with the name and the unique id in each; a key of no valid name is passed over, with a warning.
+
+    Args:
+        table: the table of scopes, or of a scope's streams.
+        prefix: the beginning of the keys.
+        after: the key that precedes them.
 
     Raises:
-        ValueError: another key.
+        TableMissing: there is no such table.
     """
-    name, _, unique_id = key.removeprefix(LISTED).partition("/")
-    return name, UUID(unique_id)
+    for key in table.keys(prefix, after):
+        name, _, unique_id = key.removeprefix(LISTED).rpartition("/")
+        try:
+            yield key, checked_name("name", name), UUID(unique_id)
+        except ValueError as error:
+            pass_over(table.name, key, str(error))
+
+
+@lru_cache(maxsize=1000)
+def pass_over(table: str, key: str, reason: str) -> None:
+    """Log once that a listing leaves out a key."""
+    logger.warning("table %s: the key %r is left out of listings: %s", table, key, reason)
 
 
 def checked_name(what: str, name: object) -> str:
@@ -170,9 +190,10 @@ def checked_name(what: str, name: object) -> str:
         InvalidArgument: anything but 1 to 200 ASCII letters, digits, dots, dashes and underscores, of which the first
             is a letter or a digit.
     """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidArgument(f"expected a {what} of letters, digits, '.', '-' and '_', found {name!r}")
-    return name
+    text: str = taker(what, "str", InvalidArgument)(name)
+    if not _NAME.fullmatch(text):
+        raise InvalidArgument(f"expected a {what} of letters, digits, '.', '-' and '_', found {text!r}")
+    return text
 
 
 def streams_table(scope: str, scope_id: UUID) -> str:

@@ -118,7 +118,7 @@ class Leftovers:
         """
         store = self._parts.tables.store
         ids = {stream_id for info in store.list(TIMES_PREFIX) if (stream_id := _stream_id(info.key)) is not None}
-        known = {keys.listed_name(listed)[1] for listed in list(self._parts.keys.scopes.keys(keys.LISTED))}
+        known = {scope_id for _, _, scope_id in keys.listed(self._parts.keys.scopes)}
         for identity in self._streams() if ids else ():
             known.add(identity.unique_id)
             try:
@@ -141,11 +141,9 @@ class Leftovers:
 
     def _streams(self) -> Iterator[keys.StreamIdentity]:
         """All listed streams. 1 call for 1,000 scopes, 2 for each scope."""
-        for listed in list(self._parts.keys.scopes.keys(keys.LISTED)):
-            scope, scope_id = keys.listed_name(listed)
+        for _, scope, scope_id in list(keys.listed(self._parts.keys.scopes)):
             try:
-                for key in self._parts.keys.streams(scope, scope_id).keys(keys.LISTED):
-                    name, unique_id = keys.listed_name(key)
+                for _, name, unique_id in keys.listed(self._parts.keys.streams(scope, scope_id)):
                     yield keys.StreamIdentity(scope, name, unique_id)
             except TableMissing:
                 entry = self._parts.keys.scope(scope).read()

@@ -290,10 +290,10 @@ class Names:
     def drop_stale_scope(self, scope: str) -> None:
         """Erase the listed keys of deleted scopes of a name. 2 calls, 1 for each key."""
         table = self._parts.keys.scopes
-        listed = list(table.keys(f"{keys.LISTED}{scope}/"))
+        listed = list(keys.listed(table, f"{keys.LISTED}{scope}/"))
         versioned = self._parts.keys.scope(scope).read()
-        for key in listed:
-            if versioned is None or versioned.value.unique_id != keys.listed_name(key)[1]:
+        for key, _, unique_id in listed:
+            if versioned is None or versioned.value.unique_id != unique_id:
                 table.erase(key)
 
     def drop_stale(self, scope: str, name: str) -> bool:
@@ -304,9 +304,9 @@ class Names:
         """
         keys.checked_name("stream", name)
         table = self._parts.keys.streams(scope, self._scope(scope).unique_id)
-        listed = list(table.keys(f"{keys.LISTED}{name}/"))
+        listed = list(keys.listed(table, f"{keys.LISTED}{name}/"))
         named = self.look(scope, name)
-        stale = [key for key in listed if named is None or not _has_id(named.entry, keys.listed_name(key)[1])]
+        stale = [key for key, _, unique_id in listed if named is None or not _has_id(named.entry, unique_id)]
         for key in stale:
             table.erase(key)
         return bool(stale)
@@ -390,8 +390,7 @@ class Names:
         """The first stream of a scope; listed keys of deleted streams are erased. 1 call for 1,000, 1 or 2 each."""
         table = self._parts.keys.streams(scope, scope_id)
         try:
-            for key in table.keys(keys.LISTED):
-                name, unique_id = keys.listed_name(key)
+            for key, name, unique_id in keys.listed(table):
                 versioned = self._parts.keys.stream(scope, scope_id, name).read()
                 if versioned is not None and _has_id(versioned.value, unique_id):
                     return name
@@ -469,8 +468,7 @@ def _listed_names(table: Table, after: str = "") -> Iterator[str]:
     """Listed names after a name, in order, each once."""
     last = None
     try:
-        for key in table.keys(keys.LISTED, keys.listed_key(after, _LAST) if after else ""):
-            name, _ = keys.listed_name(key)
+        for _, name, _ in keys.listed(table, after=keys.listed_key(after, _LAST) if after else ""):
             if name != last:
                 yield name
             last = name

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 
+import numpy as np
 import pytest
 
 from accel.errors import (
@@ -418,16 +420,34 @@ def test_what_is_no_bytes_is_refused_and_leaves_nothing_behind() -> None:
     world = World()
     world.create(segments=1)
     with world.process() as process, process.writer() as writer:
-        for refused in ("text", bytearray(b"changes later")):
-            with pytest.raises(TypeError, match="expected events of bytes"):
+        for refused in ("text", 5, None, [b"0"], np.zeros(3, np.uint8)):
+            with pytest.raises(InvalidArgument, match="expected bytes as payload, found"):
                 writer.write(refused, b"a")  # type: ignore[arg-type]  # what a caller may do
+            with pytest.raises(InvalidArgument, match="expected bytes as payload, found"):
+                writer.write_many([(b"1", b"a"), (refused, b"a")])  # type: ignore[list-item]  # likewise
             with pytest.raises(TypeError, match="expected events of bytes"):
                 process.host.append(NAME, 0, [refused])  # type: ignore[list-item]  # likewise
+        for refused in (5, None, 1.5, [b"a"], "half of a pair: \ud800"):
+            with pytest.raises(InvalidArgument, match="key"):
+                writer.write(b"1", refused)  # type: ignore[arg-type]  # likewise
         with pytest.raises(FormatLimit):
             process.host.append(NAME, 0, [])
         writer.write(b"0", b"a")
         writer.flush()
     assert world.payloads() == [b"0"]
+
+
+def test_bytes_that_change_after_the_call_are_written_as_they_were() -> None:
+    world = World()
+    world.create(segments=1)
+    changing, every_second = bytearray(b"first"), memoryview(b"s-e-c-o-n-d")[::2]
+    with world.process() as process, process.writer() as writer:
+        writer.write(changing, b"a")
+        writer.write(every_second, bytearray(b"a"))
+        writer.write_many([(changing, b"a"), (memoryview(array("H", [0x3030])), memoryview(b"a"))])
+        changing[:] = b"later"
+        writer.flush()
+    assert world.payloads() == [b"first", b"second", b"first", b"00"]
 
 
 def test_tails_are_told_of_segments_that_another_node_writes() -> None:
