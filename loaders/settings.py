@@ -39,8 +39,9 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, wraps
-from inspect import iscoroutinefunction, isfunction
+from inspect import iscoroutinefunction, isfunction, unwrap
 from numbers import Real
+from os import fspath
 from pathlib import Path
 from reprlib import repr as short_repr
 from threading import TIMEOUT_MAX
@@ -112,7 +113,7 @@ def make_plain(made: Any, set_field: Callable[[Any, str, Any], None] = object.__
     Raises:
         ValueError: another kind of value; the first such field.
     """
-    for name, take in takers_of(type(made)):
+    for name, take in takers_of(made.__class__):
         set_field(made, name, take(getattr(made, name)))
 
 
@@ -189,8 +190,9 @@ def plain_arguments(refusal: Callable[[str], Exception]) -> Callable[[T], T]:
 
 def _with_plain_arguments(function: Any, refusal: Callable[[str], Exception]) -> Any:
     takers = {name: taker(name, annotation, refusal) for name, annotation in function.__annotations__.items()}
-    places = function.__code__.co_argcount
-    by_place = [takers.get(name, _as_it_is) for name in function.__code__.co_varnames[:places]]
+    code = unwrap(function).__code__
+    places = code.co_argcount
+    by_place = [takers.get(name, _as_it_is) for name in code.co_varnames[:places]]
 
     def plain_options(options: dict[str, Any]) -> dict[str, Any]:
         return {name: takers.get(name, _as_it_is)(value) for name, value in options.items()}
@@ -264,7 +266,7 @@ _KINDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "str": ("a text", str.__str__),  # the value: a subclass may have another text
     "bytes": ("bytes", _bytes),
     "bool": ("a bool", _bool),
-    "Path": ("a path", Path),
+    "Path": ("a path", lambda path: Path(str.__str__(fspath(path)))),
 }
 
 

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.values import Cut
+from accel.history.rules.values import checked_arguments
 from accel.history.store import Stream
 from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.group_readers import AsyncGroupReader
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Opened = TypeVar("Opened", bound=AbstractAsyncContextManager[Any])
 
 
+@checked_arguments
 class AsyncConnection:
     """The streams of a bucket, for asyncio, as returned by ``async with accel.connect(...)``. Tasks: any.
 

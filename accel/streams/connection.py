@@ -49,7 +49,7 @@ from weakref import WeakSet
 from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.values import Cut, Integers, checked_arguments
+from accel.history.rules.values import Cut, Integers, checked_arguments, checked_text
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import HostWhenNeeded, SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
@@ -78,6 +78,7 @@ from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
 from loaders.awaiting import ended, in_thread, outcome
 from loaders.counting import CacheStats
 from loaders.lifetime import Lifetime, settle
+from loaders.settings import taker
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
 from loaders.tables import FormatRecord
@@ -166,6 +167,8 @@ def connect(  # noqa: PLR0913 - keyword arguments of different kinds
     """
     peers = Peers.of(listen, address, owners, secret, (settings or ConnectionSettings()).forwarding)
     store = open_store(url, s3) if isinstance(url, str) else url
+    if not hasattr(store, "get_tail"):
+        raise InvalidArgument(f"expected a URL or a store as url, found {type(url).__name__}")
     made = settings or ConnectionSettings()
     return Connection(store, node_id=node_id, create=create, peers=peers, settings=made, system=system)
 
@@ -199,7 +202,9 @@ class Peers:
         Raises:
             As `connect`.
         """
-        found = _secret_of(secret)
+        if isinstance(owners, str):
+            raise InvalidArgument("expected addresses as owners, found one text")
+        found, owners = _secret_of(secret), [checked_text("an address of an owner", each) for each in owners]
         if not found and (listen or address or owners):
             raise InvalidArgument(
                 f"expected a secret for other owners: secret=..., {SECRET_VARIABLE}"
@@ -222,7 +227,7 @@ def _secret_of(given: str | Path | None) -> str:
     if isinstance(given, Path):
         return given.read_text().strip()
     if given is not None:
-        return given
+        return checked_text("secret", given)
     path = os.environ.get(SECRET_FILE_VARIABLE)
     return os.environ.get(SECRET_VARIABLE) or (Path(path).read_text().strip() if path else "")
 
@@ -256,7 +261,9 @@ class Connection:
         self._lifetime = Lifetime("a connection", system.process_id)
         self.store = store
         self.settings = settings
-        self._wanted_node, self._create, self._system = node_id, create, of_store(store, system)
+        is_record = isinstance(create, FormatRecord)
+        self._create = create if is_record else taker("create", "bool", InvalidArgument)(create)
+        self._wanted_node, self._system = node_id, of_store(store, system)
         self._parts: SharedLoads[str, Any] = SharedLoads(PARTS_MAX, lambda _: 1)
         self._time_parts = PartCache()
         self._group_counts = GroupReaderCounts()

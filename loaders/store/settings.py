@@ -60,9 +60,9 @@ class StoreSettings:
     etag_quotes: bool = True
 
     def __post_init__(self) -> None:
+        check_settings(self)
         if self.endpoint_url is not None:
             check_endpoint_url(self.endpoint_url)
-        check_settings(self)
 
     def __repr__(self) -> str:
         values = (f"{setting.name}={redacted(repr(getattr(self, setting.name)))}" for setting in fields(self))

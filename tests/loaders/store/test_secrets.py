@@ -8,8 +8,13 @@ import traceback
 import pytest
 
 from loaders.errors import StoreError, redacted
-from loaders.store import open_store
+from loaders.store import PrefixedStore, open_store
 from loaders.store.settings import Client, S3Settings
+
+
+def kinds_of(base: type[StoreError]) -> set[type[StoreError]]:
+    return {base}.union(*map(kinds_of, base.__subclasses__()))
+
 
 URL = "http://me:s3cr%2Ft@127.0.0.1:1/"
 
@@ -39,9 +44,38 @@ def test_settings_are_printed_without_the_password_and_stay_what_they_are() -> N
     assert "s3cr" not in repr(open_store("s3://bucket", settings))
 
 
-def test_a_url_of_no_store_is_refused_without_its_password() -> None:
-    with pytest.raises(ValueError, match=r"found 'http://\*\*\*@host/bucket'"):
-        open_store("http://me:secret@host/bucket")
+SECRET_URLS = [
+    *(f"{scheme}://me:s3cr%2Ft@bucket/prefix" for scheme in ("s3", "s3a", "s3n", "gs", "az", "memory", "file", "http")),
+    *(f"{scheme}://s3cr%2Ft@account.blob.example/container" for scheme in ("az", "abfss")),
+    "az://container/prefix?sv=2024-11-04&sp=rl&sig=s3cr%2Ft",
+    "az://container?SIG=s3cr%2Ft&se=2026",
+    "s3://bucket/prefix?AWSAccessKeyId=s3cr%2Ft&Signature=s3cr%2Ft",
+    "s3://bucket/p?X-Amz-Credential=s3cr%2Ft%2Feu&X-Amz-Security-Token=s3cr&X-Amz-Signature=s3cr",
+    "gs://bucket/prefix?X-Goog-Credential=s3cr&X-Goog-Signature=s3cr",
+]
+
+
+@pytest.mark.parametrize("url", SECRET_URLS)
+def test_a_url_with_credentials_is_refused_without_showing_them(url: str) -> None:
+    with pytest.raises(ValueError, match=r"found '.*\*\*\*") as refused:
+        open_store(url)
+    told = "".join(traceback.format_exception(refused.value))
+    assert "s3cr" not in str(refused.value)
+    assert "s3cr" not in repr(refused.value)
+    assert "found" in told
+
+
+@pytest.mark.parametrize("name", ["bucket/prefix", "a.bucket-1/some/prefix?with=signs&more", "bucket/mail@example.org"])
+def test_a_url_without_credentials_is_a_store(name: str) -> None:
+    assert isinstance(open_store(f"s3://{name}", S3Settings(region="eu-1")), PrefixedStore)
+
+
+@pytest.mark.parametrize("kind", sorted(kinds_of(StoreError), key=lambda kind: kind.__name__))
+def test_no_error_of_a_store_shows_credentials_of_a_url(kind: type[StoreError]) -> None:
+    for url in (*SECRET_URLS, URL):
+        error = kind("get", "k", f"GET {url} answered 403")
+        for text in (str(error), repr(error), str(error.args), error.detail, repr(pickle.loads(pickle.dumps(error)))):  # noqa: S301 - our own bytes
+            assert "s3cr" not in text, text
 
 
 @pytest.mark.parametrize(

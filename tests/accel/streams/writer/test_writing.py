@@ -8,6 +8,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
+from typing import Any
 
 import numpy as np
 import pytest
@@ -420,16 +421,18 @@ def test_what_is_no_bytes_is_refused_and_leaves_nothing_behind() -> None:
     world = World()
     world.create(segments=1)
     with world.process() as process, process.writer() as writer:
-        for refused in ("text", 5, None, [b"0"], np.zeros(3, np.uint8)):
+        no_payloads: list[Any] = ["text", 5, None, [b"0"], np.zeros(3, np.uint8)]
+        for refused in no_payloads:
             with pytest.raises(InvalidArgument, match="expected bytes as payload, found"):
-                writer.write(refused, b"a")  # type: ignore[arg-type]  # what a caller may do
+                writer.write(refused, b"a")
             with pytest.raises(InvalidArgument, match="expected bytes as payload, found"):
-                writer.write_many([(b"1", b"a"), (refused, b"a")])  # type: ignore[list-item]  # likewise
+                writer.write_many([(b"1", b"a"), (refused, b"a")])
             with pytest.raises(TypeError, match="expected events of bytes"):
-                process.host.append(NAME, 0, [refused])  # type: ignore[list-item]  # likewise
-        for refused in (5, None, 1.5, [b"a"], "half of a pair: \ud800"):
+                process.host.append(NAME, 0, [refused])
+        no_keys: list[Any] = [5, None, 1.5, [b"a"], "half of a pair: \ud800"]
+        for refused in no_keys:
             with pytest.raises(InvalidArgument, match="key"):
-                writer.write(b"1", refused)  # type: ignore[arg-type]  # likewise
+                writer.write(b"1", refused)
         with pytest.raises(FormatLimit):
             process.host.append(NAME, 0, [])
         writer.write(b"0", b"a")
@@ -440,11 +443,14 @@ def test_what_is_no_bytes_is_refused_and_leaves_nothing_behind() -> None:
 def test_bytes_that_change_after_the_call_are_written_as_they_were() -> None:
     world = World()
     world.create(segments=1)
-    changing, every_second = bytearray(b"first"), memoryview(b"s-e-c-o-n-d")[::2]
+    changing: Any = bytearray(b"first")
+    every_second: Any = memoryview(b"s-e-c-o-n-d")[::2]
+    numbers: Any = memoryview(array("H", [0x3030]))
+    key: Any = bytearray(b"a")
     with world.process() as process, process.writer() as writer:
         writer.write(changing, b"a")
-        writer.write(every_second, bytearray(b"a"))
-        writer.write_many([(changing, b"a"), (memoryview(array("H", [0x3030])), memoryview(b"a"))])
+        writer.write(every_second, key)
+        writer.write_many([(changing, b"a"), (numbers, key)])
         changing[:] = b"later"
         writer.flush()
     assert world.payloads() == [b"first", b"second", b"first", b"00"]
