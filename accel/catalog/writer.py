@@ -74,15 +74,7 @@ from accel.catalog.node_list import (
     without_released,
 )
 from accel.catalog.parts import MILLISECONDS, CatalogParts, first_unproven, refuse_misplaced
-from accel.catalog.records import (
-    STREAM_END,
-    Checkpoint,
-    NodeList,
-    Rows,
-    highest_id,
-    ids_of,
-    make_rows,
-)
+from accel.catalog.records import STREAM_END, Checkpoint, NodeList, Rows, highest_id, ids_of, make_rows
 from accel.catalog.session import (
     Acknowledged,
     Claims,

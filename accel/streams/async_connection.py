@@ -16,8 +16,7 @@ from uuid import UUID
 from weakref import WeakSet
 
 from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.values import Cut
-from accel.history.rules.values import checked_arguments
+from accel.history.rules.values import Cut, checked_arguments
 from accel.history.store import Stream
 from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.group_readers import AsyncGroupReader

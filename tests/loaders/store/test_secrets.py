@@ -70,7 +70,7 @@ def test_a_url_without_credentials_is_a_store(name: str) -> None:
     assert isinstance(open_store(f"s3://{name}", S3Settings(region="eu-1")), PrefixedStore)
 
 
-@pytest.mark.parametrize("kind", sorted(kinds_of(StoreError), key=lambda kind: kind.__name__))
+@pytest.mark.parametrize("kind", sorted(kinds_of(StoreError), key=str))
 def test_no_error_of_a_store_shows_credentials_of_a_url(kind: type[StoreError]) -> None:
     for url in (*SECRET_URLS, URL):
         error = kind("get", "k", f"GET {url} answered 403")
