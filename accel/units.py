@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from threading import TIMEOUT_MAX
 
 _SIZE_STEPS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SIZES = {**_SIZE_STEPS, "KB": 10**3, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -70,9 +71,12 @@ def parse_time(text: str) -> float:
     (600.0, 0.5, 2.5, 5400.0)
 
     Raises:
-        ValueError: not a number with a known unit, or several of these from the largest unit to the smallest.
+        ValueError: not a number with a known unit, or several of these from the largest unit to the smallest; or more
+            than 292 years, for which no system can wait.
     """
-    return _parse(text, "a time such as 10m or 1h30m", _TIMES)
+    if (seconds := _parse(text, "a time such as 10m or 1h30m", _TIMES)) > TIMEOUT_MAX:
+        raise ValueError(f"expected a time of at most 292 years, found {text!r}")
+    return seconds
 
 
 def _parse(text: str, expected: str, units: Mapping[str, float]) -> float:

@@ -162,10 +162,10 @@ def _typed(key: str, value: Any, path: str) -> Any:
         return _as_typed(value, path)
     if isinstance(value, list):
         return [_typed(key, each, path) for each in value]
-    if isinstance(value, bool | str):
+    if isinstance(value, str):
         return value
     if isinstance(value, int | float):
-        return str(value)
+        return str(value).lower()  # true is no number
     raise click.UsageError(f"{path}: expected a text, a number, true, false or a list for {key!r}, found {value!r}.")
 
 

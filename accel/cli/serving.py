@@ -90,15 +90,18 @@ def serve(
 
     On loopback, any client may read. Other addresses need a token or --open. Requests that write always need a token.
     """
-    settings = SidecarSettings(
-        host=host,
-        port=port,
-        token=_token(token_file),
-        is_open=is_open,
-        allowed_hosts=frozenset(allowed_host),
-        currency=others["currency"],
-        per_thousand_reads=others["price_per_thousand_reads"],
-    )
+    try:
+        settings = SidecarSettings(
+            host=host,
+            port=port,
+            token=_token(token_file),
+            is_open=is_open,
+            allowed_hosts=frozenset(allowed_host),
+            currency=others["currency"],
+            per_thousand_reads=others["price_per_thousand_reads"],
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     with ExitStack() as stack:
         if others["is_demo"]:
             from accel.cli.demo.example import example_store  # noqa: PLC0415 - only the demo needs it

@@ -261,9 +261,8 @@ class Connection:
         self._lifetime = Lifetime("a connection", system.process_id)
         self.store = store
         self.settings = settings
-        is_record = isinstance(create, FormatRecord)
-        self._create = create if is_record else taker("create", "bool", InvalidArgument)(create)
-        self._wanted_node, self._system = node_id, of_store(store, system)
+        taken = create if isinstance(create, FormatRecord) else taker("create", "bool", InvalidArgument)(create)
+        self._wanted_node, self._create, self._system = node_id, taken, of_store(store, system)
         self._parts: SharedLoads[str, Any] = SharedLoads(PARTS_MAX, lambda _: 1)
         self._time_parts = PartCache()
         self._group_counts = GroupReaderCounts()

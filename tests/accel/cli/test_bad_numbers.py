@@ -1,4 +1,4 @@
-"""No number that an option of a command takes ends in a traceback, however large it is."""
+"""No number that an option of a command takes ends in a traceback: not a large one, and not one that is none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accel.errors import AccelError
 from loaders.format import RecordBatch
 from loaders.store import open_store
 
-TOO_LARGE = str(2**63)
+BAD = (str(2**63), "9" * 5000, "nan", "inf", "1e6", "-1")
 NUMBERS = (click.types.IntParamType, click.types.FloatParamType)
 ELSEWHERE = {"serve", "demo", "example", "job"}
 """What listens, makes its own bucket, or needs Spark."""
@@ -58,7 +58,7 @@ def arguments(command: click.Command, tried: click.Parameter) -> list[str]:
 
 
 @pytest.mark.parametrize("path", sorted(commands(main, click.Context(main), ())), ids=" ".join)
-def test_a_number_beyond_64_bits_is_refused_or_taken(path: tuple[str, ...]) -> None:
+def test_a_number_beyond_64_bits_or_another_bad_one_is_refused_or_taken(path: tuple[str, ...]) -> None:
     command, url = found(path), f"memory://bad-numbers-{'-'.join(path)}"
     store = open_store(url)
     ObjectCatalog.init(store, namespace="shop")
@@ -66,6 +66,14 @@ def test_a_number_beyond_64_bits_is_refused_or_taken(path: tuple[str, ...]) -> N
         writer.open_streams([1])
         writer.upload({1: [RecordBatch(1, 1, 0, 3, b"abc")]})
     for option in filter(is_number, command.get_params(click.Context(command))):
-        given = [*path, url, *arguments(command, option), f"{option.opts[0]}={TOO_LARGE}"]
-        error = CliRunner().invoke(main, given).exception
-        assert error is None or isinstance(error, SystemExit | AccelError | click.ClickException), (given, error)
+        for bad in BAD:
+            given = [*path, url, *arguments(command, option), f"{option.opts[0]}={bad}"]
+            error = CliRunner().invoke(main, given).exception
+            assert error is None or isinstance(error, SystemExit | AccelError | click.ClickException), (given, error)
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf", "0", "-1", "a"])
+def test_a_price_of_the_console_that_is_none_is_refused_in_words(bad: str) -> None:
+    result = CliRunner().invoke(main, ["serve", "memory://bad-price", f"--price-per-thousand-reads={bad}"])
+    assert result.exit_code == 2
+    assert "Error: " in result.output

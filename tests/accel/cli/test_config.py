@@ -141,6 +141,14 @@ def test_a_wrong_file_is_an_error_that_names_it(body: str | bytes, message: str,
     assert message in result.stderr
 
 
+@pytest.mark.parametrize(("value", "found"), [("true", "'true'"), ("8.0", "'8.0'"), ("nan", "'nan'"), ("1e3", "'1000.0'")])
+def test_a_file_gives_a_number_no_other_value_than_the_command_line_does(value: str, found: str, file: Path) -> None:
+    file.write_text(f"[commands.get-objects]\nlimit = {value}\n")
+    result = run("--config", str(file), "get-objects", "memory://nothing", "--stream", "1", "--start", "0")
+    assert result.exit_code == 2
+    assert found in result.stderr
+
+
 def test_a_file_that_is_named_and_missing_is_an_error(tmp_path: Path) -> None:
     result = run("scope", "list", "memory://nothing", environment={"ACCEL_CONFIG": str(tmp_path / "none.toml")})
     assert result.exit_code == 2
