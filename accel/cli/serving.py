@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -90,18 +91,17 @@ def serve(
 
     On loopback, any client may read. Other addresses need a token or --open. Requests that write always need a token.
     """
-    try:
-        settings = SidecarSettings(
-            host=host,
-            port=port,
-            token=_token(token_file),
-            is_open=is_open,
-            allowed_hosts=frozenset(allowed_host),
-            currency=others["currency"],
-            per_thousand_reads=others["price_per_thousand_reads"],
-        )
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    if not math.isfinite(others["price_per_thousand_reads"]):
+        raise click.UsageError("Expected a finite price as '--price-per-thousand-reads'.")
+    settings = SidecarSettings(
+        host=host,
+        port=port,
+        token=_token(token_file),
+        is_open=is_open,
+        allowed_hosts=frozenset(allowed_host),
+        currency=others["currency"],
+        per_thousand_reads=others["price_per_thousand_reads"],
+    )
     with ExitStack() as stack:
         if others["is_demo"]:
             from accel.cli.demo.example import example_store  # noqa: PLC0415 - only the demo needs it

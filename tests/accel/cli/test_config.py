@@ -141,7 +141,9 @@ def test_a_wrong_file_is_an_error_that_names_it(body: str | bytes, message: str,
     assert message in result.stderr
 
 
-@pytest.mark.parametrize(("value", "found"), [("true", "'true'"), ("8.0", "'8.0'"), ("nan", "'nan'"), ("1e3", "'1000.0'")])
+@pytest.mark.parametrize(
+    ("value", "found"), [("true", "'true'"), ("8.0", "'8.0'"), ("nan", "'nan'"), ("1e3", "'1000.0'")]
+)
 def test_a_file_gives_a_number_no_other_value_than_the_command_line_does(value: str, found: str, file: Path) -> None:
     file.write_text(f"[commands.get-objects]\nlimit = {value}\n")
     result = run("--config", str(file), "get-objects", "memory://nothing", "--stream", "1", "--start", "0")
