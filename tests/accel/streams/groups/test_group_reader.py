@@ -210,7 +210,7 @@ def test_until_it_is_asked_for_an_event_a_reader_is_in_no_group(orders: Shop) ->
 
 @pytest.mark.parametrize("seconds", [0, -1, 3601, float("nan")])
 def test_a_time_that_makes_no_sense_is_refused(orders: Shop, seconds: float) -> None:
-    with team(orders) as readers, pytest.raises(InvalidArgument, match="between calls|a finite number"):
+    with team(orders) as readers, pytest.raises(InvalidArgument, match=r"between calls|a finite number"):
         readers.join("a", every_seconds=seconds)
 
 
