@@ -732,6 +732,8 @@ _CODES = {
 
 def _told(error: OSError) -> str:
     """An error of the file system, and whose the file is."""
+    if error.errno == errno.EXDEV:
+        return f"{error}: expected one file system for the whole store, a linked folder of another is only read"
     if error.errno not in (errno.EACCES, errno.EPERM) or not str(error.filename).startswith("/"):
         return str(error)
     facts = _nearest(Path(error.filename))

@@ -234,9 +234,13 @@ def test_a_folder_on_another_file_system_is_refused(store: FileStore, monkeypatc
     def rename(source: object, target: object, **_: int) -> None:
         raise OSError(errno.EXDEV, "Invalid cross-device link", str(source), None, str(target))
 
+    store.put("a/c", b"x")
     monkeypatch.setattr(os, "rename", rename)
-    with pytest.raises(RequestRefused, match="Invalid cross-device link"):
+    with pytest.raises(
+        RequestRefused, match=r"Invalid cross-device link.*expected one file system for the whole store"
+    ):
         store.put("a/b", b"x")
+    assert list((store.folder / file_names.NEW).iterdir()) == []
 
 
 @pytest.mark.parametrize(
