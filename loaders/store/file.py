@@ -311,7 +311,7 @@ class FileStore(PagedListing):
             inside = []
             for place, entry, why in found:
                 if entry is None:
-                    self._notice(place, why)
+                    self._pass_over(prefix, None, place, why)
                 elif _may_list(whole := text + entry.text, wanted, after, is_object=entry.is_object):
                     if why is None:
                         inside.append((whole, place, entry.is_object))
@@ -319,21 +319,23 @@ class FileStore(PagedListing):
                         self._pass_over(prefix, whole, place, why)
             rest.extend(sorted(inside, key=lambda each: (each[0], not each[2]), reverse=True))
 
-    def _pass_over(self, prefix: str, text: bytes, path: Path, why: Exception) -> None:
+    def _pass_over(self, prefix: str, text: bytes | None, path: Path, why: Exception | None) -> None:
         """Leave out what cannot be listed, if no key that was asked for may begin with this text; else raise.
 
         A collector takes for deleted what a listing leaves out.
         """
-        if may_be_ours(text.decode(errors="replace")) or (prefix and not prefix.startswith(ACCEL_PREFIX)):
+        foreign = prefix and not prefix.startswith(ACCEL_PREFIX)
+        if why and text is not None and (foreign or may_be_ours(text.decode(errors="replace"))):
             raise why
-        self._notice(path, why)
+        if why and not path.name.startswith("%"):  # names of the store itself
+            self._notice(path, f"passed over: {_told(why)}")
 
-    def _notice(self, path: Path, why: object) -> None:
+    def _notice(self, path: Path, text: str) -> None:
         noticed = self._noticed()
-        if why and len(noticed) < NOTICES_MAX and path not in noticed and not path.name.startswith("%"):  # its own
-            noticed[path] = f"{str(path)!r}: {_told(why) if isinstance(why, OSError) else why}"
+        if len(noticed) < NOTICES_MAX and path not in noticed:
+            noticed[path] = text
             more = "; no more of its kind are logged" if len(noticed) == NOTICES_MAX else ""
-            logger.warning("%s%s", noticed[path], more)
+            logger.warning("%s%s", text, more)
 
     def _write(self, key: str, content: Iterable[Body], header: bytes, condition: Condition = ALWAYS) -> None:
         folder = self.folder.joinpath(*place_of(key)[0])
@@ -398,9 +400,8 @@ class FileStore(PagedListing):
         except OSError as error:
             if error.errno not in _UNABLE:
                 raise
-            self._notice(
-                self.folder, f"{error}: its folders cannot be synced, a loss of power may undo writes; {_ELSE}"
-            )
+            told = f"{error}: its folders cannot be synced, a loss of power may undo writes"
+            self._notice(self.folder, f"{str(self.folder)!r}: {told}; {_ELSE}")
 
     def _make(self, path: Path) -> None:
         missing = []
@@ -589,7 +590,7 @@ def _meaning(found: os.DirEntry[str], root: Path) -> tuple[Entry | None, Excepti
             why = OSError(errno.ELOOP, "a link into the store, or from one linked folder to another", found.path)
         else:
             entry = entry_of(found.name, is_folder=is_folder)
-            return entry, None if entry else ValueError("no key has this name")
+            return entry, None if entry else ValueError(f"no key has this name: {found.path!r}")
     except OSError as error:  # a link in a circle, or through a folder that must not be entered
         why = error
     return entry_of(found.name, is_folder=True) or entry_of(found.name, is_folder=False), why
@@ -606,7 +607,9 @@ def _dangling(path: str | Path) -> OSError | None:
     for each in (Path(path), *Path(path).parents):
         if os.path.lexists(each):
             is_there = os.path.exists(each)  # noqa: PTH110 - Path's own raises where it may not look
-            return None if is_there else OSError(errno.ENXIO, f"{each} is a link to nothing: is its disk mounted?")
+            return (
+                None if is_there else OSError(errno.ENXIO, f"{str(each)!r} is a link to nothing: is its disk mounted?")
+            )
     return None
 
 
@@ -730,8 +733,10 @@ _CODES = {
 }
 
 
-def _told(error: OSError) -> str:
+def _told(error: Exception) -> str:
     """An error of the file system, and whose the file is."""
+    if not isinstance(error, OSError):
+        return str(error)
     if error.errno == errno.EXDEV:
         return f"{error}: expected one file system for the whole store, a linked folder of another is only read"
     if error.errno not in (errno.EACCES, errno.EPERM) or not str(error.filename).startswith("/"):
