@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from accel.errors import IllegalState
 from accel.history.rules.values import checked_arguments, segment_text
+from loaders.awaiting import wake
 from loaders.lifetime import Lifetime
 from loaders.settings import TimeLimit
 
@@ -140,10 +141,12 @@ class WriteFuture:
 
     def __await__(self) -> Generator[Any, None, Outcome]:
         if not self.done():
-            loop = asyncio.get_running_loop()
-            woken = loop.create_future()
-            self.add_done_callback(lambda _: _wake_in(loop, woken))
-            yield from woken.__await__()
+            loop, woken = asyncio.get_running_loop(), asyncio.Event()
+            self.add_done_callback(callback := lambda _: wake(loop, woken))
+            try:
+                yield from woken.wait().__await__()
+            finally:
+                self.acks.forget(self, callback)  # as in `_wait`
         return self.result()
 
     def _wait(self, timeout: TimeLimit) -> None:
@@ -160,15 +163,6 @@ class WriteFuture:
         if not woken.acquire(timeout=-1 if timeout is None else timeout):
             self.acks.forget(self, wake)  # else one that asks again and again would pile them up
             raise TimeoutError(f"expected an event that is durable within {timeout} s, found it still under way")
-
-
-def _wake_in(loop: asyncio.AbstractEventLoop, woken: asyncio.Future[None]) -> None:
-    def wake() -> None:
-        if not woken.done():  # else the task that waited was cancelled
-            woken.set_result(None)
-
-    with suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
-        loop.call_soon_threadsafe(wake)
 
 
 class Acknowledgements:

@@ -7,7 +7,7 @@ opened it, when it has.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from accel.streams.connection import Connection, GroupReaderOptions, ReaderOptions
 
 Opened = TypeVar("Opened", bound=AbstractAsyncContextManager[Any])
+Given = TypeVar("Given", AsyncStreamWriter, AsyncGroupReader)
 
 
 @checked_arguments
@@ -63,8 +64,11 @@ class AsyncConnection:
         """
         self._lifetime.close()
         closing = [each for each in self._given if not (is_failed and isinstance(each, AsyncStreamWriter))]
-        self._given.clear()
-        ends = await asyncio.gather(*(each.close() for each in closing), return_exceptions=True)
+        begun = [asyncio.ensure_future(each.close()) for each in closing]
+        try:
+            await asyncio.sleep(0)  # all of them begin, also if this task is cancelled now
+        finally:
+            ends = await asyncio.gather(*begun, return_exceptions=True)
         failed = next((end for end in ends if isinstance(end, BaseException)), None)
         if failed is not None and not is_failed:
             raise failed
@@ -72,9 +76,11 @@ class AsyncConnection:
     def __repr__(self) -> str:
         return f"AsyncConnection({self.connection.store!r})"
 
-    def _keep(self, opened: AsyncStreamWriter | AsyncGroupReader) -> None:
+    async def _kept(self, opening: Callable[[], Given]) -> Given:
+        made = await asyncio.to_thread(opening)
         self._lifetime.check()  # it would not be closed; it has sent nothing yet
-        self._given.add(opened)
+        self._given.add(made)
+        return made
 
     async def create_scope(self, scope: str) -> bool:
         """See `Connection.create_scope`."""
@@ -100,8 +106,8 @@ class AsyncConnection:
 
     def reader(self, scope: str, name: str, **options: Unpack[ReaderOptions]) -> Opening[AsyncStreamReader]:
         """A reader, by ``async with`` or ``await``; see `Connection.reader`."""
-        opened = partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options)
-        return Opening(opened, close=AsyncStreamReader.close)
+        opening = partial(self.connection.open_reader, AsyncStreamReader, scope, name, **options)
+        return Opening(partial(opened, opening, AsyncStreamReader.close))
 
     def writer(
         self,
@@ -114,19 +120,19 @@ class AsyncConnection:
         """A writer, by ``async with`` or ``await``; see `Connection.writer`."""
         connection = self.connection
 
-        def opened() -> AsyncStreamWriter:
+        def opening() -> AsyncStreamWriter:
             segments = connection.segments
             stream = connection.stream_store.stream(scope, name, host=segments)
             return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
 
-        return Opening(opened, self._keep)
+        return Opening(partial(self._kept, opening))
 
     def group_reader(
         self, scope: str, name: str, group: str, reader: str, **options: Unpack[GroupReaderOptions]
     ) -> Opening[AsyncGroupReader]:
         """A reader of a group, by ``async with`` or ``await``; see `Connection.group_reader`."""
-        opened = partial(self.connection.open_group_reader, AsyncGroupReader, scope, name, group, reader, **options)
-        return Opening(opened, self._keep)
+        opening = partial(self.connection.open_group_reader, AsyncGroupReader, scope, name, group, reader, **options)
+        return Opening(partial(self._kept, opening))
 
     async def group(self, scope: str, name: str, group: str, from_cut: Cut | None = None) -> ReaderGroup:
         """See `Connection.group`."""
@@ -137,29 +143,16 @@ class Opening(Generic[Opened]):
     """A reader or writer that is opened in a thread: ``async with`` opens and closes it; ``await`` opens it. Once.
 
     Args:
-        opened: opens the reader or writer.
-        keep: called with it, in the event loop.
-        close: closes what was opened for a task that was cancelled, in a thread.
+        opening: opens the reader or writer.
     """
 
-    def __init__(
-        self,
-        opened: Callable[[], Opened],
-        keep: Callable[[Opened], object] = lambda _: None,
-        close: Callable[[Opened], object] = lambda _: None,
-    ) -> None:
-        self._open = opened
-        self._keep = keep
-        self._close = close
-        self._opened: Opened | None = None
+    _opened: Opened
+
+    def __init__(self, opening: Callable[[], Coroutine[Any, Any, Opened]]) -> None:
+        self._opening = opening
 
     def __await__(self) -> Generator[Any, None, Opened]:
-        return self._in_thread().__await__()
-
-    async def _in_thread(self) -> Opened:
-        made = await opened(self._open, self._close)
-        self._keep(made)
-        return made
+        return self._opening().__await__()
 
     async def __aenter__(self) -> Opened:
         self._opened = await self
@@ -169,6 +162,4 @@ class Opening(Generic[Opened]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        if self._opened is None:
-            return None
         return await self._opened.__aexit__(kind, error, trace)

@@ -268,7 +268,7 @@ class Connection:
         self._group_counts = GroupReaderCounts()
         self._lock = Lock()  # guards the attributes below
         self._closing, self._stopping = ExitStack(), ExitStack()
-        self._kept_parts: dict[str, Any] = {}
+        self._is_abandoned = False
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._readers: WeakSet[_Closed] = WeakSet()
         self._for_tasks = AsyncConnection(self)
@@ -360,7 +360,7 @@ class Connection:
     @property
     def registration(self) -> Registration:
         """The node id of this process, and its lease, which a thread renews."""
-        return self._part("registration", self._register, Registration.end, Registration.stop)
+        return self._part("registration", self._register, Registration.end, self._stop_registration)
 
     def cache_stats(self) -> dict[str, CacheStats]:
         """Return statistics of the caches of table records and of time index parts. Opens nothing."""
@@ -544,21 +544,9 @@ class Connection:
             _ = self.segments
 
     def _abandon(self) -> None:
-        """Close what was opened before entering failed: first what keeps others from the address and the segments."""
-        self._lifetime.check_process()
-        with self._lock:
-            self._lifetime.close()
-            kept = self._kept_parts
-        with ExitStack() as closing:
-            closing.callback(self.stop)
-            parts: Mapping[str, Callable[[Any], object]] = {
-                "registration": _end_lease,
-                "listening": socket.close,
-                "server": ForwardingServer.stop,
-            }
-            for name, close in parts.items():
-                if name in kept:
-                    closing.callback(close, kept[name])
+        """Close what was opened before entering failed, so that others have the address and the segments at once."""
+        self._is_abandoned = True
+        self.stop()
 
     def _open_catalog(self) -> ObjectCatalog:
         settings, system = self.settings.catalog, self._system
@@ -597,6 +585,12 @@ class Connection:
         registration.keep_alive()
         return registration
 
+    def _stop_registration(self, registration: Registration) -> None:
+        registration.stop()
+        if self._is_abandoned:
+            with suppress(AccelError):  # then the lease expires
+                registration.end()
+
     def _owners(self) -> OwnersTable:
         return OwnersTable(self.catalog, settings=self.settings.owners)
 
@@ -629,21 +623,18 @@ class Connection:
     ) -> Part:
         """Return a part, which one thread opens while the others wait."""
         self._lifetime.check()
-        part: Part = self._parts.get(name, lambda: self._kept(name, opened(), close, stop))
+        part: Part = self._parts.get(name, lambda: self._kept(opened(), close, stop))
         return part
 
-    def _kept(self, name: str, part: Part, close: Callable[[Part], object], stop: Callable[[Part], object]) -> Part:
+    def _kept(self, part: Part, close: Callable[[Part], object], stop: Callable[[Part], object]) -> Part:
         try:
             with self._lock:
                 self._lifetime.check()  # it may have been closed meanwhile
                 # The dependencies of a part were opened before it, and are closed after it.
                 self._stopping.callback(partial(stop, part))
                 self._closing.callback(partial(close, part))
-                self._kept_parts[name] = part
         except BaseException:
             stop(part)
-            if isinstance(part, Registration):  # nobody else ends it
-                _end_lease(part)
             raise
         return part
 
@@ -676,11 +667,6 @@ class _Closed(Protocol):
     def close(self) -> object:
         """Close it."""
         ...
-
-
-def _end_lease(registration: Registration) -> None:
-    with suppress(AccelError):  # then it expires
-        registration.end()
 
 
 def _close_host(host: ObjectSegments) -> None:

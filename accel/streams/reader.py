@@ -607,8 +607,7 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
     A task that was cancelled while it waited may call again, and misses no event.
     """
 
-    _loop: asyncio.AbstractEventLoop | None = None
-    _woken: asyncio.Event | None = None
+    _woken: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
     _asking: Future[Any] | None = None
 
     async def __aenter__(self) -> Self:
@@ -696,14 +695,13 @@ class AsyncReader(ReaderBase, AsyncIterator[Event]):
 
     def _listen(self) -> asyncio.Event:
         loop = asyncio.get_running_loop()
-        if self._woken is None or self._loop is not loop:
-            self._loop, self._woken = loop, asyncio.Event()
-        return self._woken
+        if self._woken is None or self._woken[0] is not loop:
+            self._woken = loop, asyncio.Event()
+        return self._woken[1]
 
     def _wake(self) -> None:
-        loop, woken = self._loop, self._woken
-        if loop is not None and woken is not None:
-            wake(loop, woken)
+        if self._woken is not None:
+            wake(*self._woken)
 
 
 class AsyncStreamReader(AsyncReader, CutReader):

@@ -175,6 +175,8 @@ class Program:
     taken: list[bytes] = field(default_factory=list)
     given: dict[str, list[bytes]] = field(default_factory=lambda: {"reader": [], "member": []})
     problems: list[str] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    version: Any = 0
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -186,6 +188,8 @@ class Program:
         self.streams = self.run(self.connection.__aenter__)
         self.run(self._make)
         self.accelerator = Held().accelerator()
+        self.reading = self.accelerator.read(STREAM, 0, 30)
+        self.images = self.accelerator.newer_images()
 
     async def _make(self) -> None:
         await self.streams.create_scope("shop")
@@ -226,6 +230,19 @@ class Program:
     async def read_member(self) -> None:
         await self.read("member")
 
+    async def read_batches(self) -> None:
+        """All batches of the reading in order, however often it is continued; then it begins anew."""
+        async for batch in self.reading:
+            self.offsets.append(batch.base_offset)
+        assert self.offsets == [0, 10, 20]
+        self.reading, self.offsets = self.accelerator.read(STREAM, 0, 30), []
+
+    async def follow_images(self) -> None:
+        """Each image is newer than the one before."""
+        before = self.version
+        self.version = (await anext(self.images)).version
+        assert before < self.version
+
     async def open_writer(self) -> None:
         async with self.streams.writer("shop", "orders") as writer:
             await writer.flush()
@@ -260,7 +277,12 @@ class Program:
     def alone(self) -> list[Callable[[], Awaitable[object]]]:
         """What one task at a time does: one of each object."""
         member = self.member
-        return [lambda: self.read("reader"), self.chance.choice([member.commit, member.rebalance, self.read_member])]
+        others = self.chance.choice([self.read_batches, self.follow_images])
+        return [
+            lambda: self.read("reader"),
+            others,
+            self.chance.choice([member.commit, member.rebalance, self.read_member]),
+        ]
 
     async def disturbed(self, acts: list[Callable[[], Awaitable[object]]], chance: Random) -> None:
         """Begin these, cancel some of them, and leave the others to the end of the loop."""
@@ -283,6 +305,8 @@ class Program:
         """Undisturbed calls answer, and rightly."""
         assert await found(self.accelerator) == [0, 1, 2]
         assert await self.accelerator.refresh()
+        await self.read_batches()
+        await self.follow_images()
         await self.write()
         await self.writer.flush()
         await self.streams.refresh()

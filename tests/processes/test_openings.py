@@ -340,6 +340,23 @@ def test_a_reader_that_is_closed_by_a_cancelled_task_leaves_its_group_once_it_ha
         asyncio.run(run(store, streams))
 
 
+def test_a_connection_whose_end_is_cancelled_at_once_leaves_its_groups() -> None:
+    async def run(streams: AsyncConnection) -> None:
+        group = await streams.group("shop", "orders", "team")
+        reader = await streams.group_reader("shop", "orders", "team", "one")
+        await reader.rebalance()
+        assert len((await asyncio.to_thread(group.state)).readers) == 1
+        closing = asyncio.create_task(streams.close_given())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert (await asyncio.to_thread(group.state)).readers == ()
+
+    with held() as (_, streams):
+        asyncio.run(run(streams))
+
+
 def test_a_reader_gives_no_event_while_it_skips_for_a_cancelled_task() -> None:
     async def run(store: Holding, streams: AsyncConnection) -> None:
         async with streams.reader("shop", "orders", follow=True, settings=QUICK) as reader:
