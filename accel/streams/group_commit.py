@@ -194,11 +194,12 @@ class GroupCommit:
     def has_room(self, size_bytes: int) -> bool:
         """Whether there is enough room; without background threads there is. Errors as `await_room`."""
         self._check_broken()
-        if not self.is_beside:
-            if self._is_due():
-                self.drive()
-            return True
-        return self._fits(size_bytes)
+        if self._pool is not None:
+            held_bytes = self._held_bytes + self._handed.counted_bytes
+            return held_bytes + size_bytes <= self._settings.waiting_bytes_max or self._fits(size_bytes)
+        if self._is_due():
+            self.drive()
+        return True
 
     def when_freed(self, listener: Callable[[], object]) -> None:
         """Call the listener once, in any thread, when room becomes free or all work has ended. It must not wait."""
@@ -234,21 +235,15 @@ class GroupCommit:
 
     # Between callers and the thread that does their work
 
-    def hand_over(self, source: EventSource | None, size_bytes: int, work: Callable[[], object]) -> None:
+    def hand_over(self, size_bytes: int, work: Callable[[], object]) -> None:
         """Let work be done after all work handed over before, by the thread that gathers events; without one, here.
 
         Args:
-            source: a source whose events wait after it, if any.
-            size_bytes: of these events, with room.
-            work: accesses memory only, and raises nothing.
+            size_bytes: of the events that wait after it.
+            work: accesses memory only, raises nothing, and notes the events.
         """
-
-        def do() -> None:
-            work()
-            self._note(source, size_bytes)
-
-        self._handed.add(size_bytes, do)
-        if not self.is_beside or self._has_ended:
+        self._handed.add(size_bytes, work)
+        if self._pool is None or self._has_ended:
             self._handed.do_rest()
 
     def ask(self, work: Callable[[], T], size_bytes: int = 0) -> T:
@@ -256,7 +251,7 @@ class GroupCommit:
 
         def do() -> T:
             result = work()
-            self._note(None, size_bytes)
+            self.note(None, size_bytes)
             return result
 
         if not self.is_beside or self.acks.is_inside:
@@ -270,10 +265,11 @@ class GroupCommit:
                 outcome = error
             self.conclude([(answer, outcome)], 0)
 
-        self.hand_over(None, 0, act)
+        self.hand_over(0, act)
         return answer.result()  # type: ignore[return-value]  # of `work`
 
-    def _note(self, source: EventSource | None, size_bytes: int) -> None:
+    def note(self, source: EventSource | None, size_bytes: int) -> None:
+        """Note that events with room wait at a source, or in the buffer; for work that was handed over."""
         with self._lock:
             if self._gathering_bytes == 0:
                 self._since = self._system.timer()
@@ -295,7 +291,7 @@ class GroupCommit:
 
     def add(self, source: EventSource) -> None:
         """Note that events with room wait at a source again. Does not wait."""
-        self.hand_over(source, 0, bool)
+        self.hand_over(0, partial(self.note, source, 0))
 
     def refused(self, source: EventSource) -> None:
         """Note that a source's events cannot be appended now, and look for segments that take them."""
@@ -349,13 +345,14 @@ class GroupCommit:
 
         def begin() -> None:
             source.end_points(points)
+            self.note(source, 0)
             self._is_urgent = True
 
         def is_done() -> bool:
             is_troubled = source.troubles != troubles
             return bool(points) and (is_troubled or all(point.settled == point.written for point in points))
 
-        self.hand_over(source, 0, begin)
+        self.hand_over(0, begin)
         if not self.is_beside:
             self.drive()
         else:

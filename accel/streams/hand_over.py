@@ -32,23 +32,26 @@ class HandedOver:
 
     Args:
         timer: seconds from any start.
+
+    Attributes:
+        counted_bytes: as `size_bytes`; for a moment too high or too low, as threads change it without a lock.
     """
 
     def __init__(self, timer: Callable[[], float]) -> None:
         self._timer = timer
         self._entries: SimpleQueue[Entry | None] = SimpleQueue()
-        self._size_bytes = 0  # too high or too low for a moment, as threads change it without a lock
+        self.counted_bytes = 0
         self._doing = Lock()
         self._waiting: deque[Lock] = deque()  # callers, each with a lock of its own
 
     @property
     def size_bytes(self) -> int:
         """Bytes of the events of its work."""
-        return 0 if self._entries.empty() else max(0, self._size_bytes)
+        return 0 if self._entries.empty() else max(0, self.counted_bytes)
 
     def add(self, size_bytes: int, work: Callable[[], object]) -> None:
         """Hand work over, with the bytes of its events; in one step, or not at all if the caller is interrupted."""
-        self._size_bytes += size_bytes
+        self.counted_bytes += size_bytes
         self._entries.put((size_bytes, work))
 
     def look(self) -> None:
@@ -83,14 +86,14 @@ class HandedOver:
             for _ in range(self._entries.qsize()):
                 self.do(self._entries.get_nowait())
         if self._entries.empty():
-            self._size_bytes = 0  # exact again
+            self.counted_bytes = 0  # exact again
         self.notify()
 
     def do(self, entry: Entry | None) -> None:
         """Do the work of an entry that was taken out."""
         size_bytes, work = entry or _LOOK
         work()
-        self._size_bytes -= size_bytes
+        self.counted_bytes -= size_bytes
 
     def do_rest(self) -> None:
         """Do all work, where no thread does it beside; one caller at a time."""

@@ -231,7 +231,10 @@ class StreamWriter:
             Closed, WrongProcess: the writer is closed, or another process opened it.
             AccelError: the errors of `ObjectSegments.flush`, if the host has no threads of its own.
 
-        After any error this event was not taken; earlier events still wait.
+        After any error this event was not taken; earlier events still wait. After an exception of a signal handler, as a
+        time limit of the caller, this is not known: write it again with its `number`, and it is stored once, whether
+        the second call, or its future, raises InvalidArgument because the number was taken, or not. A signal handler, a
+        ``__del__``, or a handler of logging may write, too.
         """
         self._lifetime.check()
         check_append([payload])
@@ -680,13 +683,13 @@ class StreamWriter:
     def _hand_over(
         self, positions: list[float], payloads: list[bytes], size_bytes: int, number: int | None
     ) -> list[WriteFuture]:
-        first = self._checked_number(len(payloads), number)
-        futures = [WriteFuture(self._commits.acks) for _ in payloads]
-        self._commits.hand_over(
-            self, size_bytes, partial(self._take_in, positions, payloads, futures, size_bytes, first)
-        )
+        if self._end_of_writes is not None or self._numbering is not None or number is not None:
+            number = self._checked_number(len(payloads), number)
+        acks = self._commits.acks
+        futures = [WriteFuture(acks) for _ in payloads]
+        self._commits.hand_over(size_bytes, partial(self._take_in, positions, payloads, futures, size_bytes, number))
         if self._numbering is not None:
-            self._numbering.note_handed(len(payloads), first)
+            self._numbering.note_handed(len(payloads), number)
         return futures
 
     def _take_in(
@@ -720,6 +723,7 @@ class StreamWriter:
                 events = Events(positions, payloads, futures, size_bytes, list(numbers or ()))
                 for segment_id, places in grouped(self._router.route(positions)):
                     self._pending.add_run(segment_id, events.chosen(places))
+        self._commits.note(self, size_bytes)
         if error is not None:
             self._commits.fail(futures, error, size_bytes)
 
