@@ -231,9 +231,9 @@ class StreamWriter:
             Closed, WrongProcess: the writer is closed, or another process opened it.
             AccelError: the errors of `ObjectSegments.flush`, if the host has no threads of its own.
 
-        After any error this event was not taken; earlier events still wait. After an exception of a signal handler, as a
-        time limit of the caller, this is not known: write it again with its `number`, and it is stored once, whether
-        the second call, or its future, raises InvalidArgument because the number was taken, or not. A signal handler, a
+        After any error this event was not taken; earlier events still wait. After an exception of a signal handler, as
+        by a time limit of the caller, that is not known: write it again with its `number`, and it is stored once;
+        InvalidArgument, of the call or of its future, says that the number was taken before. A signal handler, a
         ``__del__``, or a handler of logging may write, too.
         """
         self._lifetime.check()

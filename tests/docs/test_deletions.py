@@ -18,6 +18,7 @@ NO_STORE: Final = {
     "self._entries": "a queue",
     "self._orderer": "an order of batches",
     "inbox": "a queue",
+    "answers": "a queue",
     "held": "known entries, which are complete or not",
     "entries": "known entries",
     "changes": "commands",
