@@ -57,6 +57,7 @@ Some are defined in `loaders/errors.py` and exported here too, so that this modu
     │   └── ScaleConflict          another scale is under way                                 (retryable)
     ├── Closed                     the object was closed before or during the call
     ├── WrongProcess               the object belongs to another process: this one was forked, or received a copy
+    ├── NoThread                   the host lets this process start no further thread
     ├── ImageTooOld                the current image is too old to answer from           (retryable)
     ├── ImageRefused               a metadata image contradicts itself
     ├── InvalidRequest             the arguments of a lookup are invalid for this image
@@ -99,6 +100,7 @@ from loaders.errors import (
     KeyMissing,
     NameRefused,
     NamespaceShared,
+    NoThread,
     ObjectExists,
     PreconditionFailed,
     RangeInvalid,
@@ -150,6 +152,7 @@ __all__ = [
     "MissingExtra",
     "NameRefused",
     "NamespaceShared",
+    "NoThread",
     "NotInHistory",
     "ObjectExists",
     "ObjectLost",

@@ -34,6 +34,7 @@ should not parse it.
     │   └── FormatTooNew           a newer release wrote this, in a form that this release cannot read
     ├── Closed                     the called object is closed, or was closed during the call
     ├── WrongProcess               the called object belongs to another process
+    ├── NoThread                   the host lets this process start no further thread
     └── (lookups and histories: see accel/errors.py)
 """
 
@@ -107,6 +108,15 @@ class WrongProcess(AccelError):
     advice = (
         "open a session, a writer or a reader in each process that needs one, after it was started; "
         "to another process send the store, or its URL"
+    )
+
+
+class NoThread(AccelError, RuntimeError):
+    """No further thread could be started: the container, the user or the machine has all that it may have."""
+
+    advice = (
+        "raise the limit to 256 threads, or to 32 for a small store: each request to a store that is under way needs "
+        "one, and there are up to 64 of them, besides slow ones"
     )
 
 

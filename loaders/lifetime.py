@@ -29,11 +29,12 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock, RLock, Thread, current_thread
+from threading import Lock, RLock, Thread, active_count, current_thread
 from typing import Any, Final, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, overload
 from weakref import ref
 
-from loaders.errors import Closed, WrongProcess
+from loaders.errors import Closed, NoThread, WrongProcess
+from loaders.host_limits import threads_text
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -204,7 +205,8 @@ class DaemonThreads:
         """Run work in a thread of this name, in the caller's context. Errors are passed to `threading.excepthook`.
 
         Raises:
-            RuntimeError: no thread could be started.
+            NoThread: no thread could be started.
+            RuntimeError: the program ends, and starts no threads any more.
         """
         idle = self._idle()
         named = partial(copy_context().run, work), name
@@ -213,7 +215,12 @@ class DaemonThreads:
         except IndexError:
             inbox = SimpleQueue()
             inbox.put(named)  # first: if the start is interrupted, no thread waits for it
-            Thread(target=self._serve, args=(inbox, idle), name=name, daemon=True).start()
+            try:
+                Thread(target=self._serve, args=(inbox, idle), name=name, daemon=True).start()
+            except RuntimeError as error:
+                if "shutdown" in str(error):
+                    raise
+                raise no_thread() from error
         else:
             inbox.put(named)
 
@@ -292,7 +299,7 @@ class Threads(Executor):
         Raises:
             WrongProcess: another process created the pool and has its threads.
             Closed: the pool was shut down.
-            RuntimeError: no thread could be started, and none is at work.
+            NoThread: no thread could be started, and none is at work.
         """
         return self.submit_to(None, partial(work, *args, **options))
 
@@ -488,6 +495,11 @@ class InlineElsewhere(Executor):
         done: Future[T] = Future()
         settle(done, partial(work, *args, **options))
         return done
+
+
+def no_thread() -> NoThread:
+    """The error of a thread that could not be started."""
+    return NoThread(f"expected to start a thread besides {active_count()}, found the limit reached: {threads_text()}")
 
 
 def _not_sent(what: str) -> WrongProcess:

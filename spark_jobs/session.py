@@ -10,7 +10,7 @@ Settings of a local session, and their reasons:
     Python          tasks run with the Python of this process; otherwise Spark uses the first `python3` it finds
     Java            17 or newer: see below
     UI, log         none, and errors only: a command prints its own result
-    shuffles        as many partitions as cores, not 200: the rows are on one machine
+    shuffles        as many partitions as cores that the container may use, not 200: the rows are on one machine
 
 On a cluster only the settings that the jobs need are set; the others are the administrator's.
 
@@ -43,6 +43,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accel.errors import MissingExtra
+from loaders.host_limits import processors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,7 +201,7 @@ def is_submitted(environment: Mapping[str, str]) -> bool:
 
 def _cores(master: str) -> int:
     text = master.partition("[")[2].rstrip("]").partition(",")[0]
-    return int(text) if text.isdigit() else len(os.sched_getaffinity(0))
+    return int(text) if text.isdigit() else processors()
 
 
 def _prepare_environment() -> None:

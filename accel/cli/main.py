@@ -64,6 +64,7 @@ class AccelGroup(CommandGroup):
     def __call__(self, *args: Any, **extra: Any) -> Any:
         """Run as the program of this process."""
         end_on_signals()
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start one for each processor, for nothing here
         return super().__call__(*args, **extra)
 
     def main(self, *args: Any, **extra: Any) -> Any:
@@ -107,10 +108,16 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise  # the output is closed: click ends the program without a message
-    except (AccelError, OSError, KeyboardInterrupt) as error:
+    except (AccelError, OSError, KeyboardInterrupt, RuntimeError) as error:
+        ended: BaseException = Stopped() if type(error) is KeyboardInterrupt else error
+        if "start new thread" in str(error):  # of a pool that is not ours
+            from loaders.lifetime import no_thread  # noqa: PLC0415 - seldom needed
+
+            ended = no_thread()
+        elif not isinstance(error, AccelError | OSError | KeyboardInterrupt):
+            raise
         from accel.rendering import show_error  # noqa: PLC0415 - a list of commands is printed without it
 
-        ended = Stopped() if type(error) is KeyboardInterrupt else error
         show_error(ended, is_json=_wants_json(ctx))
         ctx.exit(ended.code if isinstance(ended, Stopped) else EXIT_FAILURE)
     except click.ClickException as error:

@@ -35,6 +35,7 @@ STATUSES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.LookupTimedOut, 504),
     (errors.ImageTooOld, 503),
     (errors.Closed, 503),
+    (errors.NoThread, 503),
     (errors.CatalogMissing, 503),
     (errors.StoreUnavailable, 503),
     (errors.CredentialsExpired, 503),

@@ -28,7 +28,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from accel.errors import AccelError, ImageTooOld
+from accel.errors import AccelError, ImageTooOld, NoThread
 from accel.image_source import ImageSource
 from accel.lookup.async_accelerator import AsyncReadAccelerator
 from accel.metrics import AccelCollector
@@ -128,10 +128,14 @@ class Sidecar:
         """End requests under way, and close what was opened."""
         if self._opening is not None:
             self._opening.cancel()
-        await asyncio.to_thread(self._threads.shutdown, wait=True)
-        if self._opened is not None:
-            await self._opened.close()
-        await asyncio.to_thread(self._connection.stop)
+        ending = Threads(1, "accel-sidecar-end")  # asyncio's own threads need one more to end
+        for end in (self._threads.shutdown, self._connection.stop):
+            try:
+                await asyncio.wrap_future(ending.submit(end))
+            except NoThread:  # the event loop has nothing else to do
+                end()
+            if self._opened is not None:
+                await self._opened.close()
 
     @property
     def accelerator(self) -> AsyncReadAccelerator:

@@ -34,7 +34,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from accel.streams.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX
+from accel.streams.settings import HEAD_SECONDS
 from loaders.settings import CONNECTIONS
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class BoundedServer(uvicorn.Server):
         signals: those that ended it; they are not raised again.
     """
 
-    def __init__(self, config: uvicorn.Config, connections_max: int = LISTENING_CONNECTIONS_MAX) -> None:
+    def __init__(self, config: uvicorn.Config, connections_max: int) -> None:
         super().__init__(config)
         self.signals: list[int] = []
         self._open_max = connections_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0], connections_max)

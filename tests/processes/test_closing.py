@@ -12,7 +12,7 @@ import pytest
 
 from accel import AsyncReadAccelerator, ReadAccelerator, StaticImages
 from accel.catalog import ObjectCatalog
-from accel.errors import AccelError, Closed
+from accel.errors import AccelError, Closed, NoThread
 from accel.image import ObjectRef
 from loaders.lifetime import DaemonThreads, Threads
 from loaders.store import MemoryStore, ObjectStore
@@ -206,5 +206,5 @@ def test_threads_that_end_say_so_and_what_cannot_start_says_why(monkeypatch: pyt
 
     monkeypatch.setattr("loaders.lifetime.start_thread", DaemonThreads())
     monkeypatch.setattr(Thread, "start", refuse)
-    with pytest.raises(RuntimeError, match="start new thread"):
+    with pytest.raises(NoThread, match="limit"):
         others.submit(max, 1, 2)

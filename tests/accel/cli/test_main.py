@@ -12,7 +12,8 @@ import pytest
 from rich.text import Text
 
 from accel.cli import main as main_module
-from accel.rendering import Folded, Output, Shown
+from accel.cli.ending import Stopped
+from accel.rendering import Folded, Output, Shown, Tell
 from tests.accel.cli.worlds import World, run
 
 COMMANDS = (
@@ -202,3 +203,39 @@ def test_no_color_means_no_styles_at_all(
     monkeypatch.setenv("NO_COLOR", "1") if is_plain else monkeypatch.delenv("NO_COLOR", raising=False)
     Output().show(Shown({}, [Folded(Text("bold", style="bold")), Folded(Text("red", style="red"))]))
     assert ("\x1b[" in capsys.readouterr().out) is not is_plain
+
+
+@pytest.mark.parametrize(
+    "command", ["catalog status", "catalog verify", "catalog run-all --yes", "stream list --scope a"]
+)
+def test_a_host_without_threads_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    store = ("--store", f"file://{tmp_path}")
+    assert run("catalog", "init", "--namespace", "n", *store).exit_code == 0
+    assert run("scope", "create", "--scope", "a", *store).exit_code == 0
+
+    def refused(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("threading.Thread.start", refused)
+    found = run(*command.split(), *store)
+    if found.exit_code:  # else it needed none
+        assert found.exit_code == 1
+        assert "limit reached" in found.output
+        assert "Traceback" not in found.output
+        assert not isinstance(found.exception, RuntimeError)
+
+
+def test_ctrl_c_ends_a_command_with_what_was_done_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ("--store", f"file://{tmp_path}")
+    assert run("catalog", "init", "--namespace", "n", *store).exit_code == 0
+
+    def interrupted(_: object, progress: Tell) -> None:
+        progress(3, 10)
+        raise Stopped
+
+    monkeypatch.setattr("accel.cli.catalog.verify.verify_catalog", interrupted)
+    found = run("catalog", "verify", *store)
+    assert found.exit_code == 130
+    assert found.stderr.startswith("error: stopped by SIGINT")
+    assert "verifying: 3 of 10 done" in found.stderr
+    assert found.stderr.count("\n") == 1

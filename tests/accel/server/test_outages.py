@@ -14,6 +14,7 @@ from accel.server.guard import App
 from accel.testing import Fault, FaultStore
 from loaders.errors import CredentialsExpired
 from loaders.format import RecordBatch
+from loaders.lifetime import DaemonThreads
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
 from tests.accel.server.asking import AUTHORISED, NODE, STREAM, ask, filled, serving
@@ -155,3 +156,22 @@ def test_while_nothing_comes_back_what_is_known_is_answered_and_it_says_how_long
         await becomes_ready(app)
 
     run(store, work, clock)
+
+
+def test_a_sidecar_ends_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    store = filled(1)
+
+    async def work() -> None:
+        monkeypatch.setattr("threading.Thread.start", refused)
+        monkeypatch.setattr("loaders.lifetime.start_thread", DaemonThreads())  # none is idle
+        async with serving(store, is_opened=False) as (app, _):
+            told: dict[str, list[str]] = {"reasons": []}
+            while not told["reasons"]:
+                told = (await ask(app, "/readyz")).json
+            assert "NoThread" in told["reasons"][0]
+            assert (await ask(app, "/healthz")).status == 200
+
+    asyncio.run(work())  # the lifespan ended without an error
