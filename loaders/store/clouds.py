@@ -31,6 +31,7 @@ Google was tested with an emulation in the tests, and Azure with Azurite; neithe
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -286,7 +287,11 @@ class CloudStore(PagedListing):
         metadata = metadata_of(mark)
         with self._errors("start_multipart", key):
             self._stores(key)
-        return SpooledUpload(key, partial(self._send, key, metadata), self.get_range)
+        try:
+            file = tempfile.TemporaryFile(prefix="accel-upload-")  # noqa: SIM115 - closed at the end of the upload
+        except OSError as error:
+            raise store_error("start_multipart", key, f"no temporary file for the parts (TMPDIR): {error}") from error
+        return SpooledUpload(key, file, partial(self._send, key, metadata), self.get_range)
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
         """See `ObjectStore.abort_multipart`: the store has no parts before the completion."""
@@ -425,7 +430,7 @@ class CloudStore(PagedListing):
                     return
                 yield ObjectInfo(key, meta["size"], bare_etag(meta["e_tag"] or ""), meta["last_modified"].timestamp())
 
-    def _send(self, key: str, metadata: dict[str, str], chunks: Iterator[bytes]) -> str:
+    def _send(self, key: str, metadata: dict[str, str], chunks: Iterator[bytes], *_: object) -> str:
         with self._errors("complete", key):
             answer = obstore.put(
                 self._stores(key)[0],

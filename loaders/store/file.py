@@ -48,9 +48,9 @@ import hashlib
 import logging
 import os
 import re
-import shutil
 import tempfile
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISREG
@@ -58,24 +58,21 @@ from typing import TYPE_CHECKING
 
 from loaders.errors import AccessDenied, CorruptObject, KeyMissing, WrongFolder
 from loaders.layout import ACCEL_PREFIX, may_be_ours
-from loaders.lifetime import PerProcess, ProcessLock, unpickled
+from loaders.lifetime import PerProcess
 from loaders.store.base import (
     ALWAYS,
     LIST_PAGE_KEYS_MAX,
-    PART_SIZE_BYTES_MIN,
     CreateOnly,
     DeleteFailures,
     Fetched,
     IfMatch,
     ListPage,
     ObjectInfo,
-    PartReceipt,
 )
 from loaders.store.common import (
     PagedListing,
     check_key,
     check_page_limit,
-    check_part_number,
     check_range,
     check_size,
     check_tail,
@@ -84,6 +81,7 @@ from loaders.store.common import (
 )
 from loaders.store.error_table import store_error, store_error_of
 from loaders.store.file_names import NEW, RESERVE, STORE, Entry, entry_of, place_of
+from loaders.store.spooled import SpooledUpload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -232,17 +230,21 @@ class FileStore(PagedListing):
             self._check_root("list", prefix)  # if it vanished meanwhile, this is not all
             return ListPage(page, more=False)
 
-    def start_multipart(self, key: str, *, mark: str | None = None) -> _FileUpload:
-        """See `ObjectStore.start_multipart`. Its parts are files in `%new`."""
+    def start_multipart(self, key: str, *, mark: str | None = None) -> SpooledUpload:
+        """See `ObjectStore.start_multipart`. Its parts are in a file without a name, in the same file system."""
         check_key("start_multipart", key)
         metadata_of(mark)
         with self._errors("start_multipart", key, missing="ServiceUnavailable"):
-            folder = Path(tempfile.mkdtemp(dir=self._new()))
-            _follow_folder(folder)
-            return _FileUpload(self, key, folder, mark)
+            file = tempfile.TemporaryFile(dir=self._new())  # noqa: SIM115 - closed at the end of the upload
+        return SpooledUpload(key, file, partial(self._complete, key, mark), self.get_range)
+
+    def _complete(self, key: str, mark: str | None, content: Iterable[bytes], etag: str, size_bytes: int) -> str:
+        with self._errors("complete", key, missing="NoSuchUpload"):
+            self._write(key, content, _header(etag, size_bytes, mark))
+        return etag
 
     def abort_multipart(self, key: str, upload_id: str) -> None:
-        """See `ObjectStore.abort_multipart`: its parts are files in `%new`, which are deleted once they are old."""
+        """See `ObjectStore.abort_multipart`: the parts of an upload are gone with its process."""
 
     @contextmanager
     def _errors(self, operation: str, key: str, *, missing: str = "NoSuchKey") -> Iterator[None]:
@@ -491,78 +493,6 @@ class _Opened:
         return Fetched(body, self.etag, self.size_bytes, start, self.mark)
 
 
-class _FileUpload:
-    """An object that is being uploaded; see `MultipartUpload`. Threads: any. Process: the one that began it."""
-
-    __reduce__ = unpickled("an upload in parts")
-    upload_id = ""
-
-    def __init__(self, store: FileStore, key: str, folder: Path, mark: str | None) -> None:
-        self.key = key
-        self._mark = mark
-        self._store = store
-        self._folder = folder
-        self._lock = ProcessLock()
-        self._parts: dict[int, tuple[str, int, Path]] = {}
-
-    def upload_part(self, number: int, body: Body) -> PartReceipt:
-        check_part_number(number)
-        etag = _md5(body).hexdigest()
-        with self._store._errors("upload_part", self.key, missing="NoSuchUpload"):  # noqa: SLF001 - one mechanism
-            name = _written(self._folder, [body], self._folder, durable=False)
-        with self._lock:
-            replaced = self._parts.get(number)
-            self._parts[number] = (etag, len(body), name)
-        if replaced:
-            replaced[2].unlink(missing_ok=True)
-        return PartReceipt(number, etag)
-
-    def copy_part(self, number: int, source_key: str, start: int, end: int) -> PartReceipt:
-        check_part_number(number)
-        source = self._store.get_range(source_key, start, end)
-        if end > source.object_size_bytes:
-            detail = f"expected a range within {source.object_size_bytes} bytes, found [{start}, {end})"
-            raise store_error("copy_part", source_key, detail, code="InvalidRange", status=416)
-        return self.upload_part(number, source.body)
-
-    def complete(self, receipts: Iterable[PartReceipt]) -> str:
-        ordered = sorted(receipts, key=lambda receipt: receipt.number)
-        with self._store._errors("complete", self.key, missing="NoSuchUpload"):  # noqa: SLF001 - one mechanism
-            self._folder.stat()
-        with self._lock:
-            parts = [self._part(receipt) for receipt in ordered]
-        self._check_sizes([size_bytes for _, size_bytes, _ in parts])
-        etag = _md5(b"".join(bytes.fromhex(etag) for etag, _, _ in parts)).hexdigest() + f"-{len(parts)}"
-        size_bytes = sum(size_bytes for _, size_bytes, _ in parts)
-        with self._store._errors("complete", self.key, missing="NoSuchUpload"):  # noqa: SLF001 - one mechanism
-            self._store._write(  # noqa: SLF001 - one mechanism
-                self.key, (path.read_bytes() for _, _, path in parts), _header(etag, size_bytes, self._mark)
-            )
-        self.abort()
-        return etag
-
-    def abort(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        with self._lock:
-            self._parts.clear()
-
-    def _part(self, receipt: PartReceipt) -> tuple[str, int, Path]:
-        part = self._parts.get(receipt.number)
-        if part is None or part[0] != receipt.etag:
-            raise store_error("complete", self.key, f"no such part: {receipt}", code="InvalidPart", status=400)
-        return part
-
-    def _check_sizes(self, sizes: Sequence[int]) -> None:
-        if not sizes:
-            raise store_error("complete", self.key, "an upload has at least one part", code="MalformedXML", status=400)
-        for number, size_bytes in enumerate(sizes[:-1], start=1):
-            if size_bytes < PART_SIZE_BYTES_MIN:
-                detail = (
-                    f"part {number} of {len(sizes)} has {size_bytes} bytes; all but the last need {PART_SIZE_BYTES_MIN}"
-                )
-                raise store_error("complete", self.key, detail, code="EntityTooSmall", status=400)
-
-
 def _may_list(text: bytes, prefix: bytes, after: bytes, *, is_object: bool) -> bool:
     """Whether a listing may contain this key of an object, or keys in the folder of this text."""
     if is_object:
@@ -652,13 +582,9 @@ def _sweep(new: Path) -> None:
     with tempfile.TemporaryFile(dir=new) as file:
         now = os.fstat(file.fileno()).st_mtime
     for path in new.iterdir():
-        with suppress(FileNotFoundError, PermissionError):  # another user's, in a folder that only lets owners delete
-            facts = path.stat()
-            if now - facts.st_mtime < STALE_SECONDS:
-                continue
-            if S_ISDIR(facts.st_mode):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
+        # A folder is not ours; a file may be another user's, in a folder that only lets owners delete.
+        with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+            if now - path.stat().st_mtime >= STALE_SECONDS:
                 path.unlink()
 
 

@@ -1,18 +1,17 @@
 """A multipart upload that keeps its parts in a temporary file and sends them when it is completed.
 
-For stores whose client has no numbered parts. Memory: that of the parts being written. Disk: the size of the object, in
-the platform's folder of temporary files (`TMPDIR`); the file has no name, so it is deleted at the end of the process.
+For stores that have no numbered parts. Memory: that of the parts being written. Disk: the size of the object, in a file
+without a name, so that it is deleted at the end of the process.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from loaders.lifetime import ProcessLock
+from loaders.lifetime import ProcessLock, unpickled
 from loaders.store.base import PART_SIZE_BYTES_MIN, PartReceipt
 from loaders.store.common import check_part_number, check_range
 from loaders.store.error_table import store_error
@@ -27,27 +26,31 @@ CHUNK_BYTES = 1 << 20
 
 
 class SpooledUpload:
-    """An object that is being uploaded; see `MultipartUpload`. Safe for many threads.
+    """An object that is being uploaded; see `MultipartUpload`. Threads: any. Process: the one that began it.
 
     Args:
         key: of the object.
-        send: writes the object from its bytes in order, whole or not at all, and returns its ETag.
+        file: a temporary file, which is closed at the end.
+        send: writes the object from its bytes in order, whole or not at all, and returns its ETag; called with the ETag
+            that S3 gives an object of these parts, and the size in bytes, too.
         read: reads bytes of another object of the store: key, start, end.
     """
 
+    __reduce__ = unpickled("an upload in parts")
     upload_id = ""
 
     def __init__(
-        self, key: str, send: Callable[[Iterator[bytes]], str], read: Callable[[str, int, int], Fetched]
+        self,
+        key: str,
+        file: IO[bytes],
+        send: Callable[[Iterator[bytes], str, int], str],
+        read: Callable[[str, int, int], Fetched],
     ) -> None:
         self._key = key
+        self._file = file
         self._send = send
         self._read = read
         self._lock = ProcessLock()
-        try:
-            self._file = tempfile.TemporaryFile(prefix="accel-upload-")  # noqa: SIM115 - closed at the end of the upload
-        except OSError as error:
-            raise store_error("start_multipart", key, f"no temporary file for the parts (TMPDIR): {error}") from error
         self._end = 0
         self._parts: dict[int, tuple[int, int, str]] = {}
 
@@ -64,7 +67,9 @@ class SpooledUpload:
             while written < len(view):
                 written += os.pwrite(self._file.fileno(), view[written:], begin + written)
         except OSError as error:
-            detail = f"the temporary file of the parts (TMPDIR): {error}"
+            with self._lock:
+                self._end = begin if self._end == begin + len(view) else self._end  # the next part has its room
+            detail = f"the temporary file of the parts: {error}"
             raise store_error("upload_part", self._key, detail, status=507) from error
         with self._lock:
             self._parts[number] = begin, len(view), etag
@@ -86,8 +91,11 @@ class SpooledUpload:
         with self._lock:
             self._refuse_ended()
             parts = [self._part(receipt) for receipt in ordered]
-        self._check_sizes([size for _, size in parts])
-        etag = self._send(self._chunks(parts))
+        sizes = [size for _, size, _ in parts]
+        self._check_sizes(sizes)
+        hashes = b"".join(bytes.fromhex(etag) for _, _, etag in parts)
+        etag = f"{hashlib.md5(hashes, usedforsecurity=False).hexdigest()}-{len(parts)}"
+        etag = self._send(self._chunks(parts), etag, sum(sizes))
         self.abort()
         return etag
 
@@ -101,11 +109,11 @@ class SpooledUpload:
         if self._file.closed:
             raise store_error("complete", self._key, "no such upload", code="NoSuchUpload", status=404)
 
-    def _part(self, receipt: PartReceipt) -> tuple[int, int]:
-        begin, size, etag = self._parts.get(receipt.number, (0, 0, ""))
-        if etag != receipt.etag:
+    def _part(self, receipt: PartReceipt) -> tuple[int, int, str]:
+        part = self._parts.get(receipt.number, (0, 0, ""))
+        if part[2] != receipt.etag:
             raise store_error("complete", self._key, f"no such part: {receipt}", code="InvalidPart", status=400)
-        return begin, size
+        return part
 
     def _check_sizes(self, sizes: list[int]) -> None:
         if not sizes:
@@ -115,7 +123,7 @@ class SpooledUpload:
                 detail = f"part {number} of {len(sizes)} has {size} bytes; all but the last need {PART_SIZE_BYTES_MIN}"
                 raise store_error("complete", self._key, detail, code="EntityTooSmall", status=400)
 
-    def _chunks(self, parts: list[tuple[int, int]]) -> Iterator[bytes]:
-        for begin, size in parts:
+    def _chunks(self, parts: list[tuple[int, int, str]]) -> Iterator[bytes]:
+        for begin, size, _ in parts:
             for at in range(begin, begin + size, CHUNK_BYTES):
                 yield os.pread(self._file.fileno(), min(CHUNK_BYTES, begin + size - at), at)

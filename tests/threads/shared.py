@@ -152,7 +152,7 @@ ELSEWHERE: dict[str, str] = {
     "loaders.hints.entry_columns.EntryColumns": NOTHING,
     "loaders.store.clouds.CloudStore": NOTHING + "; contract.py of stores has eight threads on it",
     "loaders.store.decorated.CountingStore": "test_no_request_is_lost_between_threads of test_counting.py",
-    "loaders.store.file._FileUpload": "contract.py of stores: parts that are put side by side",
+    "loaders.store.spooled.SpooledUpload": "contract.py of stores: parts that are put side by side",
     "loaders.store.s3.CurrentCredentials": "tests/loaders/store/test_rotated_credentials.py",
     "loaders.tables.records.FormRegistry": "is filled while modules are imported, and read from then on",
 }

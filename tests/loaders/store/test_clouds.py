@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -50,6 +51,12 @@ def in_memory() -> CloudStore:
     """Obstore's own store in memory: create-only and compare-and-set by ETags."""
     memory = RustMemory()
     return CloudStore("bucket", Cloud("memory", lambda *_: memory))
+
+
+def test_without_a_folder_for_temporary_files_no_upload_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(RequestRefused, match=r"'k': no temporary file for the parts \(TMPDIR\): .*No such file"):
+        in_memory().start_multipart("k")
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ from loaders.errors import (
     StoreUnavailable,
     WriteConflict,
     WrongFolder,
+    WrongProcess,
 )
 from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore, file_names
 from loaders.store import file as file_module
@@ -133,16 +134,24 @@ def test_what_killed_writers_left_is_deleted_a_day_later(store: FileStore) -> No
     upload = store.start_multipart("m")
     receipt = upload.upload_part(1, b"x")
     new = store.folder / file_names.NEW
-    (new / "old").mkdir()
-    (new / "old" / "part").write_bytes(b"x")
+    (new / "folder").mkdir()
+    (new / "young.file").write_bytes(b"x")
     (new / "old.file").write_bytes(b"x")
-    for old in (new / "old", new / "old.file"):
+    for old in (new / "folder", new / "old.file"):
         os.utime(old, (1, 1))
     make(store.folder).put("other", b"")
-    assert len(list(new.iterdir())) == 1, "the upload that is under way"
+    assert sorted(path.name for path in new.iterdir()) == ["folder", "young.file"], "a folder is of another program"
     upload.complete([receipt])
-    assert list(new.iterdir()) == []
     assert store.get("m").body == b"x"
+
+
+def test_an_upload_that_is_not_completed_leaves_nothing(store: FileStore) -> None:
+    upload = store.start_multipart("m")
+    upload.upload_part(1, b"x")
+    assert list((store.folder / file_names.NEW).iterdir()) == []
+    with pytest.raises(WrongProcess, match="an upload in parts"):
+        pickle.dumps(upload)
+    upload.abort()
 
 
 def test_a_durable_write_syncs_the_file_and_its_new_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -419,8 +428,9 @@ def test_a_part_that_does_not_fit_leaves_nothing(store: FileStore) -> None:
             upload.upload_part(1, bytes(2 << 20))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    [folder] = (store.folder / "%new").iterdir()
-    assert list(folder.iterdir()) == []
+    assert list((store.folder / "%new").iterdir()) == []
+    receipt = upload.upload_part(1, b"x")
+    assert upload.complete([receipt]) == store.get("a").etag, "it has the room of the one that did not fit"
 
 
 def test_the_reserve_is_given_up_once_and_kept_again_by_the_next_process(store: FileStore) -> None:
