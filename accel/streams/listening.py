@@ -171,6 +171,7 @@ class BoundedServer(uvicorn.Server):
         for listening in [each for server in self.servers for each in server.sockets]:
             loop.remove_reader(listening)
             self._accepting.append(loop.create_task(self._accept(loop, listening.dup())))
+        await asyncio.sleep(0)  # they begin: one that is cancelled before would not close its socket
 
     async def shutdown(self, sockets: list[socket] | None = None) -> None:
         """Accept no more connections, and end."""

@@ -15,6 +15,7 @@ from itertools import count
 from accel import Connection, FormatRecord, ObjectCatalog, ReadAccelerator, Request, StreamReader, connect
 from loaders.format import RecordBatch
 from loaders.store import MemoryStore, open_store
+from tests.processes.test_owners import SECRET, free_port
 
 STREAM = 420000
 OBJECTS = 3
@@ -185,6 +186,24 @@ def _connection(of: Callable[[Connection], object]) -> Row:
     return row
 
 
+@contextmanager
+def _entering() -> Iterator[Use]:
+    port = free_port()
+    entered: list[Connection] = []
+
+    def enter() -> None:
+        made = connect(_stream(), listen=f"127.0.0.1:{port}", secret=SECRET)
+        entered.append(made.__enter__())
+
+    def check() -> None:
+        while entered:
+            entered.pop().close()
+        enter()  # nobody listens there any more
+        entered.pop().close()
+
+    yield Use(enter, check)
+
+
 # Stores
 
 
@@ -240,6 +259,7 @@ ROWS: dict[str, Row] = {
     "StreamReader.position": _of_reader(lambda reader: reader.position()),
     "StreamReader.skip_to_head": _of_reader(lambda reader: reader.skip_to_head()),
     "open_store": _opening_store,
+    "Connection.__enter__": _entering,
     "Connection.reader": _connection(lambda connection: connection.reader("a", "b").close()),
     "Connection.stream": _connection(lambda connection: connection.stream("a", "b").name),
     "Connection.accelerator": _connection(lambda connection: connection.accelerator.stats()),

@@ -11,10 +11,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from queue import Queue
+from socket import create_server
 from typing import Any, NoReturn, TypeVar
 from uuid import UUID
 
 import pytest
+from starlette.applications import Starlette
 
 import accel
 from accel import (
@@ -33,6 +35,7 @@ from accel.errors import Closed
 from accel.history.rules.transactions import TransactionStatus
 from accel.server import sidecar
 from accel.streams import connection
+from accel.streams.listening import BoundedServer, listening_config
 from accel.streams.owners import OwnersTable
 from accel.system import SYSTEM, Components
 from loaders.lifetime import start_thread
@@ -171,6 +174,20 @@ def test_an_entering_that_is_interrupted_leaves_nothing_behind(number: int) -> N
             pytest.fail("it was entered")
         made.use()
         made.check_nothing_left()
+
+
+def test_a_server_that_ends_as_soon_as_it_has_begun_gives_its_address_back() -> None:
+    async def run() -> None:
+        with create_server(("127.0.0.1", 0)) as listening:
+            address = listening.getsockname()
+            server = BoundedServer(listening_config(Starlette(), lifespan="off"))
+            server.config.load()
+            server.lifespan = server.config.lifespan_class(server.config)
+            await server.startup([listening])
+            await server.shutdown([listening])
+        create_server(address).close()
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize("number", REQUESTS)
