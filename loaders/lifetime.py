@@ -29,7 +29,7 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock, RLock, Thread, active_count, current_thread
+from threading import RLock, Thread, active_count, current_thread
 from typing import Any, Final, Generic, NoReturn, ParamSpec, Protocol, Self, TypeVar, overload
 from weakref import ref
 
@@ -84,7 +84,7 @@ class ProcessLock:
     """A lock that no other process inherits locked. Threads: any."""
 
     def __init__(self) -> None:
-        self._lock = PerProcess("a lock", Lock)
+        self._lock = PerProcess("a lock", RLock)
 
     def acquire(self, *, blocking: bool = True) -> bool:
         """As `threading.Lock.acquire`; returns whether the lock was acquired."""
@@ -406,6 +406,13 @@ class Threads(Executor):
 
     def __reduce__(self) -> NoReturn:
         raise _not_sent(self._lifetime.what)
+
+
+def uninterrupted(work: Callable[[], T]) -> T:
+    """Do work in another thread, and wait for it: an interrupt of the caller does not leave the work half done."""
+    call: Future[T] = Future()
+    start_thread(partial(settle, call, work), "accel-change")
+    return call.result()
 
 
 def settle(call: Future[T], work: Callable[[], T]) -> None:

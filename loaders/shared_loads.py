@@ -38,7 +38,7 @@ from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from threading import RLock
+from threading import Lock
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from cachetools import TTLCache
@@ -116,7 +116,7 @@ class _State(Generic[K, V]):
     """The values and loads of one process; `lock` guards all attributes."""
 
     def __init__(self, size_bytes_max: int) -> None:
-        self.lock = RLock()
+        self.lock = Lock()
         self.kept: CountedCache[K, _Sized[V]] = CountedCache(size_bytes_max, lambda each: each.size_bytes)
         self.flights: dict[K, Future[V]] = {}
         self.landed = self.failed = self.joined = self.hits = self.forgotten = 0
@@ -402,7 +402,7 @@ class LastChunks:
     """
 
     def __init__(self, size_bytes_max: int, ttl_seconds: float, timer: Callable[[], float]) -> None:
-        self._lock = RLock()
+        self._lock = Lock()
         self._chunks = _Chunks(size_bytes_max, ttl_seconds, timer)
         self._hits = self._misses = 0
 
@@ -423,13 +423,11 @@ class LastChunks:
             waits: whether to wait for another thread; if not, the chunk may not be kept. A caller that the garbage
                 collector runs must not wait: it may have interrupted a call of this object.
         """
-        if not self._lock.acquire(blocking=waits):
+        if not waits and self._lock.locked():
             return
-        try:
+        with self._lock:
             if name not in self._chunks and len(chunk) <= self._chunks.maxsize:
                 self._chunks[name] = chunk
-        finally:
-            self._lock.release()
 
     def clear(self) -> None:
         """Drop all chunks."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, wait
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -44,7 +45,7 @@ from accel.lookup.warming import WarmReport
 from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import BatchColumns, RecordBatch
-from loaders.lifetime import PerProcess
+from loaders.lifetime import PerProcess, uninterrupted
 from loaders.settings import TimeLimit
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
@@ -128,7 +129,7 @@ class AcceleratorBase:
         Raises:
             ImageRefused: an image of another namespace, or of another kind of version.
         """
-        return self._engine.images.install(image)
+        return uninterrupted(partial(self._engine.images.install, image))
 
     def image_changed(self) -> None:
         """Report that there is a newer image: the image source is asked for it in the background.
@@ -229,11 +230,13 @@ class AcceleratorBase:
         """
         rows = list(entries)
         starts, ends, object_ids = ([row[column] for row in rows] for column in range(3))
-        self._engine.index_cache.add_entries(node_id, stream_id, starts, ends, object_ids)
+        entered = partial(self._engine.index_cache.add_entries, node_id, stream_id, starts, ends, object_ids)
+        uninterrupted(entered)
 
     def stats(self) -> AcceleratorStats:
         """Counts, and memory use with its limits. Complexity: O(1) except for sums over caches."""
-        return self._engines().stats()
+        engine = self._engines()
+        return engine.alone(engine.stats)
 
     def slow_lookups(self) -> tuple[SlowLookup, ...]:
         """The last lookups that took `Settings.slow_lookup_seconds` or longer, the latest one last; () if it is None.
@@ -420,7 +423,8 @@ class ReadAccelerator(AcceleratorBase):
         Raises:
             ImageTooOld: there is no newer image, and the current one may not be used any more.
         """
-        return self._engine.images.refresh()
+        images = self._engine.images
+        return images.came(self._engine.alone(images.ask_refresh)) is not None
 
     def follow(self) -> bool:
         """Ask the image source for a newer image, as after a short answer, and install it; may block for one query.
@@ -482,7 +486,7 @@ class ReadAccelerator(AcceleratorBase):
         """
         check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
-        begun = self._begin(request)
+        begun = self._engine.alone(self._begin, request)
         if isinstance(begun, Answer):
             return begun
         return self._run(self._look_up(request, deadline_seconds, begun=begun))
@@ -500,6 +504,9 @@ class ReadAccelerator(AcceleratorBase):
         """
         check_seconds("deadline_seconds", deadline_seconds)
         asked = checked_requests(requests)
+        return self._engine.alone(self._get_many, asked, deadline_seconds)
+
+    def _get_many(self, asked: list[Request], deadline_seconds: float | None) -> list[Answer | AccelError]:
         outcomes, rest = self._begin_many(asked)
         if rest:
             together = SideBySide(self._engine.system.timer)
@@ -579,15 +586,16 @@ class ReadAccelerator(AcceleratorBase):
         return Reading(self._engine, stream_id, start, end, max_bytes, ranges, ahead_bytes=ahead_bytes)
 
     def _run(self, script: Script[T]) -> T:
+        alone = self._engine.alone
         try:
-            waiting = next(script)
+            waiting = alone(script.send, None)
             while True:
                 try:
                     sent = _wait_for(waiting)
                 except Exception as error:  # noqa: BLE001 - the script handles every error
-                    waiting = script.throw(error)
+                    waiting = alone(script.throw, error)
                 else:
-                    waiting = script.send(sent)
+                    waiting = alone(script.send, sent)
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -621,7 +629,7 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
             yield self._take_columns()
 
     def _has_more(self) -> bool:
-        while (waiting := self._advance()) is not None:
+        while (waiting := self._engine.alone(self._advance)) is not None:
             try:
                 self._came(_wait_for(waiting))
             except Exception as error:  # noqa: BLE001 - likewise

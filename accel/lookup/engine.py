@@ -6,13 +6,14 @@ the engine, lets it start the requests of a step (`UnderWay`), waits for them in
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from accel.errors import AccelError
+from accel.errors import AccelError, IllegalState
 from accel.image import MetadataImage, NodeImage, ObjectRef, generation_of
 from accel.image_source import ImageSource
 from accel.lookup.answer import Answer, Request
@@ -42,7 +43,7 @@ from accel.system import Components
 from loaders.counting import CacheStats
 from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
-from loaders.lifetime import Lifetime
+from loaders.lifetime import Lifetime, uninterrupted
 from loaders.object_index import Load, LoaderStats, ObjectIndexLoader, OpenedObject
 from loaders.parallel import Arrivals, SharedThreads
 from loaders.plan import LoadAll, policy_of
@@ -56,6 +57,9 @@ if TYPE_CHECKING:
     from accel.lookup.explain import Trace
     from accel.lookup.slow_lookups import SlowLookups
 
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 HINT = -1
 """The key of the hint among the positions of arrived objects."""
@@ -167,6 +171,7 @@ class Engine:
         self.system = system
         self.lifetime = Lifetime("an accelerator", system.process_id)
         self.counters = LookupCounters()
+        self._inside: set[int] = set()  # threads that are within a step
         self.executor = SharedThreads(
             settings.parallel_loads,
             "accel-load",
@@ -295,9 +300,27 @@ class Engine:
         """
         return self.store.get_range(self.layout.object_key(step.object_id), step.start, step.end).body
 
+    def alone(self, step: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Carry out a step of a call, which waits for no other thread. Every access to what calls share is within one.
+
+        Raises:
+            IllegalState: this thread is within such a step.
+        """
+        thread = get_ident()
+        if thread in self._inside:
+            raise IllegalState(
+                "expected a call that interrupts no other call of this accelerator, found one within another, as of a "
+                "signal handler or of __del__"
+            )
+        try:
+            self._inside.add(thread)
+            return step(*args, **options)
+        finally:
+            self._inside.discard(thread)
+
     def commit(self, node_id: int, ref: ObjectRef, ranges: ObjectRanges) -> None:
         """Add an object that this broker wrote itself to the index cache, so that it need not be opened."""
-        self.index_cache.learn(node_id, ref, ranges)
+        uninterrupted(partial(self.index_cache.learn, node_id, ref, ranges))
 
     def finished(self, answer: Answer) -> Answer:
         """Count an answer, and return it."""

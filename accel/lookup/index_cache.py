@@ -15,6 +15,7 @@ import threading
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -50,7 +51,8 @@ class SharedIndexCache:
 
     def __init__(self, settings: Settings, timer: Callable[[], float], jitter: Callable[[], float]) -> None:
         self._lock = threading.Lock()
-        self._index = StreamRangeIndex(
+        self._new_index = partial(
+            StreamRangeIndex,
             timer=timer,
             jitter=jitter,
             ttl_seconds=settings.view_ttl_seconds,
@@ -58,6 +60,7 @@ class SharedIndexCache:
             array_bytes_max=settings.object_index_size_bytes_max,
             view_bytes_max=settings.view_size_bytes_max,
         )
+        self._index = self._new_index()
         self._filters = FilterStore(settings.filter_size_bytes_max)
         self._hash_lock = threading.Lock()
         self._pieces = PieceCache(settings.hashed_ids_max)
@@ -67,7 +70,7 @@ class SharedIndexCache:
     def view(self, node_id: int, stream_id: int) -> StreamView:
         """The entries of a stream, from memory."""
         with self._lock:
-            return self._index.view(node_id, stream_id)
+            return self._view(node_id, stream_id)
 
     def is_ordered(self, node: NodeImage, stream_id: int, view: StreamView) -> bool:  # noqa: ARG002 - see the protocol
         """Whether the view's listed entries ascend through the list without overlap.
@@ -87,7 +90,7 @@ class SharedIndexCache:
     def facts(self, node: NodeImage, stream_id: int) -> IndexFacts:
         """View, loaded objects and filters, all taken at the same time. Complexity: O(list)."""
         with self._lock:
-            view = self._index.view(node.node_id, stream_id)
+            view = self._view(node.node_id, stream_id)
             object_ids = self._index.loaded(node.node_id)
             loaded = np.fromiter(object_ids, np.int64, len(object_ids))
             absent = self._filters.absent(node.node_id, stream_id)
@@ -177,6 +180,13 @@ class SharedIndexCache:
         """Sizes and counts now."""
         with self._lock:
             return IndexCacheStats(self._index.stats(), self._filters.stats(), self._unordered, self._pieces.nbytes)
+
+    def _view(self, node_id: int, stream_id: int) -> StreamView:
+        try:
+            return self._index.view(node_id, stream_id)
+        except BaseException:  # interrupted: what is in memory may be half changed, and can be read again
+            self._index = self._new_index()
+            raise
 
     def _filter_of(self, ranges: ObjectRanges) -> StreamFilter | None:
         capacity = class_for(len(ranges))

@@ -12,7 +12,22 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import count
 
-from accel import Connection, FormatRecord, ObjectCatalog, ReadAccelerator, Request, StreamReader, connect
+from accel import (
+    Connection,
+    FormatRecord,
+    GroupReader,
+    ObjectCatalog,
+    PolledImages,
+    ReadAccelerator,
+    ReaderGroup,
+    Request,
+    StaticImages,
+    Stream,
+    StreamReader,
+    StreamWriter,
+    connect,
+)
+from accel.system import SYSTEM
 from loaders.format import RecordBatch
 from loaders.store import MemoryStore, open_store
 from tests.processes.test_owners import SECRET, free_port
@@ -22,6 +37,7 @@ OBJECTS = 3
 COUNT = 100
 END = OBJECTS * COUNT
 EVENTS = 60
+SECONDS = 10.0
 _numbers = count()
 
 
@@ -45,7 +61,8 @@ Row = Callable[[], AbstractContextManager[Use]]
 
 
 @cache
-def _filled() -> MemoryStore:
+def filled() -> MemoryStore:
+    """A store with one stream in some objects; for reading only."""
     store = MemoryStore()
     ObjectCatalog.init(store, FormatRecord(namespace="interrupts"))
     with ObjectCatalog.open(store) as catalog, catalog.open_node(4) as writer:
@@ -59,7 +76,7 @@ def _filled() -> MemoryStore:
 def _lookup(of: Callable[[ReadAccelerator], object], expected: object) -> Row:
     @contextmanager
     def row() -> Iterator[Use]:
-        store = _filled()
+        store = filled()
         with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
 
             def check() -> None:
@@ -80,7 +97,7 @@ def _many(accelerator: ReadAccelerator) -> list[int]:
 
 @contextmanager
 def _closing_accelerator() -> Iterator[Use]:
-    store = _filled()
+    store = filled()
     with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
         accelerator.get_objects(STREAM, 0, END, 9)
         yield Use(accelerator.close, accelerator.close)
@@ -89,7 +106,7 @@ def _closing_accelerator() -> Iterator[Use]:
 def _catalog(of: Callable[[ObjectCatalog], object]) -> Row:
     @contextmanager
     def row() -> Iterator[Use]:
-        with ObjectCatalog.open(_filled()) as catalog:
+        with ObjectCatalog.open(filled()) as catalog:
 
             def check() -> None:
                 of(catalog)
@@ -235,9 +252,230 @@ def _opening_store() -> Iterator[Use]:
     yield Use(lambda: open_store(url), check)
 
 
+def _group(of: Callable[[GroupReader], object]) -> Row:
+    """A reader of a group: what it returned, and what a reader after it returns, is each event once."""
+
+    @contextmanager
+    def row() -> Iterator[Use]:
+        with connect(_stream()) as connection:
+            name = f"group-{next(_numbers)}"
+            reader = connection.group_reader("a", "b", name, "one", follow=False)
+            got: list[int] = []
+
+            def call() -> None:
+                got.append(int(next(reader).payload))
+                of(reader)
+
+            def check() -> None:
+                got.append(int(next(reader).payload))
+                of(reader)
+                got.extend(int(event.payload) for event in reader)
+                reader.close()
+                with connection.group_reader("a", "b", name, "two", follow=False) as other:
+                    got.extend(int(event.payload) for event in other)
+                assert sorted(got) == list(range(EVENTS))
+
+            yield Use(call, check)
+            reader.close()
+
+    return row
+
+
+def _commit_and_leave(reader: GroupReader) -> None:
+    reader.commit()
+    reader.leave()
+
+
+# Writers
+
+
+def _written(connection: Connection, name: str) -> list[bytes]:
+    connection.accelerator.refresh()
+    with connection.reader("a", name) as reader:
+        return sorted(event.payload for event in reader)
+
+
+def _writer(of: Callable[[StreamWriter], object], times: int) -> Row:
+    """What was written before, and after, the interrupted call is there once; the call's own events at most once."""
+
+    @contextmanager
+    def row() -> Iterator[Use]:
+        with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
+            connection.create_scope("a")
+            connection.create_stream("a", "b", segments=2)
+            writer = connection.writer("a", "b")
+            before = writer.write(b"before", key="k")
+
+            def check() -> None:
+                after = writer.write(b"after", key="k")
+                writer.flush()
+                assert before.result(SECONDS) is not None
+                assert after.result(SECONDS) is not None
+                found = _written(connection, "b")
+                assert (found.count(b"before"), found.count(b"after")) == (1, 1)
+                assert found.count(b"x") <= times
+
+            yield Use(lambda: of(writer), check)
+
+    return row
+
+
+def _transaction(writer: StreamWriter) -> None:
+    transaction = writer.begin_transaction()
+    writer.write(b"x", key="k", transaction=transaction)
+    writer.commit_transaction(transaction)
+
+
+# Streams
+
+
+def _history(of: Callable[[Stream], object]) -> Row:
+    """A workflow that was interrupted is finished by the next one."""
+
+    @contextmanager
+    def row() -> Iterator[Use]:
+        with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
+            connection.create_scope("a")
+            connection.create_stream("a", "b", segments=1)
+            stream = connection.stream_store.stream("a", "b", host=connection.segments)
+
+            def check() -> None:
+                of(stream)
+                with connection.writer("a", "c") as writer:
+                    writer.write(b"x", key="k").result(SECONDS)
+                assert _written(connection, "c") == [b"x"]
+
+            connection.create_stream("a", "c", segments=1)
+            yield Use(lambda: of(stream), check)
+
+    return row
+
+
+@contextmanager
+def _creating() -> Iterator[Use]:
+    with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
+
+        def call() -> None:
+            connection.create_scope("a")
+            connection.create_stream("a", "b", segments=2)
+
+        def check() -> None:
+            call()
+            with connection.writer("a", "b") as writer:
+                writer.write(b"x", key="k").result(SECONDS)
+            assert _written(connection, "b") == [b"x"]
+
+        yield Use(call, check)
+
+
+@contextmanager
+def _uploading() -> Iterator[Use]:
+    store = MemoryStore()
+    ObjectCatalog.init(store, FormatRecord(namespace="interrupts"))
+    with ObjectCatalog.open(store) as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([STREAM])
+
+        def call() -> None:
+            start = writer.end(STREAM) or 0
+            batch = RecordBatch(STREAM, epoch=1, base_offset=start, count=COUNT, payload=b"records")
+            writer.upload({STREAM: [batch]})
+
+        def check() -> None:
+            call()
+            call()
+            end = writer.end(STREAM)
+            assert end in (2 * COUNT, 3 * COUNT)
+            with ReadAccelerator(catalog.images(), store) as accelerator:
+                assert sum(each.count for each in accelerator.read(STREAM, 0)) == end
+
+        yield Use(call, check)
+
+
+@contextmanager
+def _committing() -> Iterator[Use]:
+    store = filled()
+    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
+        [ref, *_] = catalog.images().current().node(4).refs
+
+        def call() -> None:
+            accelerator.object_committed(4, ref, {STREAM: (0, COUNT)})
+            accelerator.add_hints(4, STREAM, [(0, COUNT, ref.object_id)])
+
+        def check() -> None:
+            call()
+            assert sum(each.count for each in accelerator.read(STREAM, 0, END)) == END
+
+        yield Use(call, check)
+
+
+def _images(of: Callable[[PolledImages], object]) -> Row:
+    @contextmanager
+    def row() -> Iterator[Use]:
+        with ObjectCatalog.open(filled()) as catalog:
+            pushed = StaticImages(catalog.images().current())
+            polled = PolledImages(pushed.current, timer=SYSTEM.timer, sleep=SYSTEM.sleep)
+
+            def check() -> None:
+                of(polled)
+                assert polled.wait_newer(polled.current().version, 0) is None
+                assert STREAM in polled.current().streams
+
+            yield Use(lambda: of(polled), check)
+
+    return row
+
+
+@contextmanager
+def _pushing() -> Iterator[Use]:
+    with ObjectCatalog.open(filled()) as catalog:
+        image = catalog.images().current()
+        pushed = StaticImages(image)
+
+        def check() -> None:
+            pushed.push(image)
+            assert pushed.current() is image
+
+        yield Use(lambda: pushed.push(image), check)
+
+
+@contextmanager
+def _connecting() -> Iterator[Use]:
+    url = _stream()
+
+    def call() -> None:
+        with connect(url) as connection:
+            assert connection.stream("a", "b").name
+
+    yield Use(call, call)
+
+
+@contextmanager
+def _closing_connection() -> Iterator[Use]:
+    with connect(_stream()) as connection:
+        connection.stream("a", "b")
+        connection.accelerator.stats()
+        yield Use(connection.close, connection.close)
+
+
+def _reader_group(of: Callable[[ReaderGroup], object]) -> Row:
+    @contextmanager
+    def row() -> Iterator[Use]:
+        with connect(_stream()) as connection:
+            group = connection.group("a", "b", f"group-{next(_numbers)}")
+
+            def check() -> None:
+                of(group)
+                with connection.group_reader("a", "b", group.name, "one", follow=False) as reader:
+                    assert len(list(reader)) == EVENTS
+
+            yield Use(lambda: of(group), check)
+
+    return row
+
+
 ROWS: dict[str, Row] = {
     "MemoryStore": _store,
-    "ObjectCatalog.bad_objects": _catalog(lambda catalog: catalog.images().current()),
+    "ObjectCatalog.images": _catalog(lambda catalog: catalog.images().current()),
     "ReadAccelerator.close": _closing_accelerator,
     "ReadAccelerator.explain": _lookup(lambda each: len(each.explain(STREAM, 0, END, 9).answer.objects), OBJECTS),
     "ReadAccelerator.fetch": _lookup(
@@ -258,9 +496,47 @@ ROWS: dict[str, Row] = {
     "StreamReader.next_event": _reader(_by_events),
     "StreamReader.position": _of_reader(lambda reader: reader.position()),
     "StreamReader.skip_to_head": _of_reader(lambda reader: reader.skip_to_head()),
+    "GroupReader.__next__": _group(lambda _: None),
+    "GroupReader.commit": _group(GroupReader.commit),
+    "GroupReader.leave": _group(_commit_and_leave),
+    "GroupReader.rebalance": _group(GroupReader.rebalance),
+    "NodeWriter.upload": _uploading,
+    "ReadAccelerator.object_committed": _committing,
+    "Stream.scale": _history(lambda stream: stream.split(stream.active_segments().ids[0])),
+    "StreamStore.create_stream": _creating,
+    "StreamWriter.flush": _writer(StreamWriter.flush, 0),
+    "StreamWriter.transaction": _writer(_transaction, 1),
+    "StreamWriter.write": _writer(lambda writer: writer.write(b"x", key="k"), 1),
     "open_store": _opening_store,
     "Connection.__enter__": _entering,
     "Connection.reader": _connection(lambda connection: connection.reader("a", "b").close()),
     "Connection.stream": _connection(lambda connection: connection.stream("a", "b").name),
+    "PolledImages.current": _images(PolledImages.current),
+    "PolledImages.image_changed": _images(PolledImages.image_changed),
+    "ReaderGroup.reset": _reader_group(ReaderGroup.reset),
+    "ReaderGroup.state": _reader_group(ReaderGroup.state),
+    "StaticImages.push": _pushing,
+    "Connection.close": _closing_connection,
+    "connect": _connecting,
     "Connection.accelerator": _connection(lambda connection: connection.accelerator.stats()),
 }
+
+_CANCELLED = "each of its awaits is cancelled, in tests/processes/test_cancelling.py; its work runs in threads"
+_VALUE = "a value, which no call changes"
+
+ELSEWHERE: dict[str, str] = {
+    "Answer": _VALUE,
+    "AsyncConnection": _CANCELLED,
+    "AsyncGroupReader": _CANCELLED,
+    "AsyncReadAccelerator": _CANCELLED,
+    "AsyncStreamReader": _CANCELLED,
+    "AsyncStreamWriter": _CANCELLED,
+    "FormatRecord": _VALUE,
+    "ObjectSegmentSource": "the rows of readers read by it",
+    "ObjectSegments": "the rows of writers and of streams write by it",
+    "Request": _VALUE,
+    "accelerate": "a function that its caller wraps around the calls of an accelerator, which have rows",
+    "accelerate_async": "the same for asyncio",
+    "load_image_file": "reads one file, and keeps nothing",
+}
+"""Public names without a row, each with the reason."""

@@ -131,8 +131,17 @@ class Interrupted:
     result: Any = None
 
 
-def interrupted(call: Callable[[], object], place: Place, error: BaseException) -> Interrupted:
-    """Make a call, in whose course a signal arrives at a place and its handler raises an error."""
+def raising(error: BaseException) -> Callable[[], object]:
+    """A handler that raises an error."""
+
+    def handler() -> object:
+        raise error
+
+    return handler
+
+
+def interrupted(call: Callable[[], object], place: Place, act: Callable[[], object]) -> Interrupted:
+    """Make a call, in whose course a signal arrives at a place, and is handled."""
     outcome = Interrupted()
     is_armed = True
 
@@ -155,10 +164,10 @@ def interrupted(call: Callable[[], object], place: Place, error: BaseException) 
     def handler(_: int, frame: FrameType | None) -> None:
         nonlocal is_armed
         sys.settrace(None)
-        if is_armed and frame is not None and frame.f_code.co_filename != __file__:
+        if is_armed and frame is not None and frame.f_code.co_filename != __file__ and _is_safe(frame.f_code):
             is_armed = False
             outcome.where = f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
-            raise error
+            act()
 
     before = signal.signal(signal.SIGINT, handler)
     try:

@@ -129,7 +129,7 @@ class Team:
     def take_one(self, name: str) -> None:
         """Ask a member for one event as `next` does, but wait no longer than `ask`; the rest of its batch is left."""
         member = self.members[name]
-        if member._batch is None:
+        if not member._is_open:
             batch = member.next_batch(WAIT_SECONDS)
             if batch is None:
                 return
@@ -138,7 +138,6 @@ class Team:
         member._attend()  # this may take the batch away: `next` would wait for another one
         event = member._next_event()
         if event is not None:
-            member._note_given(event)
             self.given.append((name, event))
 
     def own(self, name: str) -> list[Event]:
