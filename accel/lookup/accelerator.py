@@ -33,7 +33,6 @@ from accel.lookup.scripts import (
     Script,
     SideBySide,
     Wait,
-    Waiting,
     checked_requests,
     current_image,
     refuse_unknown,
@@ -590,15 +589,12 @@ class ReadAccelerator(AcceleratorBase):
         try:
             waiting = alone(script.send, None)
             while True:
-                try:
-                    sent = _wait_for(waiting)
-                except Exception as error:  # noqa: BLE001 - the script handles every error
-                    waiting = alone(script.throw, error)
-                else:
-                    waiting = alone(script.send, sent)
+                waiting = alone(script.send, _is_any_done(waiting))
         except StopIteration as stop:
             result: T = stop.value
             return result
+        finally:
+            script.close()  # an interrupted call ends here, not when its traceback is freed
 
 
 class Reading(ReadingBase, Iterator[RecordBatch]):
@@ -630,14 +626,9 @@ class Reading(ReadingBase, Iterator[RecordBatch]):
 
     def _has_more(self) -> bool:
         while (waiting := self._engine.alone(self._advance)) is not None:
-            try:
-                self._came(_wait_for(waiting))
-            except Exception as error:  # noqa: BLE001 - likewise
-                self._failed(error)
+            self._came(_is_any_done(waiting))
         return bool(self._columns)
 
 
-def _wait_for(waiting: Waiting) -> object:
-    if isinstance(waiting, Wait):
-        return bool(wait(waiting.futures, waiting.timeout_seconds, FIRST_COMPLETED).done)
-    return waiting.function()
+def _is_any_done(waiting: Wait) -> bool:
+    return bool(wait(waiting.futures, waiting.timeout_seconds, FIRST_COMPLETED).done)

@@ -16,7 +16,6 @@ from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
 from accel.lookup.accelerator import AcceleratorBase
 from accel.lookup.answer import Answer, Request, check_seconds, checked_arguments
-from accel.lookup.engine import Engine
 from accel.lookup.following import WAIT_SECONDS_MAX
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import (
@@ -24,8 +23,6 @@ from accel.lookup.scripts import (
     Deadline,
     ReadingBase,
     Script,
-    Wait,
-    Waiting,
     checked_requests,
     current_image,
 )
@@ -184,16 +181,10 @@ class AsyncReadAccelerator(AcceleratorBase):
         return AsyncReading(self._engine, stream_id, start, end, max_bytes, ranges)
 
     async def _run(self, script: Script[T]) -> T:
-        engine = self._engine
         try:
             waiting = next(script)
             while True:
-                try:
-                    sent = await _wait_for(engine, waiting)
-                except Exception as error:  # noqa: BLE001 - the script handles every error
-                    waiting = script.throw(error)
-                else:
-                    waiting = script.send(sent)
+                waiting = script.send(await ended(waiting.futures, waiting.timeout_seconds))
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -239,16 +230,7 @@ class AsyncReading(ReadingBase, AsyncIterator[RecordBatch]):
 
     async def __anext__(self) -> RecordBatch:
         while (waiting := self._advance()) is not None:
-            try:
-                self._came(await _wait_for(self._engine, waiting))
-            except Exception as error:  # noqa: BLE001 - likewise
-                self._failed(error)
+            self._came(await ended(waiting.futures, waiting.timeout_seconds))
         if self._columns:
             return self._take()
         raise StopAsyncIteration
-
-
-async def _wait_for(engine: Engine, waiting: Waiting) -> object:
-    if isinstance(waiting, Wait):
-        return await ended(waiting.futures, waiting.timeout_seconds)
-    return await asyncio.get_running_loop().run_in_executor(engine.executor, waiting.function)

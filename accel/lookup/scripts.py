@@ -1,15 +1,8 @@
 """Carries out the steps of lookups and reads for both accelerators, as scripts: generators that yield only waits.
 
 `search.py` and `reading.py` decide which objects to open and what the answer is. This module carries out their steps,
-in the same way for threads and for asyncio. A script yields only what its driver has to wait for:
-
-    | yielded                                           | reply                      |
-    |---------------------------------------------------|----------------------------|
-    | `Wait`: for running loads and queries             | whether any is done        |
-    | `Call`: a function that may block                 | its result                 |
-
-An error of a wait or call is raised at that place in the script. So each accelerator is a thin driver that waits in its
-own way.
+in the same way for threads and for asyncio. A script yields only a `Wait` for running loads and queries, and is sent
+whether any of them is done. So each accelerator is a thin driver that waits in its own way.
 
 `SideBySide` runs many lookups of one call concurrently, so that they share rounds and loads. Each lookup has the same
 script as a single one; this module does not decide answers. An object that two lookups open at the same time is opened
@@ -106,15 +99,7 @@ class Wait:
     timeout_seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Call this function, which may block."""
-
-    function: Callable[[], Any]
-
-
-Waiting = Wait | Call
-Script = Generator[Waiting, Any, T]
+Script = Generator[Wait, Any, T]
 """The work of an accelerator, except for the waiting."""
 
 
@@ -149,8 +134,8 @@ class ReadingBase:
         ahead_bytes = 0 if ranges is None else ahead_bytes
         steps = engine.start_read(stream_id, start, end, max_bytes, watch, ahead_bytes, shares_chunks=ranges is None)
         self._script = _read(engine, steps, ranges, watch)
-        self._resume: Callable[[], Waiting | Batches] = partial(next, self._script)
-        self._waiting: Waiting | None = None
+        self._resume: Callable[[], Wait | Batches] = partial(next, self._script)
+        self._waiting: Wait | None = None
         self._ready: list[RecordBatch] = []
         self._columns: deque[BatchColumns] = deque()
         self._error: BaseException | None = None
@@ -186,7 +171,7 @@ class ReadingBase:
         self.next_offset = max(self.next_offset, int(columns.end_offsets[-1]))
         return columns
 
-    def _advance(self) -> Waiting | None:
+    def _advance(self) -> Wait | None:
         """The next wait before there are more batches; None if there are some, or the read is over.
 
         Raises:
@@ -216,13 +201,9 @@ class ReadingBase:
         else:
             self._waiting = step
 
-    def _came(self, answer: object) -> None:
+    def _came(self, is_any_done: bool) -> None:
         """Continue the script with the result of the wait."""
-        self._waiting, self._resume = None, partial(self._script.send, answer)
-
-    def _failed(self, error: Exception) -> None:
-        """Continue the script with the error of the wait."""
-        self._waiting, self._resume = None, partial(self._script.throw, error)
+        self._waiting, self._resume = None, partial(self._script.send, is_any_done)
 
 
 class _ReadFetcher:
@@ -329,7 +310,7 @@ def _outcome(begun: Future[Any]) -> Begun:
 
 def _read(
     engine: Engine, steps: ReadSteps, ranges: Ranges | None, watch: ReadWatch | None
-) -> Generator[Waiting | Batches, Any, ReadEnd]:
+) -> Generator[Wait | Batches, Any, ReadEnd]:
     sent: ReadSent = None
     fetcher = _ReadFetcher(engine, ranges, watch)
     try:
@@ -576,9 +557,7 @@ class SideBySide:
         script = self._scripts[number]
         self._waiting.pop(number, None)
         try:
-            step: Any = script.send(sent)  # a Wait or a Call
-            while not hasattr(step, "futures"):
-                step = self._call(script, step.function)
+            step = script.send(sent)
         except StopIteration as stop:
             self._end(number, stop.value)
         except AccelError as error:
@@ -586,13 +565,6 @@ class SideBySide:
         else:
             seconds = step.timeout_seconds
             self._waiting[number] = (step, None if seconds is None else self._timer() + seconds)
-
-    def _call(self, script: Script[Answer], function: Callable[[], Any]) -> Any:
-        try:
-            sent = function()
-        except Exception as error:  # noqa: BLE001 - the script handles every error
-            return script.throw(error)
-        return script.send(sent)
 
     def _end(self, number: int, outcome: Answer | AccelError) -> None:
         self.outcomes[number] = outcome
