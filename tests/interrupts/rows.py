@@ -326,6 +326,18 @@ def _transaction(writer: StreamWriter) -> None:
     writer.commit_transaction(transaction)
 
 
+def _aborted(writer: StreamWriter) -> None:
+    transaction = writer.begin_transaction()
+    writer.write(b"x", key="k", transaction=transaction)
+    writer.abort_transaction(transaction)
+
+
+def _awaited(writer: StreamWriter) -> None:
+    future = writer.write(b"x", key="k")
+    future.add_done_callback(lambda _: None)
+    future.result()
+
+
 # Streams
 
 
@@ -504,6 +516,10 @@ ROWS: dict[str, Row] = {
     "ReadAccelerator.object_committed": _committing,
     "Stream.scale": _history(lambda stream: stream.split(stream.active_segments().ids[0])),
     "StreamStore.create_stream": _creating,
+    "StreamWriter.abort_transaction": _writer(_aborted, 0),
+    "StreamWriter.carry_out_requests": _writer(StreamWriter.carry_out_requests, 0),
+    "StreamWriter.write_many": _writer(lambda writer: writer.write_many([(b"x", "k"), (b"x", "q")]), 2),
+    "WriteFuture.result": _writer(_awaited, 1),
     "StreamWriter.flush": _writer(StreamWriter.flush, 0),
     "StreamWriter.transaction": _writer(_transaction, 1),
     "StreamWriter.write": _writer(lambda writer: writer.write(b"x", key="k"), 1),
