@@ -15,7 +15,6 @@ threads (`concurrent.futures.Future`), and nothing of a loop after a wait:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from contextlib import suppress
@@ -26,8 +25,6 @@ from typing import Any, TypeVar
 from loaders.lifetime import settle, start_thread
 
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
@@ -61,7 +58,7 @@ async def opened(opening: Callable[[], T], undo: Callable[[T], object]) -> T:
 
     Args:
         opening: opens it.
-        undo: closes what was opened, and nobody has; its errors are logged.
+        undo: closes what was opened, and nobody has; its errors are passed to `threading.excepthook`.
     """
     call = in_thread(opening)
     try:
@@ -76,7 +73,7 @@ def undo_late(call: Future[T], undo: Callable[[T], object]) -> None:
 
     def begin(_: Future[T]) -> None:
         if call.exception() is None:  # in another thread, because this may be the thread of an event loop
-            start_thread(partial(_undo, undo, call.result()), "accel-closing")
+            start_thread(partial(undo, call.result()), "accel-closing")
 
     call.add_done_callback(begin)
 
@@ -85,10 +82,3 @@ def wake(loop: asyncio.AbstractEventLoop, woken: asyncio.Event) -> None:
     """Set an event of a loop. Threads: any."""
     with suppress(RuntimeError):  # the loop was closed meanwhile: no task waits
         loop.call_soon_threadsafe(woken.set)
-
-
-def _undo(undo: Callable[[T], object], made: T) -> None:
-    try:
-        undo(made)
-    except Exception:
-        logger.warning("%r, opened by a cancelled task, could not be closed", made, exc_info=True)
