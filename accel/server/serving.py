@@ -17,7 +17,7 @@ from accel.errors import InvalidArgument
 from accel.rendering import LogForm, log_lines
 from accel.server.guard import App
 from accel.server.settings import SidecarSettings
-from accel.streams.listening import BoundedServer, listening_config
+from accel.streams.listening import Server, listening_config
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +48,14 @@ def log_to_stderr(form: LogForm | None = None, *, level: int = logging.INFO) -> 
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> BoundedServer:
+def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> Server:
     """A server that is not started yet; its `run` blocks until the process is stopped."""
     if tls is not None:
         tls.check()
 
     config = listening_config(
         app,
+        connections_max=settings.connections_max,
         head_seconds=settings.head_seconds,
         host=settings.host,
         port=settings.port,
@@ -63,4 +64,4 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
         ssl_certfile=None if tls is None else tls.certificate,
         ssl_keyfile=None if tls is None else tls.key,
     )
-    return BoundedServer(config, settings.connections_max)
+    return Server(config)

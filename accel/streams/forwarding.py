@@ -84,7 +84,7 @@ from accel.streams.owners import (
 )
 from accel.streams.rules.routing import Events, first_events
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import LISTENING_CONNECTIONS_MAX, ForwardingSettings
+from accel.streams.settings import ForwardingSettings
 from accel.streams.writer_numbers import REPEATED, EventLostError, NumberedEvents
 from accel.system import Components
 from loaders.lifetime import Lifetime
@@ -232,11 +232,11 @@ class ForwardingServer:
 
     def __init__(self, app: Starlette, listening: socket, system: Components) -> None:
         try:
-            from accel.streams.listening import BoundedServer, listening_config  # noqa: PLC0415 - need uvicorn
+            from accel.streams.listening import Server, listening_config  # noqa: PLC0415 - need uvicorn
         except ImportError as error:
             raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
         config = listening_config(app, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS)
-        self._server, self._ended = BoundedServer(config, LISTENING_CONNECTIONS_MAX), Event()
+        self._server, self._ended = Server(config), Event()
         self._listening, self._system = listening, system
         self._serving = Lock()  # acquired for good by the thread that serves
         self._lifetime = Lifetime("a server of segments", system.process_id)

@@ -10,10 +10,10 @@ and the protocol here count:
     | bytes of a request's head, or between two pieces of its body    | 32 KiB     | 400, and the connection ends  |
     | seconds from the connection, or from a head's first byte, until |            |                               |
     | the head is complete                                            | 10 s       | the connection ends           |
-    | connections at one time; fewer if the process may not open that | 1024       | a further one ends that which |
-    | many files (`ulimit -n`)                                        |            | has longest had no request    |
+    | connections at one time; at most half of the files that the     | 1024       | a further one ends that which |
+    | process may open (`ulimit -n`)                                  |            | has longest had no request    |
 
-While all connections have a request under way, none is accepted: clients wait in the queue of the system.
+If all connections have a request under way, a further one is ended itself.
 
 The routes limit bodies, because the limit depends on the route. This module needs the extra `server`.
 
@@ -25,17 +25,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from contextlib import suppress
-from functools import partial
-from socket import socket
 from types import FrameType
 from typing import Any, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from accel.streams.settings import HEAD_SECONDS
-from loaders.settings import CONNECTIONS
+from accel.streams.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +41,8 @@ HEAD_SIZE_BYTES_MAX: Final = 32 << 10
 KEEP_ALIVE_SECONDS: Final = 30
 """How long a connection may be idle between two requests."""
 
-OWN_FILES: Final = 3 * CONNECTIONS
-"""Files that are left for the process itself: connections to stores, files of a store, logs; at most half of all."""
-
-IDLE_SECONDS: Final = 1.0
-"""A connection is not ended for another one sooner after it began, or was answered: a request may be on the way."""
-
-PAUSE_SECONDS: Final = 0.001
-"""The pause before it is checked again whether a connection has ended; longer if none was asked to."""
+BACKLOG_MAX: Final = 2048
+"""Clients that may wait to be accepted; uvicorn's default."""
 
 NOTE_SECONDS: Final = 60.0
 """The least time between two lines of the log that all connections are taken."""
@@ -63,11 +53,14 @@ class BoundedHttp(HttpToolsProtocol):
 
     Attributes:
         head_seconds: the time limit of a head; each server has its own subclass with this value.
-        lost: set when the connection has ended.
+        connections_max: limit of open connections, likewise.
+        noted_at: when that was last logged, likewise.
         since: when it began, or its last answer ended, by the loop's clock.
     """
 
     head_seconds = HEAD_SECONDS
+    connections_max = LISTENING_CONNECTIONS_MAX
+    noted_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Start the time of the first request's head."""
@@ -75,15 +68,16 @@ class BoundedHttp(HttpToolsProtocol):
         self._has_gone_on = False
         self._waiting_size_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
-        self.lost, self.since = asyncio.Event(), self.loop.time()
+        self.since = self.loop.time()
         super().connection_made(transport)
         self._await_head()
+        if len(self.connections) > self.connections_max:
+            self._end_one()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timer when the connection ends."""
         self._forget_head()
         super().connection_lost(exc)
-        self.lost.set()
 
     def data_received(self, data: bytes) -> None:
         """Process bytes of requests, and count those of heads."""
@@ -127,6 +121,13 @@ class BoundedHttp(HttpToolsProtocol):
         is_idle = (cycle is None or cycle.response_complete) and not self.transport.is_closing()
         return self.loop.time() - self.since if is_idle else 0.0
 
+    def _end_one(self) -> None:
+        connections: Any = self.connections
+        max(connections, key=BoundedHttp.idle_seconds).transport.close()
+        if self.since - self.noted_at >= NOTE_SECONDS or not self.noted_at:
+            type(self).noted_at = self.since
+            logger.warning("all %d connections are taken: the idle ones are ended for others", self.connections_max)
+
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
 
@@ -136,109 +137,37 @@ class BoundedHttp(HttpToolsProtocol):
             self._head_timer = None
 
 
-class BoundedServer(uvicorn.Server):
-    """uvicorn's server, which accepts connections one by one, and no more than its bound.
+class Server(uvicorn.Server):
+    """A server that does not raise the signals again that ended it; they are in `signals`. Threads: its event loop."""
 
-    Threads: the event loop that it runs in.
-
-    Args:
-        config: by `listening_config`.
-        connections_max: limit of open connections; lower if the process may not open that many files.
-
-    Attributes:
-        signals: those that ended it; they are not raised again.
-    """
-
-    def __init__(self, config: uvicorn.Config, connections_max: int) -> None:
+    def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.signals: list[int] = []
-        self._open_max = connections_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0], connections_max)
-        if self._open_max < connections_max:
-            logger.warning("at most %d connections, not %d: see ulimit -n", self._open_max, connections_max)
-        self._open: set[asyncio.Task[None]] = set()
-        self._accepting: list[asyncio.Task[None]] = []
-        self._noted_at = -NOTE_SECONDS
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn has it
         """End after the requests under way; at a second signal without them."""
         self.signals.append(sig)
         self.should_exit, self.force_exit = True, self.should_exit
 
-    async def startup(self, sockets: list[socket] | None = None) -> None:
-        """Listen; connections are accepted here, as asyncio accepts all until the process has no file left."""
-        await super().startup(sockets)
-        loop = asyncio.get_running_loop()
-        for listening in [each for server in self.servers for each in server.sockets]:
-            loop.remove_reader(listening)
-            self._accepting.append(loop.create_task(self._accept(loop, listening.dup())))
-        await asyncio.sleep(0)  # they begin: one that is cancelled before would not close its socket
 
-    async def shutdown(self, sockets: list[socket] | None = None) -> None:
-        """Accept no more connections, and end."""
-        for accepting in self._accepting:
-            accepting.cancel()
-        await super().shutdown(sockets)
-
-    async def _accept(self, loop: asyncio.AbstractEventLoop, listening: socket) -> None:
-        with listening:
-            while True:
-                try:
-                    accepted, _ = await loop.sock_accept(listening)
-                except OSError as error:
-                    logger.warning("no connection can be accepted: %s", error)
-                    await asyncio.sleep(1)
-                    continue
-                while len(self._open) >= self._open_max:  # noqa: ASYNC110 - it also looks who may be ended by now
-                    await asyncio.sleep(PAUSE_SECONDS if self._end_one(loop.time()) else 50 * PAUSE_SECONDS)
-                held = loop.create_task(self._hold(loop, accepted))
-                self._open.add(held)
-                held.add_done_callback(self._open.discard)
-
-    def _end_one(self, now: float) -> bool:
-        """End the connection that has longest had no request; returns whether there was one."""
-        if now - self._noted_at >= NOTE_SECONDS:
-            self._noted_at = now
-            logger.warning("all connections are taken: those that have longest had no request are ended")
-        connections: set[Any] = self.server_state.connections
-        oldest = max(connections, key=BoundedHttp.idle_seconds, default=None)
-        if oldest is None or oldest.idle_seconds() < IDLE_SECONDS:
-            return False
-        oldest.transport.close()
-        return True
-
-    async def _hold(self, loop: asyncio.AbstractEventLoop, accepted: socket) -> None:
-        """Serve a connection until it ends."""
-        http: Any = self.config.http_protocol_class
-        protocol = partial(http, self.config, self.server_state, self.lifespan.state)
-        tls, limit = self.config.ssl, HEAD_SECONDS if self.config.ssl else None
-        with suppress(OSError):  # it ended within its handshake
-            _, made = await loop.connect_accepted_socket(protocol, accepted, ssl=tls, ssl_handshake_timeout=limit)
-            await made.lost.wait()
-
-
-def connections_for(files_max: int, connections_max: int) -> int:
-    """How many connections a process may hold that may open this number of files.
-
-    >>> connections_for(1024, 1024), connections_for(64, 1024), connections_for(65536, 1024)
-    (832, 32, 1024)
-    """
-    if files_max == resource.RLIM_INFINITY:
-        return connections_max
-    return max(1, min(connections_max, files_max - min(OWN_FILES, files_max // 2)))
-
-
-def listening_config(app: Any, *, head_seconds: float = HEAD_SECONDS, **options: Any) -> uvicorn.Config:
+def listening_config(
+    app: Any, *, connections_max: int = LISTENING_CONNECTIONS_MAX, head_seconds: float = HEAD_SECONDS, **options: Any
+) -> uvicorn.Config:
     """Return the configuration by which uvicorn serves an application here.
 
     Args:
         app: an ASGI application.
+        connections_max: limit of open connections; lower if the process may not open twice as many files.
         head_seconds: the time limit of the head of a request.
         options: further options of `uvicorn.Config`.
     """
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    files = BACKLOG_MAX * 12 if files == resource.RLIM_INFINITY else files
+    bounds = {"head_seconds": head_seconds, "connections_max": min(connections_max, files // 2)}
     return uvicorn.Config(
         app,
-        loop="asyncio",
-        http=type("BoundedHttp", (BoundedHttp,), {"head_seconds": head_seconds}),
+        http=type("BoundedHttp", (BoundedHttp,), bounds),
+        backlog=max(1, min(BACKLOG_MAX, files // 12)),  # so many are accepted at one time, before any can be ended
         ws="none",
         log_config=None,
         access_log=False,
