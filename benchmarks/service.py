@@ -214,8 +214,8 @@ def write(bucket: Bucket, told: Connection, plan: Plan, ports: Sequence[int], nu
     with me.streams as streams:
         if is_first:
             active = streams.stream(SCOPE, NAME).active_segments().ids.tolist()
-            streams.host.open_segments((SCOPE, NAME), active[number :: plan.writers])
-        me.tell("ready", text=str(streams.node_id))
+            streams.host().open_segments((SCOPE, NAME), active[number :: plan.writers])
+        me.tell("ready", text=str(streams.node_id()))
         told.recv()
         while True:
             try:

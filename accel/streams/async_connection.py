@@ -38,7 +38,8 @@ class AsyncConnection:
     """The streams of a bucket, for asyncio, as returned by ``async with accel.connect(...)``. Tasks: any.
 
     Requests to the store are made in threads; readers and writers wait in the event loop. At the end of the block its
-    writers are flushed, and its readers leave their groups. After an error in the block writers are not flushed.
+    writers are flushed, and its readers leave their groups; also if its task is cancelled. After an error in the block
+    writers are not flushed.
 
     Args:
         connection: the connection for threads, which has the parts.
@@ -121,7 +122,7 @@ class AsyncConnection:
         connection = self.connection
 
         def opening() -> AsyncStreamWriter:
-            segments = connection.segments
+            segments = connection.segments()
             stream = connection.stream_store.stream(scope, name, host=segments)
             return AsyncStreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
 

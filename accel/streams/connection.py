@@ -13,9 +13,9 @@
     | `catalog`        | `ObjectCatalog`: which objects there are         | entering, or the first use; 2 requests  |
     | `stream_store`   | `StreamStore`: scopes, streams, their histories  | as `catalog`; no further request        |
     | `accelerator`    | `ReadAccelerator`: finds and reads objects       | the first reader                        |
-    | `host`           | `ObjectSegments`: the session of a node          | the first writer, or workflow           |
-    | `registration`   | `Registration`: the node id and its lease        | as `host`                               |
-    | `segments`       | `SharedSegments`: `host`, and the other owners   | as `host`                               |
+    | `host()`         | `ObjectSegments`: the session of a node          | the first writer, or workflow           |
+    | `registration()` | `Registration`: the node id and its lease        | as `host`                               |
+    | `segments()`     | `SharedSegments`: `host`, and the other owners   | as `host`                               |
     | `source(stream)` | `ObjectSegmentSource`: events of segments        | each reader has its own                 |
 
 So a process that only reads needs no permission to write and no node id, and fences no session.
@@ -33,6 +33,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
@@ -44,7 +45,7 @@ from threading import Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypedDict, TypeVar, Unpack
 from uuid import UUID
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, CatalogMissing, Closed, InvalidArgument
@@ -77,7 +78,7 @@ from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
 from loaders.awaiting import ended, in_thread, outcome
 from loaders.counting import CacheStats
-from loaders.lifetime import Lifetime, settle
+from loaders.lifetime import Lifetime, settle, unpickled
 from loaders.settings import taker
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
@@ -95,6 +96,9 @@ PARTS_MAX: Final = 16
 
 ABANDONING_SECONDS: Final = 1.0
 """How long a cancelled task that enters a connection waits until it is closed; a thread closes it in any case."""
+
+_MISSED: Final = {"listening", "registration", "host", "server"}
+"""The parts that others wait for, when a connection was dropped without `close`."""
 
 _ENDS: Final = (SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 """What ends a block without an error: its writers are flushed. After any other exception they are not."""
@@ -247,6 +251,8 @@ class Connection:
         peers: how it reaches other owners.
     """
 
+    __reduce__ = unpickled("a connection")
+
     def __init__(
         self,
         store: ObjectStore,
@@ -269,6 +275,8 @@ class Connection:
         self._lock = Lock()  # guards the attributes below
         self._closing, self._stopping = ExitStack(), ExitStack()
         self._is_abandoned = False
+        self._left: list[Callable[[], object]] = []
+        finalize(self, _dropped, self._lifetime, self._left, self._system, repr(self)).atexit = False
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._readers: WeakSet[_Closed] = WeakSet()
         self._for_tasks = AsyncConnection(self)
@@ -338,26 +346,29 @@ class Connection:
 
     @property
     def catalog(self) -> ObjectCatalog:
-        """The catalog.
+        """The catalog. To look at this and the other properties sends requests for reading, and writes nothing.
 
         Raises:
-            CatalogMissing: there is no catalog, and `create` is False.
-            CommitRefused: the catalog was made with another record than that of `create`.
+            CatalogMissing: there is no catalog; entering the connection, or a call of it, makes one if `create` is set.
+            Closed: the connection is closed.
         """
-        return self._part("catalog", self._open_catalog, ObjectCatalog.close, ObjectCatalog.close)
+        try:
+            return self._opened_catalog(self._find_catalog)
+        except CatalogMissing as error:
+            raise _NotMade(str(error)) from None
 
     @property
     def stream_store(self) -> StreamStore:
-        """Scopes and streams. Workflows of streams that it opens use `host`, which is opened on first use."""
-        return self._part("stream store", self._open_streams)
+        """Scopes and streams; errors as `catalog`. Workflows of its streams open `host`."""
+        _ = self.catalog
+        return self._streams()
 
     @property
     def accelerator(self) -> ReadAccelerator:
-        """Finds and reads objects, by an image that follows the catalog."""
+        """Finds and reads objects, by an image that follows the catalog; errors as `catalog`."""
         close = ReadAccelerator.close
         return self._part("accelerator", self._open_accelerator, close, close)
 
-    @property
     def registration(self) -> Registration:
         """The node id of this process, and its lease, which a thread renews."""
         return self._part("registration", self._register, Registration.end, self._stop_registration)
@@ -384,7 +395,6 @@ class Connection:
         """Return what the readers of groups of this connection did: replacements, and their lag. Opens nothing."""
         return self._group_counts.stats()
 
-    @property
     def host(self) -> ObjectSegments:
         """The session that has the segments of this process open. It fences older sessions of its node id.
 
@@ -393,7 +403,6 @@ class Connection:
         """
         return self._part("host", self._open_host, _close_host, ObjectSegments.stop)
 
-    @property
     def segments(self) -> SharedSegments:
         """The segments of this process, `host`, and those of other owners. Starts the listener, if `listen` was set.
 
@@ -419,14 +428,13 @@ class Connection:
             InvalidArgument: there is no secret.
             AccelError: as `segments`.
         """
-        streams = self._open_stream_store(self.host)
-        token, settings = self.registration.owner.token, self.settings.forwarding
-        return forwarding_app(SegmentService(self.host, token, streams, settings=settings), self._peers.secret)
+        streams = self._open_stream_store(self.host())
+        token, settings = self.registration().owner.token, self.settings.forwarding
+        return forwarding_app(SegmentService(self.host(), token, streams, settings=settings), self._peers.secret)
 
-    @property
     def node_id(self) -> int:
         """The node id with which this process writes; if none was passed, one is chosen."""
-        return self.registration.node_id if self._wanted_node is None else self._wanted_node
+        return self.registration().node_id if self._wanted_node is None else self._wanted_node
 
     def source(self, stream: Stream) -> ObjectSegmentSource:
         """Return a source of a stream's events, for one reader, because it contains the reader's start time."""
@@ -436,13 +444,13 @@ class Connection:
 
     def create_scope(self, scope: str) -> bool:
         """Create a scope; returns False if it exists. See `StreamStore.create_scope`."""
-        return self.stream_store.create_scope(scope)
+        return self._streams().create_scope(scope)
 
     def create_stream(
         self, scope: str, name: str, wanted: StreamConfiguration | None = None, *, segments: int | None = None
     ) -> Stream:
         """Create a stream; `Stream.is_new` is False if it existed. See `StreamStore.create_stream`."""
-        return self.stream_store.create_stream(scope, name, wanted, segments=segments)
+        return self._streams().create_stream(scope, name, wanted, segments=segments)
 
     def stream(self, scope: str, name: str) -> Stream:
         """Open a stream: for queries, and for workflows, which `host` carries out.
@@ -451,7 +459,7 @@ class Connection:
             NotInHistory: there is no such stream.
             StreamDeleted: the stream is being deleted.
         """
-        return self.stream_store.stream(scope, name)
+        return self._streams().stream(scope, name)
 
     def writer(
         self,
@@ -473,8 +481,8 @@ class Connection:
         Raises:
             AccelError: as `stream` and `host`.
         """
-        segments = self.segments
-        stream = self.stream_store.stream(scope, name, host=segments)
+        segments = self.segments()
+        stream = self._streams().stream(scope, name, host=segments)
         writer = StreamWriter(stream, segments, settings=settings or StreamWriterSettings(), writer_id=writer_id)
         self._know(self._writers, writer)
         return writer
@@ -539,35 +547,45 @@ class Connection:
     # Inside
 
     def _enter(self) -> None:
-        _ = self.stream_store
+        self._streams()
         if self._peers.listen is not None:
-            _ = self.segments
+            self.segments()
 
     def _abandon(self) -> None:
         """Close what was opened before entering failed, so that others have the address and the segments at once."""
         self._is_abandoned = True
         self.stop()
 
+    def _opened_catalog(self, opened: Callable[[], ObjectCatalog]) -> ObjectCatalog:
+        return self._part("catalog", opened, ObjectCatalog.close, ObjectCatalog.close)
+
+    def _find_catalog(self) -> ObjectCatalog:
+        measured(self._system)
+        return ObjectCatalog.open(self.store, settings=self.settings.catalog, system=self._system)
+
     def _open_catalog(self) -> ObjectCatalog:
-        settings, system = self.settings.catalog, self._system
-        measured(system)
         if isinstance(self._create, FormatRecord):
             self._make_catalog(self._create)
         try:
-            return ObjectCatalog.open(self.store, settings=settings, system=system)
+            return self._find_catalog()
         except CatalogMissing:
             if not self._create:
                 raise
         self._make_catalog(FormatRecord(namespace=DEFAULT_NAMESPACE))
-        return ObjectCatalog.open(self.store, settings=settings, system=system)
+        return self._find_catalog()
 
     def _make_catalog(self, wanted: FormatRecord) -> None:
         notes = ObjectCatalog.init(self.store, wanted, settings=self.settings.catalog, system=self._system)
         for note in notes:
             logger.warning("a new catalog: %s", note)
 
+    def _streams(self) -> StreamStore:
+        """As `stream_store`; makes the catalog if there is none, and `create` is set."""
+        self._opened_catalog(self._open_catalog)
+        return self._part("stream store", self._open_streams)
+
     def _open_streams(self) -> StreamStore:
-        return self._open_stream_store(HostWhenNeeded(lambda: self.segments, self.tails))
+        return self._open_stream_store(HostWhenNeeded(self.segments, self.tails))
 
     def _open_stream_store(self, host: SegmentHost) -> StreamStore:
         tables, settings = self.catalog.parts.keys.tables, self.settings.history
@@ -579,7 +597,7 @@ class Connection:
     def _register(self) -> Registration:
         address = self._peers.address
         if self._peers.listen is not None and not address:
-            host, port = self._listening.getsockname()[:2]
+            host, port = self._listening().getsockname()[:2]
             address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         registration = self._owners().register(self._wanted_node, address=address)
         registration.keep_alive()
@@ -595,12 +613,11 @@ class Connection:
         return OwnersTable(self.catalog, settings=self.settings.owners)
 
     def _open_segments(self) -> SharedSegments:
-        shared = SharedSegments(self.host, self._owners(), self._peers.client)
+        shared = SharedSegments(self.host(), self._owners(), self._peers.client, keeps=self)
         if self._peers.listen is not None:
             self._part("server", self._make_server, ForwardingServer.stop, ForwardingServer.stop).begin()
         return shared
 
-    @property
     def _listening(self) -> socket:
         """The socket, bound before this process registers, because the address may contain the free port."""
         where = self._peers.listen or ("127.0.0.1", 0)
@@ -608,10 +625,10 @@ class Connection:
         return self._part("listening", lambda: create_server(where, family=family), socket.close, socket.close)
 
     def _make_server(self) -> ForwardingServer:
-        return ForwardingServer(self.forwarding_app(), self._listening, self._system)
+        return ForwardingServer(self.forwarding_app(), self._listening(), self._system)
 
     def _open_host(self) -> ObjectSegments:
-        node_id = self.registration.node_id
+        node_id = self.registration().node_id
         return ObjectSegments(self.catalog, self.store, node_id, settings=self.settings.segments, system=self._system)
 
     def _part(
@@ -623,16 +640,18 @@ class Connection:
     ) -> Part:
         """Return a part, which one thread opens while the others wait."""
         self._lifetime.check()
-        part: Part = self._parts.get(name, lambda: self._kept(opened(), close, stop))
+        part: Part = self._parts.get(name, lambda: self._kept(name, opened(), close, stop))
         return part
 
-    def _kept(self, part: Part, close: Callable[[Part], object], stop: Callable[[Part], object]) -> Part:
+    def _kept(self, name: str, part: Part, close: Callable[[Part], object], stop: Callable[[Part], object]) -> Part:
         try:
             with self._lock:
                 self._lifetime.check()  # it may have been closed meanwhile
                 # The dependencies of a part were opened before it, and are closed after it.
                 self._stopping.callback(partial(stop, part))
                 self._closing.callback(partial(close, part))
+                if name in _MISSED:
+                    self._left.append(partial(close, part))
         except BaseException:
             stop(part)
             raise
@@ -659,6 +678,30 @@ class Connection:
             self._readers.clear()
             self._writers.clear()
         return given
+
+
+class _NotMade(CatalogMissing, AttributeError):
+    """No catalog, at an attribute: for `hasattr`, `inspect.getmembers` and doubles the attribute is not there yet."""
+
+
+def _dropped(lifetime: Lifetime, left: list[Callable[[], object]], system: Components, name: str) -> None:
+    """End the lease of a connection that the collector has found; in a thread, because the collector must not wait.
+
+    Its writers keep it, and are kept by events that are not durable; so all events are, except those of transactions.
+    """
+    if left and not lifetime.is_closed and lifetime.is_here and system.wait is not None:
+        lifetime.close()
+        system.start(partial(_end_left, left, name), "accel-dropped")
+        text = f"{name} was dropped without close; its segments are given back now"
+        warnings.warn(text, ResourceWarning, stacklevel=2, source=lifetime)
+
+
+def _end_left(left: list[Callable[[], object]], name: str) -> None:
+    while left:
+        try:
+            left.pop()()
+        except Exception:
+            logger.warning("%s was dropped without close, and a part of it could not be closed", name, exc_info=True)
 
 
 class _Closed(Protocol):

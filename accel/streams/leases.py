@@ -136,8 +136,7 @@ class TransactionLeases:
         self._lifetime.check_process()
         now_ms = self._now_ms()
         with self._lock:
-            for transaction in [each for each, held in self._held.items() if held.holder() is None]:
-                del self._held[transaction]
+            self._forget_gone()
             due = {transaction: held for transaction, held in self._held.items() if held.is_due(now_ms)}
             for held in due.values():
                 held.renewed_ms = now_ms  # so that no other thread renews it, too; after an error, in the next third
@@ -191,11 +190,15 @@ class TransactionLeases:
     def _pause_seconds(self) -> float | None:
         """The time until a lease may be due; None, which ends the thread, if there is none."""
         with self._lock:
-            leases_ms = [held.lease_ms for held in self._held.values() if held.holder() is not None]
+            self._forget_gone()
+            leases_ms = [held.lease_ms for held in self._held.values()]
             if leases_ms and not self._is_stopped and not self._lifetime.is_closed:
                 return min(PAUSE_SECONDS_MAX, min(leases_ms) / MILLISECONDS / RENEWALS_A_LEASE)
             self._is_running = False
             return None
+
+    def _forget_gone(self) -> None:
+        self._held = {each: held for each, held in self._held.items() if held.holder() is not None}
 
     def _now_ms(self) -> int:
         return int(self._system.clock() * MILLISECONDS)

@@ -34,12 +34,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event, Lock
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Final, Self, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
+from weakref import WeakValueDictionary, ref
 
 import msgspec
 from msgspec import Meta
@@ -250,6 +252,7 @@ class Registration:
         self._seen = seen
         self._stopped = Event()
         self.node_id = seen.value.node_id
+        _HERE[seen.value.token] = self
 
     def __enter__(self) -> Self:
         return self
@@ -264,6 +267,11 @@ class Registration:
 
     def __repr__(self) -> str:
         return f"Registration({self.owner!r})"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process registered."""
+        return self._lifetime.is_here
 
     @property
     def owner(self) -> Owner:
@@ -302,7 +310,8 @@ class Registration:
         """
         self._lifetime.check()
         if self._system.wait is not None:
-            self._system.start(self._renew_again, f"accel-owner-{self.node_id}")
+            pause = partial(self._system.wait, self._stopped, self._owners.settings.lease_seconds / 3)
+            self._system.start(partial(_renew_again, ref(self), self._stopped, pause), f"accel-owner-{self.node_id}")
 
     def end(self) -> None:
         """End the lease of this process: others may take its segments over at once. 1 request.
@@ -339,19 +348,29 @@ class Registration:
                 self._seen = told
             return self._seen.value
 
-    def _renew_again(self) -> None:
-        pause_seconds = self._owners.settings.lease_seconds / 3
-        while self._system.wait is not None and not self._stopped.is_set():
-            self._system.wait(self._stopped, pause_seconds)
-            if self._stopped.is_set():
-                return
-            try:
-                self.renew()
-            except (OwnerReplaced, CatalogWentBack) as error:
-                logger.warning("node %d: its lease is not renewed any more: %s", self.node_id, error)
-                return
-            except AccelError as error:
-                logger.warning("node %d: its lease could not be renewed: %s", self.node_id, error)
+    def _is_renewed(self) -> bool:
+        """Renew, and log errors; returns whether to renew again."""
+        try:
+            self.renew()
+        except (OwnerReplaced, CatalogWentBack) as error:
+            logger.warning("node %d: its lease is not renewed any more: %s", self.node_id, error)
+            return False
+        except AccelError as error:
+            logger.warning("node %d: its lease could not be renewed: %s", self.node_id, error)
+        return True
+
+
+def _renew_again(registration: ref[Registration], stopped: Event, pause: Callable[[], object]) -> None:
+    while True:
+        pause()
+        held = registration()  # only while it renews: a registration that was dropped is not renewed
+        if stopped.is_set() or held is None or not held._is_renewed():  # noqa: SLF001 - its thread
+            return
+        del held
+
+
+_HERE: Final[WeakValueDictionary[bytes, Registration]] = WeakValueDictionary()
+"""The registrations of this process, by token."""
 
 
 # Requests to owners and their bodies (`accel.streams.forwarding` explains the fields)
@@ -557,18 +576,26 @@ class SharedSegments:
         host: the host of this process. Closing this object does not close the host.
         owners: the table of owners.
         client: sends requests to other owners; None = no requests.
+        keeps: what has to live as long as a writer of these segments: the connection that closes the host.
 
     Threads: any; no lock is held over I/O. Requests of writers are made by threads of its own, at most
     `ForwardingSettings.connections_max`, if the system of the host has a `wait`. The object belongs to the process that
     opened it.
 
     Attributes:
-        host, owners, client: as the arguments.
+        host, owners, client, keeps: as the arguments.
         settings: the settings of the client.
     """
 
-    def __init__(self, host: ObjectSegments, owners: OwnersTable, client: ForwardingClient | None = None) -> None:
-        self.host, self.owners, self.client = host, owners, client
+    def __init__(
+        self,
+        host: ObjectSegments,
+        owners: OwnersTable,
+        client: ForwardingClient | None = None,
+        *,
+        keeps: object = None,
+    ) -> None:
+        self.host, self.owners, self.client, self.keeps = host, owners, client, keeps
         self.settings = DEFAULT_FORWARDING if client is None else client.settings
         self._threads: Threads | None = None
         if host.system.wait is not None:
@@ -761,8 +788,9 @@ class SharedSegments:
 
     @staticmethod
     def _unreachable(node_id: int, owner: Owner | None, segments: str) -> OwnerUnreachable:
-        address = "" if owner is None else owner.address
-        return OwnerUnreachable(node_id, address, segments, "no permitted address")
+        if owner is None or (here := _HERE.get(owner.token)) is None or not here.is_here:
+            return OwnerUnreachable(node_id, "" if owner is None else owner.address, segments, "no permitted address")
+        return OwnerUnreachable(node_id, owner.address, segments, "another connection of this process: close it")
 
 
 def own_segments(host: ObjectSegments | SharedSegments) -> ObjectSegments:

@@ -41,7 +41,7 @@ from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from accel.units import milliseconds
 from loaders.awaiting import ended, in_thread, wake
-from loaders.lifetime import Lifetime, Threads
+from loaders.lifetime import Lifetime, Threads, unpickled
 from loaders.settings import TimeLimit
 
 Answer = TypeVar("Answer")
@@ -95,6 +95,8 @@ class ReaderBase:
     that was closed before its end raises Closed when the caller asks for more, so that this is not mistaken for the
     end.
     """
+
+    __reduce__ = unpickled("a reader")
 
     def __init__(self, stream: Stream, source: SegmentSource, core: ReaderCore, system: Components) -> None:
         self._lifetime = Lifetime(f"a reader of {stream.name}", system.process_id)

@@ -58,9 +58,9 @@ def live(store: ObjectStore, word: str, at: int, ports: list[int], told: Pipe[An
     addresses = [f"http://127.0.0.1:{port}" for port in ports]
     listen = f"127.0.0.1:{ports[at]}"
     with accel.connect(store, listen=listen, owners=addresses, secret=SECRET, settings=SETTINGS) as streams:
-        streams.host.open_segments(NAME, [at * 2, at * 2 + 1])
+        streams.host().open_segments(NAME, [at * 2, at * 2 + 1])
         with streams.writer(*NAME) as writer:
-            told.send(streams.node_id)
+            told.send(streams.node_id())
             number = 0
             while rounds := told.recv():
                 for number in range(number, number + rounds):  # noqa: B020 - goes on where it was

@@ -32,7 +32,7 @@ EVENTS = 50
 def write(url: str, name: str, told: Pipe) -> None:
     """The body of a writer: it writes some events whenever it is told to; told a segment, it splits it."""
     with accel.connect(open_store(url)) as streams, streams.writer("shop", name) as writer:
-        told.send(streams.node_id)
+        told.send(streams.node_id())
         while (order := told.recv()) != "end":
             if order == "write":
                 for number in range(EVENTS):

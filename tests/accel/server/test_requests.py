@@ -209,7 +209,7 @@ def test_cuts_beyond_the_end_and_cuts_that_no_reader_can_be_at_are_refused() -> 
         with streams.writer("shop", "orders") as writer:
             for number in range(8):
                 writer.write(b"event", key=f"key {number}")
-        ends = {"0@0": streams.host.tails(("shop", "orders"), orders.active_segments().ids)[0], "1@0": 0}
+        ends = {"0@0": streams.host().tails(("shop", "orders"), orders.active_segments().ids)[0], "1@0": 0}
         orders.merge("0@0", "1@0")
         orders.split("2@1")
 

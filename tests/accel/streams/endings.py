@@ -144,9 +144,9 @@ class Bench:
         self.far = self.connect(FAR)
         if self.is_forwarded:
             self.serve(self.far)
-            self.far.host.open_segments(NAME, self.stream.active_segments().ids.tolist())
+            self.far.host().open_segments(NAME, self.stream.active_segments().ids.tolist())
         else:
-            self.near.host.open_segments(NAME, self.stream.active_segments().ids.tolist())
+            self.near.host().open_segments(NAME, self.stream.active_segments().ids.tolist())
 
     # Processes
 
@@ -159,10 +159,10 @@ class Bench:
 
     def serve(self, owner: Connection) -> None:
         """Let a process take events of others."""
-        streams = StreamStore.open(self.store, host=owner.host)
-        token = owner.registration.owner.token
-        service = SegmentService(owner.host, token, streams, settings=FORWARDING)
-        self.services[owner.registration.owner.address] = service
+        streams = StreamStore.open(self.store, host=owner.host())
+        token = owner.registration().owner.token
+        service = SegmentService(owner.host(), token, streams, settings=FORWARDING)
+        self.services[owner.registration().owner.address] = service
 
     def _send(self, url: str, body: bytes, _: object, __: float) -> tuple[int, bytes]:
         self.store.at()

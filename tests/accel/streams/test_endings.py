@@ -276,7 +276,7 @@ def _(b: Bench) -> Plan:
 def _(b: Bench) -> Plan:
     writer = b.writer()
     b.wrote(writer.write)
-    return Plan(b.near.host.close, lambda: b.wrote(writer.write))
+    return Plan(b.near.host().close, lambda: b.wrote(writer.write))
 
 
 @row("session, close", "begin, write, commit", Closed, IllegalState, CommitRefused, ForwardInDoubt)
@@ -291,14 +291,14 @@ def _(b: Bench) -> Plan:
 
         b.tried(whole)
 
-    return Plan(b.near.host.close, work)
+    return Plan(b.near.host().close, work)
 
 
 @row("session, stop", "write", Closed, ForwardInDoubt, is_in_doubt=True)
 def _(b: Bench) -> Plan:
     writer = b.writer()
     b.wrote(writer.write)
-    return Plan(b.near.host.stop, lambda: b.wrote(writer.write))
+    return Plan(b.near.host().stop, lambda: b.wrote(writer.write))
 
 
 @row("session, replaced by a newer one", "write", SessionFenced, CommitRefused, is_in_doubt=True, after="")
@@ -308,7 +308,7 @@ def _(b: Bench) -> Plan:
 
     def end() -> None:
         newer = b.connect(FAR if b.is_forwarded else NEAR)
-        newer.host.open_segments(NAME, b.stream.active_segments().ids.tolist())
+        newer.host().open_segments(NAME, b.stream.active_segments().ids.tolist())
         b.serve(newer)
 
     return Plan(end, lambda: b.wrote(writer.write))
@@ -361,11 +361,11 @@ def _(b: Bench) -> Plan:
     b.wrote(writer.write)
     from_node, taker = (FAR, b.connect(FAR + 1)) if b.is_forwarded else (NEAR, b.far)
     ids = b.stream.active_segments().ids.tolist()
-    _ = taker.host
+    taker.host()
 
     def end() -> None:
-        taker.host.take_over(NAME, dict.fromkeys(ids, from_node))
-        taker.registration.end()  # so that the row's process may take them back at once
+        taker.host().take_over(NAME, dict.fromkeys(ids, from_node))
+        taker.registration().end()  # so that the row's process may take them back at once
 
     return Plan(end, lambda: b.wrote(writer.write))
 

@@ -198,7 +198,7 @@ def test_threads_that_ask_for_a_part_at_once_share_it(store: MemoryStore) -> Non
 
         def asked(_: int) -> object:
             begun.wait(timeout=30)
-            return streams.host
+            return streams.host()
 
         assert len(set(map(id, threads.map(asked, range(4))))) == 1
 
@@ -207,15 +207,15 @@ def test_the_parts_are_at_hand(store: MemoryStore) -> None:
     with connected(store, node_id=7) as streams:
         written(streams, b"1")
         assert streams.store is store
-        assert streams.node_id == 7
+        assert streams.node_id() == 7
         assert streams.catalog.format.namespace == "test"
         assert list(streams.stream_store.streams("shop")) == ["orders"]
-        assert streams.host.waiting_bytes == 0
+        assert streams.host().waiting_bytes == 0
         stream = streams.stream("shop", "orders")
-        tail = streams.host.tails(("shop", "orders"), stream.active_segments().ids)
+        tail = streams.host().tails(("shop", "orders"), stream.active_segments().ids)
         assert sum(tail.values()) == 1
         assert len(streams.accelerator.get_objects(stream.segment_stream(0), 0, 1).objects) <= 1
-        assert streams.registration.owner.node_id == 7
+        assert streams.registration().owner.node_id == 7
 
 
 # Node ids
@@ -223,9 +223,9 @@ def test_the_parts_are_at_hand(store: MemoryStore) -> None:
 
 def test_a_node_id_is_drawn_for_each_process_that_writes(store: MemoryStore) -> None:
     with connected(store) as one, connected(store) as other:
-        _ = one.host, other.host
-        assert one.node_id != other.node_id
-        one.host.flush()  # is not fenced
+        _ = one.host(), other.host()
+        assert one.node_id() != other.node_id()
+        one.host().flush()  # is not fenced
 
 
 def test_a_drawn_node_id_is_used_again_by_those_who_come_later(store: MemoryStore) -> None:
@@ -233,7 +233,7 @@ def test_a_drawn_node_id_is_used_again_by_those_who_come_later(store: MemoryStor
     for _ in range(3):
         with connected(store) as streams:
             written(streams, b"1")
-            drawn.add(streams.node_id)
+            drawn.add(streams.node_id())
     assert len(drawn) == 1
     with connected(store) as streams:
         assert len(OwnersTable(streams.catalog).owners()) == 1
@@ -272,7 +272,7 @@ SECRET = "a secret of the shop"  # noqa: S105 - of tests
 def test_processes_share_a_stream_and_each_writes_all_keys(store: MemoryStore) -> None:
     with accel.connect(store, create=FORMAT, listen="127.0.0.1:0", secret=SECRET, settings=SMALL) as one:
         written(one, b"1", b"2", b"3")
-        address = one.registration.owner.address
+        address = one.registration().owner.address
         with accel.connect(store, owners=[address], secret=SECRET, settings=SMALL) as other:
             written(other, b"4", b"5", b"6")
             with other.writer("shop", "orders") as writer:
@@ -292,7 +292,7 @@ def test_an_owner_that_cannot_be_asked_is_named_and_its_segments_are_taken_over_
         with connected(store) as other:
             writer = other.writer("shop", "orders")
             future = writer.write(b"2", key="anna")
-            with pytest.raises(OwnerUnreachable, match=f"node {one.node_id} without an address"):
+            with pytest.raises(OwnerUnreachable, match=f"node {one.node_id()} without an address"):
                 writer.flush()
             assert not future.done()
             one.close()
@@ -304,8 +304,8 @@ def test_an_owner_that_cannot_be_asked_is_named_and_its_segments_are_taken_over_
 def test_an_application_of_the_connection_takes_events(store: MemoryStore) -> None:
     with accel.connect(store, create=FORMAT, address="http://one", secret=SECRET, settings=SMALL) as one:
         written(one)
-        one.host.open_segments(("shop", "orders"), [0])
-        assert one.registration.owner.address == "http://one"
+        one.host().open_segments(("shop", "orders"), [0])
+        assert one.registration().owner.address == "http://one"
         assert [route.path for route in one.forwarding_app().routes] == ["/accel/append", "/accel/carry-out"]  # type: ignore[attr-defined]  # they are routes with paths
 
 

@@ -152,7 +152,7 @@ def test_the_end_of_a_segment_that_another_node_took_over_is_the_newest() -> Non
     with accel.connect(store, create=True, node_id=1) as streams:
         orders = Orders(streams)
         with accel.connect(store, node_id=2) as others:
-            others.host.take_over(("shop", "orders"), {0: 1})
+            others.host().take_over(("shop", "orders"), {0: 1})
             with others.writer("shop", "orders") as writer:
                 for _ in range(5):
                     writer.write(b"later", key="k")

@@ -477,7 +477,7 @@ def test_a_connected_process_scales_by_itself() -> None:
         while len(stream.active_segments()) == 1:
             writer.write_many([(b"event", b"key-%d" % next(numbers)) for _ in range(10)])
             writer.flush()
-        scaling = streams.host.scaling
+        scaling = streams.host().scaling
     assert scaling.stats().splits > 0
     with pytest.raises(Closed):
         scaling.step()
