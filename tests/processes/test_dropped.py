@@ -24,9 +24,11 @@ IDLE = "accel-idle"
 
 
 @pytest.fixture
-def store() -> ObjectStore:
+def store(request: pytest.FixtureRequest) -> ObjectStore:
     made = MemoryStore()
     gc.collect()
+    request.addfinalizer(gc.enable)
+    gc.disable()  # so that the test collects
     BEFORE.clear()
     BEFORE.update(threading.enumerate())
     with accel.connect(made, create=True) as streams:
