@@ -149,7 +149,7 @@ def test_a_callback_that_waits_for_its_own_thread_is_refused_and_changes_nothing
             "close": writer.close,
             "connection.close": streams.close,
             "connection.stop": streams.stop,
-            "host.flush": streams.host.flush,
+            "host.flush": streams.host().flush,
             "result": lambda: writer.write(b"1", b"key").result(),
         }
         refused = within_a_callback(writer, calls[name])
