@@ -349,7 +349,7 @@ def _history(of: Callable[[Stream], object]) -> Row:
         with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
             connection.create_scope("a")
             connection.create_stream("a", "b", segments=1)
-            stream = connection.stream_store.stream("a", "b", host=connection.segments)
+            stream = connection.stream_store.stream("a", "b", host=connection.segments())
 
             def check() -> None:
                 of(stream)

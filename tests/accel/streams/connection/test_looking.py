@@ -61,8 +61,8 @@ def begun(before: set[threading.Thread]) -> list[str]:
         return [each for each in threading.enumerate() if each not in before and each.name != "accel-idle"]
 
     for _ in range(1_000):
-        for each in new()[:1]:
-            each.join(0.01)
+        if new():
+            threading.Event().wait(0.01)
     return [each.name for each in new()]
 
 
