@@ -45,7 +45,9 @@ from loaders.lifetime import Lifetime, Threads, unpickled
 from loaders.settings import TimeLimit
 
 Answer = TypeVar("Answer")
-Answered: TypeAlias = tuple[Step, Future[SegmentEvents | SegmentEnd], float]
+Asked: TypeAlias = Future[SegmentEvents | SegmentEnd]
+Answered: TypeAlias = tuple[Step, Asked, float]
+Answers: TypeAlias = "SimpleQueue[Answered | None]"  # None wakes the caller: closed, or new data
 MILLISECONDS = 1000
 RETRY_PAUSES_MAX = 20
 """The longest pause before a repetition, in multiples of the first one."""
@@ -106,7 +108,7 @@ class ReaderBase:
         self._system = system
         self.settings = core.settings
         self._pool = Threads(self.settings.requests_max, "accel-reader", lifetime=self._lifetime)
-        self._answers: SimpleQueue[Answered | None] = SimpleQueue()  # None wakes the caller: closed, or new data
+        self._answers: Answers = SimpleQueue()
         self._interrupts = _Interrupts()
         self._batch: EventBatch | None = None
         self._events: Iterator[Event] = iter(())
@@ -235,13 +237,7 @@ class ReaderBase:
             return self._pool.submit(self._source.fill, step)
         return self._pool.submit(self._source.ask_end, step)
 
-    def _arrived(
-        self,
-        answers: SimpleQueue[Answered | None],
-        step: Step,
-        asked_seconds: float,
-        done: Future[SegmentEvents | SegmentEnd],
-    ) -> None:
+    def _arrived(self, answers: Answers, step: Step, asked_seconds: float, done: Asked) -> None:
         """Queue the answer; the thread that has it calls this."""
         if not done.cancelled():
             answers.put((step, done, self._system.timer() - asked_seconds))
