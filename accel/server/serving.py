@@ -55,7 +55,7 @@ def make_server(app: App, settings: SidecarSettings, tls: Tls | None = None) -> 
 
     config = listening_config(
         app,
-        connections_max=settings.connections_max,
+        settings.connections_max,
         head_seconds=settings.head_seconds,
         host=settings.host,
         port=settings.port,

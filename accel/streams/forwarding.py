@@ -84,7 +84,7 @@ from accel.streams.owners import (
 )
 from accel.streams.rules.routing import Events, first_events
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import ForwardingSettings
+from accel.streams.settings import LISTENING_CONNECTIONS_MAX, ForwardingSettings
 from accel.streams.writer_numbers import REPEATED, EventLostError, NumberedEvents
 from accel.system import Components
 from loaders.lifetime import Lifetime
@@ -235,7 +235,8 @@ class ForwardingServer:
             from accel.streams.listening import Server, listening_config  # noqa: PLC0415 - need uvicorn
         except ImportError as error:
             raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
-        config = listening_config(app, lifespan="off", timeout_graceful_shutdown=STOP_SECONDS)
+        most, patience = LISTENING_CONNECTIONS_MAX, STOP_SECONDS
+        config = listening_config(app, most, lifespan="off", timeout_graceful_shutdown=patience)
         self._server, self._ended = Server(config), Event()
         self._listening, self._system = listening, system
         self._serving = Lock()  # acquired for good by the thread that serves

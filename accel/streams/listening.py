@@ -26,12 +26,12 @@ import asyncio
 import logging
 import resource
 from types import FrameType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from accel.streams.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX
+from accel.streams.settings import HEAD_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class BoundedHttp(HttpToolsProtocol):
     """
 
     head_seconds = HEAD_SECONDS
-    connections_max = LISTENING_CONNECTIONS_MAX
+    connections_max: ClassVar[int]
     noted_at = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -151,7 +151,7 @@ class Server(uvicorn.Server):
 
 
 def listening_config(
-    app: Any, *, connections_max: int = LISTENING_CONNECTIONS_MAX, head_seconds: float = HEAD_SECONDS, **options: Any
+    app: Any, connections_max: int, *, head_seconds: float = HEAD_SECONDS, **options: Any
 ) -> uvicorn.Config:
     """Return the configuration by which uvicorn serves an application here.
 
