@@ -35,7 +35,7 @@ from accel.errors import Closed
 from accel.history.rules.transactions import TransactionStatus
 from accel.server import sidecar
 from accel.streams import connection
-from accel.streams.listening import BoundedServer, listening_config
+from accel.streams.listening import Server, listening_config
 from accel.streams.owners import OwnersTable
 from accel.system import SYSTEM, Components
 from loaders.lifetime import start_thread
@@ -180,7 +180,7 @@ def test_a_server_that_ends_as_soon_as_it_has_begun_gives_its_address_back() -> 
     async def run() -> None:
         with create_server(("127.0.0.1", 0)) as listening:
             address = listening.getsockname()
-            server = BoundedServer(listening_config(Starlette(), lifespan="off"), 10)
+            server = Server(listening_config(Starlette(), lifespan="off"))
             server.config.load()
             server.lifespan = server.config.lifespan_class(server.config)
             await server.startup([listening])
