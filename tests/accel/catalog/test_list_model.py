@@ -176,8 +176,10 @@ class ListHistory(RuleBasedStateMachine):
         if result is None:
             return
         assert after_undo(following, earlier, self.clock_ms) is None
-        # What comes back and is not of the earlier version is sketched anew by the undo: it opens these objects.
-        self.unsketched |= set(result.revived["object_id"].tolist()) - set(earlier.sketches["object_id"].tolist())
+        # An undo takes sketches of the earlier version, for what was never away, too. What comes back and has none there
+        # is sketched anew: the undo opens these objects.
+        self.unsketched |= set(result.revived["object_id"].tolist())
+        self.unsketched -= set(earlier.sketches["object_id"].tolist())
         self.undos += 1
         if len(result.withdrawn_stream_objects):
             bucket = done(with_withdrawn(self.bucket, result.withdrawn_stream_objects, self.clock_ms))
