@@ -2,14 +2,13 @@
 
 `tables` creates, finds and drops tables; `table` implements one table; `settle` finds the outcome of a write without a
 clear reply; `envelope` defines the bytes around a value, `records` the bytes of records, `columns` those of their rows;
-`cache` keeps values that were read; `typed_key` reads and writes records of one class at one key; `format_record`
+`typed_key` reads and writes records of one class at one key; `format_record`
 stores the settings of a whole bucket; `probe` finds out how its endpoint treats conditional writes.
 """
 
 from __future__ import annotations
 
 from loaders.settings import RetrySettings
-from loaders.tables.cache import ValueCache
 from loaders.tables.format_record import (
     FORMAT_FORM,
     FORMAT_VERSION,
@@ -42,7 +41,6 @@ __all__ = [
     "Tables",
     "TypedKey",
     "Unreadable",
-    "ValueCache",
     "Version",
     "Versioned",
     "check_counter",

@@ -11,7 +11,7 @@ A table reads, creates, changes and deletes one key; `keys` lists many. The mean
     | AmbiguousWrite | the reply was lost, and later writes hide it | not known | read, decide by the value        |
     | StoreError     | the store does not answer, or refuses        | no        | see its advice                   |
 
-A read is one request (none for a final value in the cache). A write is one request if its reply is clear, and one more
+A read is one request. A write is one request if its reply is clear, and one more
 read for each unclear reply; `settle` has the rules.
 
 A table exists if its marker exists. The marker is read when a key is missing, before the first create and before the
@@ -36,7 +36,6 @@ from loaders.errors import (
 )
 from loaders.layout import decode_name, encode_prefix, marker_key, value_key
 from loaders.store.base import ObjectStore
-from loaders.tables.cache import CacheKey, Ticket, ValueCache
 from loaders.tables.envelope import SEQUENCE_JUMP, TOMBSTONE_SIZE_BYTES, Stored, sequence_beyond
 from loaders.tables.settle import ConditionalWriter, Outcome, Settled
 from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version, Versioned
@@ -48,21 +47,16 @@ class TableState:
 
     Attributes:
         marker: the nonce of its marker; None until the marker was read.
-        unseen_id: a unique id that replaces the marker's nonce in the cache until then.
+        generation: another object after each creation and drop by this process.
     """
 
     marker: bytes | None = None
-    unseen_id: object = field(default_factory=object)
-
-    @property
-    def cache_id(self) -> object:
-        """The id that distinguishes this table from an earlier one of the same name."""
-        return self.marker or self.unseen_id
+    generation: object = field(default_factory=object)
 
     def forget(self) -> None:
         """Reset: the table was created or dropped."""
         self.marker = None
-        self.unseen_id = object()
+        self.generation = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +66,10 @@ class TableParts:
     Args:
         store: contains the tables.
         writer: writes values, and finds the outcomes.
-        cache: keeps values; None = none are kept.
     """
 
     store: ObjectStore
     writer: ConditionalWriter
-    cache: ValueCache | None
 
 
 class TableFolder:
@@ -104,11 +96,11 @@ class TableFolder:
         """Raise TableMissing unless the marker exists, or was found before. At most one request."""
         if self.state.marker is not None:
             return
-        began_with = self.state.unseen_id
+        began_with = self.state.generation
         marker = self.parts.writer.with_limit(0).read(marker_key(self._prefix))
         if marker is None:
             raise TableMissing(self.table, "", "expected a table, found no marker")
-        if self.state.unseen_id is began_with:  # not dropped by this process meanwhile
+        if self.state.generation is began_with:  # not dropped by this process meanwhile
             self.state.marker = marker.version.nonce
 
     def look(self, key: str, known: Version | None = None) -> Stored | None:
@@ -119,24 +111,15 @@ class TableFolder:
             known: the version of the caller: if it is still current, it is returned with an empty value.
         """
         store_key = self.store_key(key)
-        kept = self.kept(key)
-        if kept is not None:
-            if kept.version.final:
-                return Stored(kept.value, kept.version)
-            known = kept.version
-        ticket = self.ticket(key)
         try:
             fetched = self.parts.writer.fetch(store_key, known)
         except KeyMissing:
-            self.forget(key)
             return None
         if fetched is None and known is not None:
-            return Stored(kept.value if kept is not None else b"", known)
+            return Stored(b"", known)
         if fetched is None:
             raise ValueError("expected a body for an unconditional request, found 'not modified'")
-        stored = self.parts.writer.decode(store_key, fetched)
-        self.keep(key, stored, ticket)
-        return stored
+        return self.parts.writer.decode(store_key, fetched)
 
     def listed(self, prefix: str, after: str) -> Iterator[str]:
         """Iterate over the live keys; see `Table.keys`."""
@@ -146,29 +129,6 @@ class TableFolder:
             key = _key_of(info.key[len(self._prefix) :])
             if key is not None and info.size_bytes != TOMBSTONE_SIZE_BYTES:
                 yield key
-
-    # The cache
-
-    def kept(self, key: str) -> Entry | None:
-        """The entry in the cache, which may be out of date unless it is final."""
-        return None if self.parts.cache is None else self.parts.cache.get(self._cache_key(key))
-
-    def ticket(self, key: str) -> Ticket | None:
-        """Return a ticket; the caller takes it before a request whose result may be kept."""
-        return None if self.parts.cache is None else self.parts.cache.ticket(self._cache_key(key))
-
-    def keep(self, key: str, stored: Stored | None, ticket: Ticket | None) -> None:
-        """Put a live value into the cache."""
-        if self.parts.cache is not None and ticket is not None and stored is not None and stored.entry is not None:
-            self.parts.cache.keep(self._cache_key(key), stored.entry, ticket)
-
-    def forget(self, key: str) -> None:
-        """Drop a value from the cache."""
-        if self.parts.cache is not None:
-            self.parts.cache.forget(self._cache_key(key))
-
-    def _cache_key(self, key: str) -> CacheKey:
-        return self.table, self.state.cache_id, key
 
 
 def _key_of(segment: str) -> str | None:
@@ -229,7 +189,7 @@ class Table:
     # Reading one key
 
     def get(self, key: str) -> Entry:
-        """Read a value. One request; none for a final value in the cache, no body for an unchanged one.
+        """Read a value. One request.
 
         Raises:
             DataNotFound: it does not exist, or was deleted.
@@ -275,7 +235,7 @@ class Table:
         Args:
             key: its key.
             value: the value.
-            final: whether the key will never be written again, so that the value may be cached for ever.
+            final: whether the key will never be written again, so that its readers may keep the value for ever.
 
         Raises:
             DataExists: there is a value.
@@ -294,9 +254,6 @@ class Table:
             TableMissing: as for `create`.
             AmbiguousWrite: as for `create`, but only if the key is missing afterwards.
         """
-        kept = self._folder.kept(key)
-        if kept is not None and kept.version.final:
-            return kept
         settled = self._create(key, value, final=final)
         if settled.current is not None and settled.current.entry is not None:
             return settled.current.entry
@@ -356,11 +313,7 @@ class Table:
         """
         store_key = self._folder.store_key(key)
         self._folder.check_exists()
-        self._folder.forget(key)
-        try:
-            self._writer.backoff.ask(lambda: self._folder.parts.store.delete(store_key))
-        finally:
-            self._folder.forget(key)
+        self._writer.backoff.ask(lambda: self._folder.parts.store.delete(store_key))
 
     def update_with(self, key: str, change: Change, *, repeatable: bool = False) -> Entry:
         """Read, change and write; repeat until no other writer interferes. Two requests without interference.
@@ -419,7 +372,7 @@ class Table:
     # Damaged keys
 
     def inspect(self, key: str) -> Entry | Unreadable | None:
-        """Return the content of a key without the cache: a value, unreadable bytes, or None. One request, rarely two.
+        """Return the content of a key: a value, unreadable bytes, or None. One request, rarely two.
 
         Raises:
             TableMissing: the table does not exist.
@@ -558,19 +511,9 @@ class Table:
         store_key = self._folder.store_key(key)
         if base is not None and base.final:
             raise ValueError(f"table {self.name!r}, key {key!r}: expected a value that is not final, found a final one")
-        self._folder.forget(key)
         if base is not None and base.etag == UNKNOWN_ETAG:
             return Settled(Outcome.LOST, self._writer.read(store_key))
-        ticket = self._folder.ticket(key)
-        written = None
-        try:
-            settled = self._writer.write(store_key, value, base, final=final)
-            written = settled.current if settled.outcome is Outcome.WRITTEN else None
-        finally:
-            if written is None:
-                self._folder.forget(key)
-        self._folder.keep(key, written, ticket)
-        return settled
+        return self._writer.write(store_key, value, base, final=final)
 
     def _version(self, key: str, settled: Settled) -> Version:
         if settled.version is None:

@@ -11,7 +11,7 @@
     owners.update("stream-7", b"node 4", version)
 
 A table exists if and only if its marker does. A name that may be used again after a drop should have a unique part.
-Then no data of the old table, in the store or in a cache, can be mistaken for data of the new one.
+Then no data of the old table can be mistaken for data of the new one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from loaders.layout import TABLE_MARKER, TABLES_PREFIX, decode_name, encode_pref
 from loaders.lifetime import PerProcess
 from loaders.settings import RetrySettings
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, LIST_PAGE_KEYS_MAX, DeleteFailures, ObjectStore
-from loaders.tables.cache import ValueCache
 from loaders.tables.envelope import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX
 from loaders.tables.settle import ConditionalWriter, Outcome
 from loaders.tables.table import Table, TableFolder, TableParts, TableState
@@ -51,7 +50,6 @@ class Tables:
         nonce: returns 16 random bytes; `accel.system.SYSTEM.nonce` is the real one.
         sleep: waits for a number of seconds, between repetitions.
         jitter: returns a random number in [0, 1).
-        cache: keeps values that were read; may be shared. None = no cache.
         prefix: the beginning of all keys; ends with a slash.
         if_match_quotes: whether this endpoint requires quotes around the ETag of If-Match, as returned by
             `probe_conditions` and stored in the format record; None = as in the store's settings.
@@ -65,7 +63,6 @@ class Tables:
         nonce: Callable[[], bytes],
         sleep: Callable[[float], object],
         jitter: Callable[[], float],
-        cache: ValueCache | None = None,
         prefix: str = TABLES_PREFIX,
         if_match_quotes: bool | None = None,
         retry: RetrySettings = RetrySettings(),  # noqa: B008 - immutable
@@ -74,7 +71,7 @@ class Tables:
         self._prefix = prefix
         self._backoff = Backoff(retry, sleep, jitter)
         self._writer = ConditionalWriter(store, nonce, self._backoff, prefix, if_match_quotes=if_match_quotes)
-        self._parts = TableParts(store, self._writer, cache)
+        self._parts = TableParts(store, self._writer)
         self._states = PerProcess("tables", _TableStates)
 
     def table(self, name: str, *, value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX) -> Table:

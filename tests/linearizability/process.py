@@ -37,7 +37,7 @@ from accel.system import SYSTEM
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError, TableMissing
 from loaders.format import RecordBatch
 from loaders.store import ObjectStore, S3Settings, S3Store
-from loaders.tables import FormatRecord, Table, Tables, ValueCache
+from loaders.tables import FormatRecord, Table, Tables
 from loaders.versions import Entry
 from tests.linearizability.histories import Outcome, Recorder
 from tests.linearizability.late_store import LateStore
@@ -48,7 +48,6 @@ NODES = {4: (100_001, 100_002), 5: (100_003, 100_004)}
 STREAMS = tuple(stream_id for streams in NODES.values() for stream_id in streams)
 TABLE = "registers"
 KEYS = tuple(f"key-{number}" for number in range(4))
-CACHE_SIZE_BYTES = 1 << 20
 PAYLOAD_SIZE_BYTES = 200
 TRIES_MAX = 4
 STOP_NAME = "stop"
@@ -111,14 +110,13 @@ class Orders:
         settings = S3Settings(endpoint_url=self.endpoint_url, etag_quotes=self.etag_quotes, attempts=2)
         return S3Store(self.bucket, settings)
 
-    def tables(self, store: ObjectStore, cache: ValueCache | None = None) -> Tables:
+    def tables(self, store: ObjectStore) -> Tables:
         """Those of the registers, and of the catalog."""
         return Tables(
             store,
             nonce=SYSTEM.nonce,
             sleep=SYSTEM.sleep,
             jitter=SYSTEM.jitter,
-            cache=cache,
             if_match_quotes=self.etag_quotes,
         )
 
@@ -381,8 +379,7 @@ def live(orders: Orders) -> None:
     random, folder = Random(orders.seed), Path(orders.folder)
     recorder = Recorder(folder / f"{orders.name}.log", SYSTEM.timer)
     store = LateStore(orders.store(), Random(random.random()), SYSTEM.sleep, recorder.count)
-    cached = orders.tables(store, ValueCache(CACHE_SIZE_BYTES))
-    registers = Registers([orders.tables(store).table(TABLE), cached.table(TABLE)], random, recorder, orders.name)
+    registers = Registers([orders.tables(store).table(TABLE)], random, recorder, orders.name)
     broker = _patient(lambda: Broker(store, random, recorder, orders.name))
     acts: Mapping[str, Callable[[], None]] = {
         "table": registers.act,

@@ -31,7 +31,6 @@ from loaders.lifetime import DaemonThreads, PerProcess, ProcessLock
 from loaders.shared_loads import SharedChunks
 from loaders.store import MemoryStore
 from loaders.store.hedged import HedgedStore, Hedging
-from loaders.tables import Entry, ValueCache, Version
 from tests.accel.lookup.cluster import NODE, STREAM, line_image, line_store
 from tests.accel.lookup.hinting import put_real_hints
 from tests.accel.streams.reader.streams import shop
@@ -302,7 +301,6 @@ def counting(folder: Path) -> Iterator[Act]:
     each_once = PerProcess("a thing", object)
     lock = ProcessLock()
     threads = DaemonThreads()
-    values = ValueCache(1 << 9)
     worked: list[int] = []
     pushed = StaticImages(line_image([0]))
     file = JsonFile(folder / "image.json")
@@ -322,10 +320,6 @@ def counting(folder: Path) -> Iterator[Act]:
         assert file().streams == {}
         with lock:
             rounds += 1
-        key = ("table", 1, str(chance.randrange(50)))
-        values.keep(key, Entry(key[2].encode(), Version("e", 1, bytes(16))), values.ticket(key))
-        kept = values.get(key)
-        assert kept is None or kept.value == key[2].encode()
         threads(lambda: worked.append(number), "work")
         pushed.push(line_image([0], version=chance.randrange(1, 1000)))
         before = polled.current().version

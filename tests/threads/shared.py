@@ -115,7 +115,6 @@ SHARED: dict[str, tuple[str, ...]] = {
     "counting": (
         "accel.image_source.JsonFile",
         "accel.system.StoreClock",
-        "loaders.tables.cache.ValueCache",
     ),
 }
 """Scenario -> classes that at least two threads are in."""

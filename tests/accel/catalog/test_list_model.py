@@ -176,8 +176,8 @@ class ListHistory(RuleBasedStateMachine):
         if result is None:
             return
         assert after_undo(following, earlier, self.clock_ms) is None
-        # An undo takes sketches of the earlier version, for what was never away, too. What comes back and has none there
-        # is sketched anew: the undo opens these objects.
+        # An undo takes sketches of the earlier version, for what was never away, too. What comes back and has none
+        # there is sketched anew: the undo opens these objects.
         self.unsketched |= set(result.revived["object_id"].tolist())
         self.unsketched -= set(earlier.sketches["object_id"].tolist())
         self.undos += 1

@@ -13,7 +13,7 @@ from accel.testing import Crash, CrashStore, Fault
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, TableMissing
 from loaders.layout import TABLES_PREFIX
 from loaders.store.decorated import StoreCall
-from loaders.tables import ValueCache, Version
+from loaders.tables import Version
 from tests.examples import examples
 from tests.loaders.tables.verbs import VERBS, picture, prepare
 from tests.loaders.tables.worlds import Recorder, World, items_of
@@ -440,8 +440,8 @@ class TableContract:
             assert entry.value.count(b".") == 10
             table.delete("k")
 
-    def test_two_clients_with_caches_see_each_others_writes(self, world: World) -> None:
-        clients: list[Tables] = [world.tables(cache=ValueCache(1 << 20)) for _ in range(2)]
+    def test_two_clients_see_each_others_writes(self, world: World) -> None:
+        clients: list[Tables] = [world.tables() for _ in range(2)]
         clients[0].create_table("t")
         one, two = (client.table("t") for client in clients)
         version = one.create("k", b"1")

@@ -17,7 +17,7 @@ from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError
 from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from loaders.tables import RetrySettings, Table, ValueCache, Version, Versioned
+from loaders.tables import RetrySettings, Table, Version, Versioned
 from tests.examples import examples
 from tests.loaders.tables.worlds import Between, World, items_of
 
@@ -49,7 +49,7 @@ class Step:
     """One operation, and what happens to it.
 
     Attributes:
-        client: which of the two; both have caches of their own.
+        client: which of the two.
         action: one of `WRITING` or `READING`; "repeatable" and "existing" are `update_with` of a change that may be
             repeated, the latter only where there is something.
         key: what it is done to.
@@ -130,7 +130,6 @@ class Run:
         self.third = self.truth.tables().table("t")
         self.observer = World(inner).tables().table("t")
         self.faults = [FaultStore(self.truth.store, operations=WRITES) for _ in range(2)]
-        self.caches = [ValueCache(1 << 16) for _ in range(2)]
         self.seen: list[dict[str, Version]] = [{}, {}]
         self.number = 0
 
@@ -154,7 +153,7 @@ class Run:
         assert {key: entry.value for key, entry in items_of(self.observer)} == self.model.values
 
     def client(self, step: Step, faults: FaultStore) -> Table:
-        """The client whose turn it is, with its cache and a third one in its back."""
+        """The client whose turn it is, with a third one in its back."""
 
         def third() -> None:
             mine = self.model.writer
@@ -168,7 +167,6 @@ class Run:
 
         tables = self.truth.tables(
             Between(faults, third),
-            cache=self.caches[step.client],
             retry=RetrySettings(attempts=6, settle_attempts=3),
         )
         return tables.table("t")

@@ -15,7 +15,7 @@ from loaders.tables import RetrySettings, Tables
 
 if TYPE_CHECKING:
     from loaders.store import ObjectStore
-    from loaders.tables import Entry, Table, ValueCache
+    from loaders.tables import Entry, Table
 
 Answer = TypeVar("Answer")
 
@@ -54,7 +54,6 @@ class World:
         self,
         around: ObjectStore | None = None,
         *,
-        cache: ValueCache | None = None,
         retry: RetrySettings = RetrySettings(),  # noqa: B008 - immutable
         waits: bool = False,
     ) -> Tables:
@@ -62,7 +61,6 @@ class World:
 
         Args:
             around: what it uses in place of the store itself: something around it.
-            cache: its cache.
             retry: its backoff.
             waits: whether it really pauses, as it must where threads compete for one key on a server.
         """
@@ -71,7 +69,6 @@ class World:
             nonce=new_nonce,
             sleep=SYSTEM.sleep if waits else no_sleep,
             jitter=SYSTEM.jitter,
-            cache=cache,
             if_match_quotes=self.quotes,
             retry=retry,
         )
