@@ -16,17 +16,17 @@ wrap, and a subclass of str can have another text than its value.
     |-------------|-------------------------------------------------------------------|--------------------------------|
     | `int`       | what has `__index__`, such as numpy's integers; no bool; 64 bits  | int                            |
     | `float`     | real numbers, such as numpy's; no bool, no NaN, not infinite      | float, or int                  |
-    | `TimeLimit` | None, and as `float`; infinite, or above 292 years                | the number, or None = no limit |
+    | `TimeLimit` | None, and as `float` from 0 on; infinite, or above 292 years      | the number, or None = no limit |
     | `str`       | str, its subclasses, enumerations of text                         | str: the value                 |
     | `bytes`     | bytes, bytearray, memoryview                                      | bytes: a copy, if they change  |
     | `bool`      | bool, also numpy's                                                | bool                           |
     | `Path`      | str, and what has `__fspath__`                                    | Path                           |
 
-With ``| None``, None is valid too. Arguments and fields of other types are not checked here. `plain_arguments` does it
-for the functions and methods of a class before they begin, `check_settings` for the fields of settings: there an
-``int`` is at least 1 and a ``float`` above 0, and other bounds are arguments. The name of a number ends with its unit:
-``_seconds``, ``_ms``, ``_bytes``; a number without a unit is a count. A number of seconds is at most 292 years, because
-no system can wait for longer. Pure; threads: any.
+With ``| None``, None is valid too. `plain_arguments` does it for functions and methods of a class before they begin,
+and refuses plain values where an object of a class, or a collection, is expected. `check_settings` does it for the
+fields of settings: there an ``int`` is at least 1 and a ``float`` above 0, and other bounds are arguments. The name of
+a number ends with its unit: ``_seconds``, ``_ms``, ``_bytes``; a number without a unit is a count. A number of seconds
+is at most 292 years, because no system can wait for longer. Pure; threads: any.
 
 Below are the defaults that several classes of settings, or a class and a function, share, and the settings of retries
 and merges.
@@ -36,8 +36,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache, wraps
 from inspect import iscoroutinefunction, isfunction, unwrap
 from numbers import Real
@@ -77,51 +77,58 @@ TimeLimit: TypeAlias = float | None
 """How long a call may wait, in seconds; None, or an infinite number = without limit."""
 
 T = TypeVar("T")
+Refusal: TypeAlias = Callable[[str], Exception]
+Names: TypeAlias = Mapping[str, Any]
+Taker: TypeAlias = Callable[[Any], Any]
+SetField: TypeAlias = Callable[[Any, str, Any], None]
 
-_NO_BOUNDS: Final[Mapping[str, float]] = MappingProxyType({})
+_NO_BOUNDS: Final[Names] = MappingProxyType({})
 
 
 def check_settings(
-    settings: object, *, least: Mapping[str, float] = _NO_BOUNDS, most: Mapping[str, float] = _NO_BOUNDS
+    settings: Any, *, least: Names = _NO_BOUNDS, most: Names = _NO_BOUNDS, set_field: SetField = object.__setattr__
 ) -> None:
-    """Check all numbers of settings: their type and their bounds. O(fields).
+    """Check all numbers of settings, type and bounds, and make all fields plain. O(fields).
 
     Args:
-        settings: an instance of a dataclass whose module has ``from __future__ import annotations``.
+        settings: an instance of a class whose module has ``from __future__ import annotations``.
         least: field name -> lowest number; by default 1 for an integer, above 0 for another number.
         most: field name -> highest number; by default 2^63 - 1 for an integer, finite for another number.
+        set_field: sets a field although the value is frozen; that of a dataclass by default.
 
     Raises:
         ValueError: a value is not a number, or is out of bounds; the first such field.
     """
-    make_plain(settings)
-    for setting in fields(settings):  # type: ignore[arg-type]  # an instance of a dataclass
-        name, annotation, value = setting.name, str(setting.type), getattr(settings, setting.name)
+    make_plain(settings, set_field)
+    for name, annotation in _annotations_of(settings.__class__).items():
+        value = getattr(settings, name, None)
         if value is not None and annotation.startswith(("int", "float")):
             _check_bounds(name, value, least.get(name, 1 if annotation.startswith("int") else None))
             if value > most.get(name, math.inf):
                 raise ValueError(f"expected {name} of at most {most[name]}, found {value}")
 
 
-def make_plain(made: Any, set_field: Callable[[Any, str, Any], None] = object.__setattr__) -> None:
+def make_plain(made: Any, set_field: SetField = object.__setattr__) -> None:
     """Make the fields of a frozen value plain by their annotations, in its `__post_init__`. O(fields).
 
     Args:
-        made: of a class whose module has ``from __future__ import annotations``.
-        set_field: sets a field although the value is frozen; that of a dataclass by default.
+        made, set_field: as for `check_settings`.
 
     Raises:
         ValueError: another kind of value; the first such field.
     """
-    for name, take in takers_of(made.__class__):
+    for name, take in _takers_of(made.__class__):
         set_field(made, name, take(getattr(made, name)))
 
 
 @cache
-def takers_of(kind: type) -> list[tuple[str, Callable[[Any], Any]]]:
-    """The checked fields of a class and of its bases, each with its `taker`."""
-    annotations = {name: each for base in kind.__mro__ for name, each in vars(base).get("__annotations__", {}).items()}
-    takers = [(name, taker(name, annotation)) for name, annotation in annotations.items()]
+def _annotations_of(kind: type) -> Mapping[str, str]:
+    return {name: each for base in kind.__mro__ for name, each in vars(base).get("__annotations__", {}).items()}
+
+
+@cache
+def _takers_of(kind: type) -> list[tuple[str, Taker]]:
+    takers = [(name, taker(name, annotation)) for name, annotation in _annotations_of(kind).items()]
     return [(name, take) for name, take in takers if take is not _as_it_is]
 
 
@@ -141,17 +148,21 @@ def check_number(name: str, value: Any, least: float | None = None, *, is_intege
     _check_bounds(name, number, 1 if least is None and is_integer else least)
 
 
-def taker(name: str, annotation: object, refusal: Callable[[str], Exception] = ValueError) -> Callable[[Any], Any]:
+def taker(name: str, annotation: object, refusal: Refusal = ValueError, names: Names = _NO_BOUNDS) -> Taker:
     """A function that returns the plain value of an argument or a field; of another annotation, the value itself.
 
     Args:
         name: the name in the error.
         annotation: as it is written in the code.
         refusal: makes the error of a value that is refused.
+        names: of the module of the code: where they name the class of the annotation, a plain value is refused. By
+            default none.
     """
     kind, _, other = str(annotation).partition(" | ")
-    if kind not in _KINDS or other not in ("", "None"):
+    if other not in ("", "None") or (kind not in _KINDS and not names):
         return _as_it_is
+    if kind not in _KINDS:
+        return lambda value: _an_object(name, kind, value, refusal, names) if value is not None or not other else None
     expected, take = _KINDS["seconds" if kind == "float" and name.endswith("_seconds") else kind]
 
     def taken(value: Any) -> Any:
@@ -165,7 +176,7 @@ def taker(name: str, annotation: object, refusal: Callable[[str], Exception] = V
     return taken
 
 
-def plain_arguments(refusal: Callable[[str], Exception]) -> Callable[[T], T]:
+def plain_arguments(refusal: Refusal) -> Callable[[T], T]:
     """A decorator of a class or a function: arguments become plain by their annotations before the body runs.
 
     Of a class it is the constructor and the public methods, without those of its bases.
@@ -188,9 +199,10 @@ def plain_arguments(refusal: Callable[[str], Exception]) -> Callable[[T], T]:
     return decorated
 
 
-def _with_plain_arguments(function: Any, refusal: Callable[[str], Exception]) -> Any:
-    takers = {name: taker(name, annotation, refusal) for name, annotation in function.__annotations__.items()}
-    code = unwrap(function).__code__
+def _with_plain_arguments(function: Any, refusal: Refusal) -> Any:
+    names, code = unwrap(function).__globals__, unwrap(function).__code__
+    annotations = function.__annotations__.items()
+    takers = {name: taker(name, each, refusal, names) for name, each in annotations if name != "return"}
     places = code.co_argcount
     by_place = [takers.get(name, _as_it_is) for name in code.co_varnames[:places]]
 
@@ -213,6 +225,18 @@ def _with_plain_arguments(function: Any, refusal: Callable[[str], Exception]) ->
 
 
 def _as_it_is(value: T) -> T:
+    return value
+
+
+def _an_object(name: str, kind: str, value: T, refusal: Callable[[str], Exception], names: Mapping[str, object]) -> T:
+    """The value; a plain one is refused where an object is expected, and what has no items where a collection is."""
+    base = kind.partition("[")[0]
+    wanted = Iterable if base in ("Sequence", "Collection") else names.get(base)  # any order of items, as arrays
+    is_plain = isinstance(value, str | int | float) or type(value).__module__ in _PLAIN_MODULES
+    if isinstance(wanted, type) and (is_plain or wanted is Iterable):
+        is_one = wanted is Iterable and isinstance(value, str | bytes | bytearray | memoryview)
+        if is_one or vars(wanted).get("_is_protocol") or not isinstance(value, wanted):
+            raise refusal(f"expected {kind} as {name}, found {_shown(value)}")
     return value
 
 
@@ -243,6 +267,8 @@ def _seconds(value: Any) -> float:
 
 def _time_limit(value: Any) -> TimeLimit:
     is_endless = value is None or (isinstance(value, Real) and float(value) > TIMEOUT_MAX)
+    if not is_endless and _number(value) < 0:
+        raise ValueError
     return None if is_endless else _number(value)
 
 
@@ -258,11 +284,13 @@ def _bool(value: Any) -> bool:
     return bool(value)
 
 
-_KINDS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+_PLAIN_MODULES: Final = {"builtins", "datetime", "decimal", "fractions", "numpy", "pathlib"}
+
+_KINDS: Final[Mapping[str, tuple[str, Taker]]] = {
     "int": ("an integer", _integer),
     "float": ("a finite number", _number),
     "seconds": ("a finite number of at most 292 years", _seconds),
-    "TimeLimit": ("a number of seconds", _time_limit),
+    "TimeLimit": ("a number of seconds of at least 0", _time_limit),
     "str": ("a text", str.__str__),  # the value: a subclass may have another text
     "bytes": ("bytes", _bytes),
     "bool": ("a bool", _bool),

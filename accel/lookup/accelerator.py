@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, OffsetBeyondEnd, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 from accel.image_source import ImageSource
-from accel.lookup.answer import Answer, Request, check_seconds, checked_arguments, plain_request
+from accel.lookup.answer import Answer, Request, checked_arguments, plain_request
 from accel.lookup.engine import Engine
 from accel.lookup.following import Asked
 from accel.lookup.lookup import Asking
@@ -366,6 +366,8 @@ class AcceleratorBase:
 
     def _fetch(self, request: Request, timeout_seconds: float) -> Script[Answer]:
         engine = self._engine
+        if timeout_seconds < 0:
+            raise InvalidRequest(f"expected timeout_seconds of at least 0, found {timeout_seconds!r}")
         deadline = Deadline(engine.system.timer, timeout_seconds, ANSWER_SECONDS)
         while True:
             try:
@@ -483,7 +485,6 @@ class ReadAccelerator(AcceleratorBase):
         Complexity: known objects cost no request and O(limit log entries); see docs/operations/benchmarks.md for
         others.
         """
-        check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         begun = self._engine.alone(self._begin, request)
         if isinstance(begun, Answer):
@@ -501,7 +502,6 @@ class ReadAccelerator(AcceleratorBase):
         Raises:
             InvalidRequest: more than 10,000 requests, or a negative deadline.
         """
-        check_seconds("deadline_seconds", deadline_seconds)
         asked = checked_requests(requests)
         return self._engine.alone(self._get_many, asked, deadline_seconds)
 
@@ -532,7 +532,6 @@ class ReadAccelerator(AcceleratorBase):
         Raises:
             InvalidRequest: as `get_objects`; unknown stream.
         """
-        check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         return self._run(self._explain(request, deadline_seconds))
 
@@ -551,7 +550,6 @@ class ReadAccelerator(AcceleratorBase):
             OffsetBeyondEnd: the start is after the end of the stream, by the newest image; at once.
             AccelError: as `get_objects`; InvalidRequest also for a negative time.
         """
-        check_seconds("timeout_seconds", timeout_seconds)
         return self._run(self._fetch(Request(stream_id, start, end, limit), timeout_seconds))
 
     def read(

@@ -190,23 +190,11 @@ def plain_request(request: Request) -> Request:
     """The request with plain numbers.
 
     Raises:
-        InvalidRequest: an argument that is not an integer.
+        InvalidRequest: no request, or an argument that is not an integer.
     """
+    if not isinstance(request, Request):
+        raise InvalidRequest(f"expected a Request, found {type(request).__name__}")
     return Request(*[take(getattr(request, name)) for name, take in _TAKERS])
-
-
-def check_seconds(name: str, seconds: float | None) -> None:
-    """Check the time limit of a call.
-
-    Args:
-        name: of the argument, for the error.
-        seconds: a number; 0 for an answer from memory only, None for no limit.
-
-    Raises:
-        InvalidRequest: a negative time.
-    """
-    if seconds is not None and seconds < 0:
-        raise InvalidRequest(f"expected {name} of at least 0, found {seconds!r}")
 
 
 class Span(Protocol):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from accel.errors import AccelError
 from accel.image import OPEN_END, ImageVersion, MetadataImage, is_newer
 from accel.lookup.accelerator import AcceleratorBase
-from accel.lookup.answer import Answer, Request, check_seconds, checked_arguments
+from accel.lookup.answer import Answer, Request, checked_arguments
 from accel.lookup.following import WAIT_SECONDS_MAX
 from accel.lookup.reading import BYTES_MAX, Ranges
 from accel.lookup.scripts import (
@@ -118,7 +118,6 @@ class AsyncReadAccelerator(AcceleratorBase):
         max_fill_rounds: int | None = None,
     ) -> Answer:
         """The objects that hold offsets [start, end) of a stream; see `ReadAccelerator.get_objects`."""
-        check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         begun = self._begin(request)
         if isinstance(begun, Answer):
@@ -129,7 +128,6 @@ class AsyncReadAccelerator(AcceleratorBase):
         self, requests: Iterable[Request], *, deadline_seconds: TimeLimit = None
     ) -> list[Answer | AccelError]:
         """As `get_objects`, for many requests, whose loads share rounds; see `ReadAccelerator.get_objects_many`."""
-        check_seconds("deadline_seconds", deadline_seconds)
         places = asyncio.Semaphore(AT_ONCE_MAX)
         asked = checked_requests(requests)
         outcomes, rest = self._begin_many(asked)
@@ -157,7 +155,6 @@ class AsyncReadAccelerator(AcceleratorBase):
         max_fill_rounds: int | None = None,
     ) -> Explanation:
         """The same lookup with its trace; see `ReadAccelerator.explain`."""
-        check_seconds("deadline_seconds", deadline_seconds)
         request = Request(stream_id, start, end, limit, max_fill_rounds)
         return await self._run(self._explain(request, deadline_seconds))
 
@@ -165,7 +162,6 @@ class AsyncReadAccelerator(AcceleratorBase):
         self, stream_id: int, start: int, end: int = OPEN_END, limit: int = 4, *, timeout_seconds: float
     ) -> Answer:
         """Wait for newer images while there is a hole; see `ReadAccelerator.fetch`."""
-        check_seconds("timeout_seconds", timeout_seconds)
         return await self._run(self._fetch(Request(stream_id, start, end, limit), timeout_seconds))
 
     def read(

@@ -26,7 +26,7 @@ from typing import Generic, Literal, TypeVar, get_args
 
 from accel.errors import LookupTimedOut
 from accel.lookup.accelerator import ReadAccelerator
-from accel.lookup.answer import Answer, check_seconds, checked_arguments
+from accel.lookup.answer import Answer, checked_arguments
 from accel.lookup.async_accelerator import AsyncReadAccelerator
 from accel.lookup.stats import ReportLimit
 from accel.system import SYSTEM, Components
@@ -181,7 +181,6 @@ class _Wrapping(Generic[T]):
         self._falls_back = fall_back
         self._seconds = seconds
         self._reports = ReportLimit(system.timer)
-        check_seconds("deadline_seconds", seconds)
         if not callable(mode):
             _check_mode(mode)
         if on_difference is None and (callable(mode) or mode == "shadow"):

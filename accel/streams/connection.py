@@ -206,8 +206,6 @@ class Peers:
         Raises:
             As `connect`.
         """
-        if isinstance(owners, str):
-            raise InvalidArgument("expected addresses as owners, found one text")
         found, owners = _secret_of(secret), [checked_text("an address of an owner", each) for each in owners]
         if not found and (listen or address or owners):
             raise InvalidArgument(

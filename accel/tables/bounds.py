@@ -120,9 +120,9 @@ def _bound_of(name: str, operator: str, value: object) -> Bounds:
     if chosen is not None:
         if chosen and all(isinstance(each, str) for each in chosen):
             return Bounds(texts={name: frozenset(map(str.__str__, chosen))})
-        integers = [each for each in chosen if isinstance(each, int) and _is_integer(each)]
+        integers = [each for each in chosen if type(each) is int]
         return Bounds({name: AllowedIntegers(chosen=frozenset(integers))}) if len(integers) == len(chosen) else Bounds()
-    if not isinstance(value, int) or not _is_integer(value):
+    if type(value) is not int:
         return Bounds()
     limits = {
         ">": AllowedIntegers(low=value + 1),
@@ -139,7 +139,3 @@ def _chosen(operator: str, value: object) -> list[object] | None:
     if operator == "in" and isinstance(value, list | tuple | set | frozenset):
         return list(value)
     return None
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from loaders.backoff import Backoff
 from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTooNew, KeyMissing
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace, place_of
-from loaders.settings import RetrySettings, make_plain
+from loaders.settings import RetrySettings, check_settings
 from loaders.store.base import ObjectStore
 from loaders.tables.envelope import VALUE_START, Stored, decode_stored
 from loaders.tables.records import RecordForm
@@ -73,19 +74,12 @@ class FormatRecord(msgspec.Struct, frozen=True, kw_only=True):
     catalog_id: str = ""
 
     def __post_init__(self) -> None:
-        make_plain(self, msgspec.structs.force_setattr)
+        least = {"retention_seconds": 0, "clock_skew_seconds": 0}
+        check_settings(self, least=least, most={"stream_buckets": STREAM_BUCKETS_MAX}, set_field=force_setattr)
         check_namespace(self.namespace)
         check_generation(self.generation)
         if _CATALOG_ID.fullmatch(self.catalog_id) is None:
             raise ValueError(f"expected a catalog id of 32 hexadecimal digits, found {self.catalog_id[:64]!r}")
-        if not 1 <= self.stream_buckets <= STREAM_BUCKETS_MAX:
-            raise ValueError(f"expected 1 to {STREAM_BUCKETS_MAX} stream buckets, found {self.stream_buckets}")
-        if self.version < 1:
-            raise ValueError(f"expected a format version of at least 1, found {self.version}")
-        for name in ("max_image_age", "prepared", "orphan"):
-            _check_seconds(f"{name}_seconds", getattr(self, f"{name}_seconds"), is_zero_allowed=False)
-        for name in ("retention", "clock_skew"):
-            _check_seconds(f"{name}_seconds", getattr(self, f"{name}_seconds"), is_zero_allowed=True)
         self._check_least()
 
     def _check_least(self) -> None:
@@ -254,11 +248,6 @@ def _decoded(stored: Stored) -> FormatRecord:
         expected = f"a bucket of format version 1 to {FORMAT_VERSION}"
         raise FormatTooNew(f"expected {expected}, found format version {record.version}")
     return record
-
-
-def _check_seconds(name: str, seconds: float, *, is_zero_allowed: bool) -> None:
-    if seconds < 0 or (seconds == 0 and not is_zero_allowed):
-        raise ValueError(f"expected {name} of {'at least' if is_zero_allowed else 'more than'} 0, found {seconds}")
 
 
 def _check_at_least(name: str, seconds: float, least: float, reason: str) -> None:

@@ -117,6 +117,9 @@ OTHERS: dict[str, Any] = {
     "numpy's no number": np.float64("nan"),
     "minus infinite": float("-inf"),
     "a fraction": 8.5,
+    "negative": -8,
+    "numpy's negative": np.int8(-8),
+    "a negative fraction": np.float32(-0.5),
     "huge": 2**70,
     "too long to print": 10**5000,
     "Decimal": Decimal(8),
@@ -160,8 +163,10 @@ def plain_float(value: Any, name: str) -> object:
 
 
 def plain_limit(value: Any, name: str) -> object:
-    is_endless = any(value is each for each in (*ENDLESS.values(), OTHERS["huge"]))
-    return None if is_endless else plain_float(value, name)
+    if any(value is each for each in (*ENDLESS.values(), OTHERS["huge"])):
+        return None
+    plain = plain_float(value, name)
+    return REFUSED if isinstance(plain, int | float) and plain < 0 else plain
 
 
 def plain_text(value: Any, name: str) -> object:  # noqa: ARG001 - likewise
@@ -310,6 +315,13 @@ def test_every_parameter_has_a_rule_or_takes_an_object() -> None:
     assert sum(rule_of(each.annotation) is not None for each in ALL) > 200
 
 
+class Anything:
+    """An object of a caller: of which class it is a double is not looked at; it has no items."""
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(())
+
+
 class Begun(Exception):
     """Carries the arguments that a function received."""
 
@@ -320,7 +332,7 @@ def arguments(parameter: Parameter, value: object) -> tuple[list[Any], dict[str,
     options: dict[str, Any] = {}
     for name, each in inspect.signature(parameter.function).parameters.items():
         rule = rule_of(str(each.annotation))
-        good = each.default if each.default is not each.empty else None if rule is None else rule.good
+        good = each.default if each.default is not each.empty else Anything() if rule is None else rule.good
         given = value if name == parameter.name else good
         if each.kind is each.POSITIONAL_OR_KEYWORD:
             places.append(given)

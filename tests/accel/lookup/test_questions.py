@@ -33,6 +33,7 @@ from tests.examples import examples
 OBJECTS, LENGTH = 3, 10
 IMAGE = line_image(list(range(OBJECTS)))
 
+NO_TIME = "expected a number of seconds of at least 0 as deadline_seconds"
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a stream as text": ({"stream_id": str(STREAM)}, "expected an integer as stream_id, found '7'"),
     "no stream": ({"stream_id": None}, "expected an integer as stream_id, found None"),
@@ -50,11 +51,17 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"max_fill_rounds": "1"},
         "expected an integer as max_fill_rounds, found '1'",
     ),
-    "a negative deadline": ({"deadline_seconds": -1}, "expected deadline_seconds of at least 0, found -1"),
-    "a deadline as text": ({"deadline_seconds": "1"}, "expected a number of seconds as deadline_seconds, found '1'"),
+    "a negative deadline": (
+        {"deadline_seconds": -1},
+        f"{NO_TIME}, found -1",
+    ),
+    "a deadline as text": (
+        {"deadline_seconds": "1"},
+        f"{NO_TIME}, found '1'",
+    ),
     "a deadline that is no number": (
         {"deadline_seconds": float("nan")},
-        "expected a number of seconds as deadline_seconds, found nan",
+        f"{NO_TIME}, found nan",
     ),
 }
 GOOD: dict[str, Any] = {"stream_id": STREAM, "start": 5, "end": 25, "limit": 4}
@@ -167,10 +174,14 @@ def test_a_wrapped_lookup_is_not_made_with_a_negative_time() -> None:
 
     async def plain_awaited(stream_id: int, start: int, end: int, limit: int) -> None: ...
 
+    class Double:
+        """Stands for an accelerator, and is never called."""
+
+    doubled = Double()
     for wrap, broker in ((accelerate, plain), (accelerate_async, plain_awaited)):
         made: Any = wrap
-        with pytest.raises(InvalidRequest, match="deadline_seconds of at least 0, found -1"):
-            made(broker, None, convert=id, deadline_seconds=-1, fall_back=True)
+        with pytest.raises(InvalidRequest, match="of at least 0 as deadline_seconds, found -1"):
+            made(broker, doubled, convert=id, deadline_seconds=-1, fall_back=True)
 
 
 # -- ranges of no offsets ----------------------------------------------------------------------------------------------
