@@ -116,7 +116,7 @@ class ObjectCatalog:
             CommitRefused: the store contains a catalog with other choices, complete or begun.
             CatalogDamaged: the store contains a catalog whose format record and other keys are missing.
             RequestRefused: the endpoint does not enforce conditions on writes.
-            TypeError: neither or both of ``wanted`` and ``namespace``, or a ``wanted`` that is no format record.
+            TypeError: neither or both of ``wanted`` and ``namespace``.
         """
         if wanted is None and namespace is not None:
             wanted = FormatRecord(namespace=namespace)

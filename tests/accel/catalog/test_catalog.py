@@ -11,7 +11,7 @@ import pytest
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog, parts
 from accel.catalog.keys import NODE_LIST_HISTORY, NODE_LISTS
-from accel.errors import AccessDenied, CatalogDamaged, CatalogMissing, CommitRefused, ImageTooOld
+from accel.errors import AccessDenied, CatalogDamaged, CatalogMissing, CommitRefused, ImageTooOld, InvalidArgument
 from accel.image import StreamObject
 from accel.testing import Fault, FaultStore
 from loaders.layout import FORMAT_KEY, ObjectLayout
@@ -45,7 +45,9 @@ def test_a_catalog_may_be_made_by_its_name_alone_and_a_wrong_call_says_what_was_
     with ObjectCatalog.open(store) as catalog:
         assert catalog.format.namespace == "shop"
     make: Any = ObjectCatalog.init
-    for wrong in ({}, {"wanted": "shop"}, {"wanted": FORMAT, "namespace": "shop"}):
+    with pytest.raises(InvalidArgument, match="expected FormatRecord as wanted, found 'shop'"):
+        make(store, "shop")
+    for wrong in ({}, {"wanted": FORMAT, "namespace": "shop"}):
         with pytest.raises(TypeError, match=r"expected a FormatRecord, or namespace= and a name, found "):
             make(store, **wrong)
 
