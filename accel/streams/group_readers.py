@@ -173,8 +173,8 @@ class _Member(ReaderBase):
         try:
             if (event := next(self._events, None)) is not None:
                 self._note_given(event)
-        except BaseException:
-            self._interrupts.is_torn = True
+        except BaseException:  # interrupted: the event is the next one again
+            self._events = iter(()) if self._batch is None else iter(self._batch.within(self._at))
             raise
         if event is not None:
             self._at = event.next_offset
