@@ -30,11 +30,9 @@ BENCHMARKS: Final = {
     "floor": "range_index.run_floor",
     "warm_lookup": "warm_lookup.run",
     "warm_many": "warm_lookup.run_many",
-    "import": "imports.run",
     "cold_requests": "cold_requests.run",
     "cold_live": "cold_requests.run_live",
     "cold_hints": "cold_hints.run",
-    "cold_sketches": "cold_sketches.run",
     "hint_build": "hint_build.run",
     "hint_build_large": "hint_build.run_large",
     "catalog_refresh": "following.run_catalog_refresh",
@@ -58,7 +56,6 @@ BENCHMARKS: Final = {
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
     "hanging": "read_pipelined.run_hanging",
-    "async_get": "async_get.run",
     "sidecar_batch": "sidecar.run_batch",
     "sidecar_requests": "sidecar.run",
 }
@@ -74,11 +71,11 @@ ROUNDS: Final = 7
 def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     """Compare Accel with a peer, both sides in one run, and print the ratio.
 
-    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many, import,
-    cold_requests, cold_live, cold_hints, cold_sketches, hint_build, hint_build_large, catalog_refresh, follow_idle,
+    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many,
+    cold_requests, cold_live, cold_hints, hint_build, hint_build_large, catalog_refresh, follow_idle,
     refresh, compaction_copy, compaction_aging, history_year, time_order, order_latency, order_slow, stream_read,
     stream_read_slow, stream_decode, seen_latency, reader_idle, reader_restart, write_durable, ack_latency,
-    writer_restart, read_pipelined, slow_get, hanging, async_get, sidecar_batch, sidecar_requests.
+    writer_restart, read_pipelined, slow_get, hanging, sidecar_batch, sidecar_requests.
     Without a name all benchmarks run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]
