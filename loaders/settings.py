@@ -36,7 +36,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from inspect import iscoroutinefunction, isfunction, unwrap
@@ -164,8 +164,11 @@ def taker(name: str, annotation: object, refusal: Refusal = ValueError, names: N
     if kind not in _KINDS:
         return lambda value: _an_object(name, kind, value, refusal, names) if value is not None or not other else None
     expected, take = _KINDS["seconds" if kind == "float" and name.endswith("_seconds") else kind]
+    plain: Any = _PLAIN.get(kind)
 
     def taken(value: Any) -> Any:
+        if value.__class__ is plain and not (plain is int and abs(value) > INT64_MAX):
+            return value
         try:
             return take(value)
         except (TypeError, ValueError, OverflowError):
@@ -176,13 +179,14 @@ def taker(name: str, annotation: object, refusal: Refusal = ValueError, names: N
     return taken
 
 
-def plain_arguments(refusal: Refusal) -> Callable[[T], T]:
+def plain_arguments(refusal: Refusal, *, besides: Collection[str] = ()) -> Callable[[T], T]:
     """A decorator of a class or a function: arguments become plain by their annotations before the body runs.
 
     Of a class it is the constructor and the public methods, without those of its bases.
 
     Args:
         refusal: makes the error of an argument that is refused.
+        besides: methods that do it themselves.
     """
 
     def decorated(target: Any) -> Any:
@@ -191,7 +195,7 @@ def plain_arguments(refusal: Refusal) -> Callable[[T], T]:
         for name, member in list(vars(target).items()):
             is_wrapped = isinstance(member, classmethod | staticmethod)
             function = member.__func__ if is_wrapped else member
-            if isfunction(function) and (name == "__init__" or not name.startswith("_")):
+            if isfunction(function) and name not in besides and (name == "__init__" or not name.startswith("_")):
                 checked = _with_plain_arguments(function, refusal)
                 setattr(target, name, type(member)(checked) if is_wrapped else checked)
         return target
@@ -296,6 +300,9 @@ _KINDS: Final[Mapping[str, tuple[str, Taker]]] = {
     "bool": ("a bool", _bool),
     "Path": ("a path", lambda path: Path(str.__str__(fspath(path)))),
 }
+
+
+_PLAIN: Final[Mapping[str, type]] = {"int": int, "str": str, "bytes": bytes, "bool": bool}
 
 
 def _shown(value: object) -> str:

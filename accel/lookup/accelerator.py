@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from accel.errors import AccelError, Closed, InvalidRequest, LookupTimedOut, OffsetBeyondEnd, UnknownStream
 from accel.image import OPEN_END, ImageVersion, MetadataImage, ObjectRef
 from accel.image_source import ImageSource
-from accel.lookup.answer import Answer, Request, checked_arguments, plain_request
+from accel.lookup.answer import Answer, Request, checked_arguments, plain_deadline, plain_request
 from accel.lookup.engine import Engine
 from accel.lookup.following import Asked
 from accel.lookup.lookup import Asking
@@ -45,7 +45,7 @@ from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import BatchColumns, RecordBatch
 from loaders.lifetime import PerProcess, uninterrupted
-from loaders.settings import TimeLimit
+from loaders.settings import INT64_MAX, TimeLimit, plain_arguments
 from loaders.store import ObjectStore
 from range_index import ObjectRanges, RangesGiven
 
@@ -246,9 +246,8 @@ class AcceleratorBase:
         slow = self._engines().slow_lookups
         return () if slow is None else slow.recent()
 
-    def _begin(self, request: Request) -> Answer | Asking[Answer] | None:
+    def _begin(self, engine: Engine, request: Request) -> Answer | Asking[Answer] | None:
         """The answer, if memory proves all of it; else the remaining steps; None if no image may be used now."""
-        engine = self._engine
         try:
             image = engine.images.at_hand()
             begun = None if image is None else engine.begin_lookup(request, image)
@@ -385,7 +384,7 @@ class AcceleratorBase:
                 raise still_pending(answer)
 
 
-@checked_arguments
+@plain_arguments(InvalidRequest, besides=["get_objects"])
 class ReadAccelerator(AcceleratorBase):
     """Lookups and reads for threads.
 
@@ -486,7 +485,17 @@ class ReadAccelerator(AcceleratorBase):
         others.
         """
         request = Request(stream_id, start, end, limit, max_fill_rounds)
-        begun = self._engine.alone(self._begin, request)
+        # A warm lookup takes some microseconds: most have plain arguments, and are not converted one by one.
+        if (
+            deadline_seconds is not None
+            or max_fill_rounds is not None
+            or not type(stream_id) is type(start) is type(end) is type(limit) is int
+            or not 0 <= stream_id | start | limit <= INT64_MAX
+            or not OPEN_END <= end <= INT64_MAX
+        ):
+            request, deadline_seconds = plain_request(request), plain_deadline(deadline_seconds)
+        engine = self._engine
+        begun = engine.alone(self._begin, engine, request)
         if isinstance(begun, Answer):
             return begun
         return self._run(self._look_up(request, deadline_seconds, begun=begun))

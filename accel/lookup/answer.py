@@ -185,6 +185,8 @@ _TAKERS: Final = [
     (name, taker(name, annotation, InvalidRequest)) for name, annotation in Request.__annotations__.items()
 ]
 
+plain_deadline: Final = taker("deadline_seconds", "TimeLimit", InvalidRequest)
+
 
 def plain_request(request: Request) -> Request:
     """The request with plain numbers.

@@ -119,7 +119,7 @@ class AsyncReadAccelerator(AcceleratorBase):
     ) -> Answer:
         """The objects that hold offsets [start, end) of a stream; see `ReadAccelerator.get_objects`."""
         request = Request(stream_id, start, end, limit, max_fill_rounds)
-        begun = self._begin(request)
+        begun = self._begin(self._engine, request)
         if isinstance(begun, Answer):
             return begun
         return await self._run(self._look_up(request, deadline_seconds, begun=begun))

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from accel.errors import AccelError, IllegalState
 from accel.image import MetadataImage, NodeImage, ObjectRef, generation_of
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from accel.lookup.slow_lookups import SlowLookups
 
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 HINT = -1
 """The key of the hint among the positions of arrived objects."""
@@ -300,7 +300,7 @@ class Engine:
         """
         return self.store.get_range(self.layout.object_key(step.object_id), step.start, step.end).body
 
-    def alone(self, step: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    def alone(self, step: Callable[[*Ts], T], *args: *Ts) -> T:
         """Carry out a step of a call, which waits for no other thread. Every access to what calls share is within one.
 
         Raises:
@@ -314,7 +314,7 @@ class Engine:
             )
         try:
             self._inside.add(thread)
-            return step(*args, **options)
+            return step(*args)
         finally:
             self._inside.discard(thread)
 

@@ -267,7 +267,7 @@ class Search:
                 self.trace.record_no_owner(self.next, owned)
             return Ending.HOLE
         self.owned, self.hole = owned, None
-        self.node, self.visit = self.image.node(owned.node_id), None
+        self.node, self.visit = self.image.nodes.get(owned.node_id) or self.image.node(owned.node_id), None
         self.listed += len(self.node)
         if self.trace is not None:
             self.trace.record_visit(self.next, owned, len(self.node))

@@ -180,7 +180,7 @@ def test_a_server_that_ends_as_soon_as_it_has_begun_gives_its_address_back() -> 
     async def run() -> None:
         with create_server(("127.0.0.1", 0)) as listening:
             address = listening.getsockname()
-            server = Server(listening_config(Starlette(), lifespan="off"))
+            server = Server(listening_config(Starlette(), 16, lifespan="off"))
             server.config.load()
             server.lifespan = server.config.lifespan_class(server.config)
             await server.startup([listening])
