@@ -85,6 +85,7 @@ class Beside:
 
     changed: threading.Condition = field(default_factory=threading.Condition)
     at_work: list[str] = field(default_factory=list)
+    started: set[str] = field(default_factory=set)
 
     def __call__(self, work: Callable[[], object], name: str) -> None:
         def counted() -> None:
@@ -97,6 +98,7 @@ class Beside:
 
         with self.changed:
             self.at_work.append(name)
+            self.started.add(name)
             self.changed.notify_all()
         start_thread(counted, name)
 
@@ -224,7 +226,7 @@ def test_a_cancelled_entering_has_ended_its_lease_when_the_task_ends() -> None:
         def hold() -> None:
             reached.set()
             with made.beside.changed:
-                assert made.beside.changed.wait_for(lambda: "accel-closing" in made.beside.at_work, LIMIT_SECONDS)
+                assert made.beside.changed.wait_for(lambda: "accel-closing" in made.beside.started, LIMIT_SECONDS)
 
         entering = made.connect(Cut(made.store, entering_requests(), hold)).__aenter__()
         task = asyncio.create_task(entering)
