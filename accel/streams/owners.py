@@ -29,6 +29,7 @@ Source: docs/decisions/0039-segments-have-owners.md.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -569,8 +570,7 @@ class SharedSegments:
 
     A call of a workflow is carried out here for the segments that this process has; then the other owners are asked to
     do their parts, and this process takes over segments of owners whose leases have expired. If an owner cannot be
-    reached, the call raises `SegmentsElsewhere`, which names the owner, and the workflow continues when the owner looks
-    for it.
+    reached, the call raises `SegmentsElsewhere`, and the workflow continues when the owner looks for it.
 
     Args:
         host: the host of this process. Closing this object does not close the host.
@@ -579,12 +579,10 @@ class SharedSegments:
         keeps: what has to live as long as a writer of these segments: the connection that closes the host.
 
     Threads: any; no lock is held over I/O. Requests of writers are made by threads of its own, at most
-    `ForwardingSettings.connections_max`, if the system of the host has a `wait`. The object belongs to the process that
-    opened it.
+    `ForwardingSettings.connections_max`, if the system of the host has a `wait`. Of the process that opened it.
 
     Attributes:
-        host, owners, client, keeps: as the arguments.
-        settings: the settings of the client.
+        host, owners, client, keeps: as the arguments; settings: those of the client.
     """
 
     def __init__(
@@ -598,6 +596,7 @@ class SharedSegments:
         self.host, self.owners, self.client, self.keeps = host, owners, client, keeps
         self.settings = DEFAULT_FORWARDING if client is None else client.settings
         self._threads: Threads | None = None
+        self._collects_seconds, self._collects_pause = 0.0, 0.25
         if host.system.wait is not None:
             most = self.settings.connections_max
             self._threads = Threads(most, "accel-forwarding", process_id=host.system.process_id)
@@ -786,11 +785,14 @@ class SharedSegments:
             return False
         return True
 
-    @staticmethod
-    def _unreachable(node_id: int, owner: Owner | None, segments: str) -> OwnerUnreachable:
-        if owner is None or (here := _HERE.get(owner.token)) is None or not here.is_here:
-            return OwnerUnreachable(node_id, "" if owner is None else owner.address, segments, "no permitted address")
-        return OwnerUnreachable(node_id, owner.address, segments, "another connection of this process: close it")
+    def _unreachable(self, node_id: int, owner: Owner | None, segments: str) -> OwnerUnreachable:
+        is_here = owner is not None and (here := _HERE.get(owner.token)) is not None and here.is_here
+        if is_here and self.host.system.timer() >= self._collects_seconds:
+            self._collects_pause *= 2
+            self._collects_seconds = self.host.system.timer() + self._collects_pause
+            gc.collect()  # a connection that was dropped without `close` has cycles: this gives its segments back
+        why = "another connection of this process: close it" if is_here else "no permitted address"
+        return OwnerUnreachable(node_id, owner.address if owner else "", segments, why)
 
 
 def own_segments(host: ObjectSegments | SharedSegments) -> ObjectSegments:

@@ -94,6 +94,16 @@ def test_the_next_connection_writes_at_once_after_one_was_dropped(store: ObjectS
     assert until(lambda: not ours())
 
 
+def test_the_next_connection_collects_what_was_dropped_by_itself(store: ObjectStore) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        for payload in (b"1", b"2", b"3"):
+            streams = accel.connect(store)
+            write(streams, payload)
+            del streams
+    assert payloads(store) == [b"1", b"2", b"3"]
+    dropped()
+
+
 def test_connections_that_only_read_are_dropped_without_a_word(store: ObjectStore) -> None:
     streams = accel.connect(store)
     reader = streams.reader("shop", "orders")
