@@ -513,7 +513,7 @@ class NodeChange:
     removed: NDArray[np.int64]
 
 
-@plain_arguments(ValueError)
+@plain_arguments(ImageRefused)
 @dataclass(frozen=True, slots=True, eq=False)
 class MetadataImage:
     """An immutable snapshot of all streams and nodes. Any thread may read it.

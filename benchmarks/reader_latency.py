@@ -406,6 +406,7 @@ def write_history(events: int = EVENTS, segments: int = ORDER_SEGMENTS) -> Bucke
             if (start + APPENDED) % FLUSHED == 0:
                 writer.flush()
             if start and start % (events // 4) == 0:
+                writer.flush()  # otherwise a thread may still have the events when the segment is sealed
                 oldest = stream.active_segments()[0]
                 stream.scale([oldest.id], list(split_range(oldest.key_start, oldest.key_end, 2)))
     return bucket

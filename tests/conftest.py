@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,6 +30,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Three processes for two cores: half of the time a test waits for a server, a process or a timer."""
     del config
     return max(2, 3 * (os.cpu_count() or 2) // 2)
+
+
+def pytest_configure() -> None:
+    """Lets processes be ended by signals that whoever started the tests ignores, as in a background job of a shell."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

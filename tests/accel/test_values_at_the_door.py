@@ -26,7 +26,7 @@ import pytest
 
 import accel
 from accel.compaction.settings import CompactionSettings
-from accel.errors import AccelError, InvalidArgument, InvalidRequest
+from accel.errors import AccelError, ImageRefused, InvalidArgument, InvalidRequest
 from accel.history.rules.configuration import RetentionKind
 from accel.history.store.settings import HistorySettings
 from accel.image import StreamObject
@@ -378,7 +378,7 @@ def received(parameter: Parameter, value: object) -> dict[str, Any]:
 
 def is_in_words(error: Exception, name: str) -> bool:
     text = str(error)
-    is_ours = type(error) in (InvalidArgument, InvalidRequest, ValueError)
+    is_ours = type(error) in (ImageRefused, InvalidArgument, InvalidRequest, ValueError)
     return is_ours and text.startswith("expected ") and f"as {name}, found " in text and len(text) < 200
 
 

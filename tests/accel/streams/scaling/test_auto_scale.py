@@ -22,6 +22,7 @@ from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ConnectionSettings, SegmentsSettings, StreamWriterSettings
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
+from loaders.lifetime import start_thread
 from loaders.store import CountingStore, MemoryStore
 from tests.accel.streams.writer.world import HISTORY, NAME, NODE, SMALL, Process, World
 from tests.examples import examples
@@ -436,8 +437,11 @@ def test_a_minimum_that_was_raised_while_nobody_wrote_is_reached_when_somebody_d
 
 def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
     world = bucket()
-    begun: list[tuple[Callable[[], object], str]] = []
+    begun: list[Callable[[], object]] = []
     pauses: list[float] = []
+
+    def start(work: Callable[[], object], name: str) -> None:
+        begun.append(work) if name == f"accel-scale-{NODE}" else start_thread(work, name)
 
     def wait(_: object, seconds: float) -> None:
         pauses.append(seconds)
@@ -445,12 +449,11 @@ def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
         if len(pauses) == 5:
             host.stop()
 
-    system = replace(world.system, wait=wait, start=lambda work, name: begun.append((work, name)))
+    system = replace(world.system, wait=wait, start=start)
     with ObjectCatalog.open(world.store, system=system) as catalog:
         host = ObjectSegments(catalog, world.store, NODE, settings=replace(SMALL, scaling=QUICK), system=system)
         host.open_segments(NAME, [0])
-        [(work, name)] = begun
-        assert name == f"accel-scale-{NODE}"
+        [work] = begun
         work()
         assert pauses == [TICK] * 5
         assert host.scaling.stats().looks == 1  # the fifth pause was its last
@@ -486,13 +489,18 @@ def test_a_connected_process_scales_by_itself() -> None:
 def test_nothing_is_begun_where_scaling_is_off() -> None:
     world = bucket()
     begun: list[str] = []
-    system = replace(world.system, wait=lambda *_: None, start=lambda _, name: begun.append(name))
+
+    def start(work: Callable[[], object], name: str) -> None:
+        begun.append(name)
+        start_thread(work, name)
+
+    system = replace(world.system, wait=lambda *_: None, start=start)
     off = SegmentsSettings(scaling=ScalingSettings(is_on=False))
     with (
         ObjectCatalog.open(world.store, system=system) as catalog,
         ObjectSegments(catalog, world.store, NODE, settings=off, system=system),
     ):
-        assert begun == []
+        assert [name for name in begun if name.startswith("accel-scale")] == []
 
 
 def test_in_another_process_no_step_is_taken() -> None:
