@@ -58,7 +58,7 @@ async def opened(opening: Callable[[], T], undo: Callable[[T], object]) -> T:
 
     Args:
         opening: opens it.
-        undo: closes what was opened, and nobody has; its errors are passed to `threading.excepthook`.
+        undo: closes what was opened, and has no owner yet; its errors are passed to `threading.excepthook`.
     """
     call = in_thread(opening)
     try:

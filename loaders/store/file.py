@@ -545,7 +545,7 @@ def _dangling(path: str | Path) -> OSError | None:
 
 @contextmanager
 def _open(path: str | Path, flags: int = 0, folder: int | None = None) -> Iterator[int]:
-    """Open a file or a folder to read; once more if it was replaced on a server of files. A pipe holds up nobody."""
+    """Open a file or a folder to read; once more if it was replaced on a server of files. A pipe blocks no caller."""
     flags |= os.O_RDONLY | os.O_NONBLOCK
     try:
         descriptor = os.open(path, flags, dir_fd=folder)
