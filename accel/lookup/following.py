@@ -319,7 +319,7 @@ class ImageFollower:
             self.is_failing = True
             self._counters.add(source_failures=1)
             raise
-        except Exception as error:
+        except BaseException as error:  # a user's source may raise anything, in a thread of ours
             self.is_failing = True
             self._counters.add(source_failures=1)
             # A query that runs during `close` ends with an error, which is not logged.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from asyncio import CancelledError
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -233,15 +234,18 @@ def test_a_short_answer_is_not_believed_if_a_newer_image_came_while_objects_were
         assert not under_way
 
 
-def test_an_image_source_that_fails_does_not_fail_lookups(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [OSError, SystemExit, KeyboardInterrupt, GeneratorExit, CancelledError])
+def test_an_image_source_that_fails_does_not_fail_lookups(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
     class Broken(StaticImages):
         def current(self) -> MetadataImage:
             if asked:
-                raise OSError("no metadata today")
+                raise kind("no metadata today")
             return super().current()
 
         def wait_newer(self, version: ImageVersion, timeout_seconds: float) -> MetadataImage | None:
-            raise OSError("no metadata today", version, timeout_seconds)
+            raise kind("no metadata today", version, timeout_seconds)
 
     asked: list[int] = []
     with ReadAccelerator(Broken(line_image([0, 1])), line_store(2), system=system()) as one:
