@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
+from tempfile import TemporaryDirectory
 
 from accel import (
     Connection,
@@ -24,12 +25,15 @@ from accel import (
     StaticImages,
     Stream,
     StreamReader,
+    StreamStore,
     StreamWriter,
     connect,
 )
+from accel.catalog.collect import collect, plan_collection
+from accel.history.rules.states import StreamState
 from accel.system import SYSTEM
 from loaders.format import RecordBatch
-from loaders.store import MemoryStore, open_store
+from loaders.store import MemoryStore, ObjectStore, open_store
 from tests.processes.test_owners import SECRET, free_port
 
 STREAM = 420000
@@ -225,8 +229,8 @@ def _entering() -> Iterator[Use]:
 
 
 @contextmanager
-def _store() -> Iterator[Use]:
-    store = MemoryStore()
+def _store(store: ObjectStore | None = None) -> Iterator[Use]:
+    store = store or MemoryStore()
 
     def call() -> None:
         store.put("a/b", b"value")
@@ -240,6 +244,38 @@ def _store() -> Iterator[Use]:
         assert not list(store.list(""))
 
     yield Use(call, check)
+
+
+@contextmanager
+def _folder() -> Iterator[Use]:
+    with TemporaryDirectory() as folder, _store(open_store(f"file://{folder}")) as use:
+        yield use
+
+
+@contextmanager
+def _collecting() -> Iterator[Use]:
+    """A collection after another one was interrupted deletes what that one left, and nothing that is needed."""
+    now = SYSTEM.clock()
+    system = replace(SYSTEM, clock=lambda: now)
+    store = MemoryStore()
+    ObjectCatalog.init(store, FormatRecord(namespace="interrupts"))
+    with ObjectCatalog.open(store, system=system) as catalog, catalog.open_node(4) as writer:
+        writer.open_streams([STREAM])
+        for start in range(0, END, COUNT):
+            writer.upload({STREAM: [RecordBatch(STREAM, epoch=1, base_offset=start, count=COUNT, payload=b"records")]})
+        writer.trim({STREAM: 2 * COUNT})
+        now += 10 * 24 * 3600
+
+        def call() -> None:
+            collect(catalog, plan_collection(catalog))
+
+        def check() -> None:
+            call()
+            assert not plan_collection(catalog).objects
+            with ReadAccelerator(catalog.images(), store) as accelerator:
+                assert sum(each.count for each in accelerator.read(STREAM, 2 * COUNT)) == COUNT
+
+        yield Use(call, check)
 
 
 @contextmanager
@@ -361,6 +397,32 @@ def _history(of: Callable[[Stream], object]) -> Row:
             yield Use(lambda: of(stream), check)
 
     return row
+
+
+def _sealed(stream: Stream) -> None:
+    stream.seal()
+    assert stream.state() is StreamState.SEALED
+
+
+def _truncated(stream: Stream) -> None:
+    stream.truncate({0: 0})
+    assert stream.head() == {0: 0}
+
+
+@contextmanager
+def _deleting() -> Iterator[Use]:
+    with connect(f"memory://interrupts-{next(_numbers)}", create=True) as connection:
+        connection.create_scope("a")
+        connection.create_stream("a", "b", segments=1)
+        streams = StreamStore.open(connection.store, host=connection.segments())
+        streams.stream("a", "b").seal()
+
+        def check() -> None:
+            streams.delete_stream("a", "b")
+            assert list(streams.streams("a")) == []
+            connection.create_stream("a", "b", segments=1)
+
+        yield Use(lambda: streams.delete_stream("a", "b"), check)
 
 
 @contextmanager
@@ -487,6 +549,8 @@ def _reader_group(of: Callable[[ReaderGroup], object]) -> Row:
 
 ROWS: dict[str, Row] = {
     "MemoryStore": _store,
+    "FileStore": _folder,
+    "collect": _collecting,
     "ObjectCatalog.images": _catalog(lambda catalog: catalog.images().current()),
     "ReadAccelerator.close": _closing_accelerator,
     "ReadAccelerator.explain": _lookup(lambda each: len(each.explain(STREAM, 0, END, 9).answer.objects), OBJECTS),
@@ -515,7 +579,10 @@ ROWS: dict[str, Row] = {
     "NodeWriter.upload": _uploading,
     "ReadAccelerator.object_committed": _committing,
     "Stream.scale": _history(lambda stream: stream.split(stream.active_segments().ids[0])),
+    "Stream.seal": _history(_sealed),
+    "Stream.truncate": _history(_truncated),
     "StreamStore.create_stream": _creating,
+    "StreamStore.delete_stream": _deleting,
     "StreamWriter.abort_transaction": _writer(_aborted, 0),
     "StreamWriter.carry_out_requests": _writer(StreamWriter.carry_out_requests, 0),
     "StreamWriter.write_many": _writer(lambda writer: writer.write_many([(b"x", "k"), (b"x", "q")]), 2),
