@@ -488,6 +488,7 @@ def fetched(
         def redirect_request(self, *args: Any) -> urllib.request.Request | None:
             to = str(args[-1])
             if headers or urlsplit(to).scheme.lower() not in {"http", "https"}:
+                args[1].close()  # the reply, which the error would keep open
                 raise OSError(f"expected an answer, found a redirect to {redacted(to)[:200]!r}")
             return super().redirect_request(*args)
 
