@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Thread, current_thread, main_thread
 from typing import Final
@@ -45,18 +46,29 @@ class Stopped(KeyboardInterrupt):
         self.code = SIGNALLED + number
 
 
-def end_on_signals() -> None:
-    """Let signals end this process as above, if it is not so already; in the main thread only."""
+def end_on_signals() -> Callable[[], object]:
+    """Let signals end this process as above, if it is not so already; in the main thread only.
+
+    Returns:
+        Puts back what was there before: for programs that run a command and go on.
+    """
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGTERM) is _stop:
-        return
+        return bool
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    for number in NUMBERS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _stop)
+    earlier_fd = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    handled = [number for number in NUMBERS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+    earlier = {number: signal.signal(number, _stop) for number in handled}
     with suppress(RuntimeError):  # no thread can be started: the handlers must do
         Thread(target=_watch, args=(reading,), name="accel-signals", daemon=True).start()
+
+    def undo() -> None:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(earlier_fd)
+        os.close(writing)  # the thread ends
+
+    return undo
 
 
 def _stop(number: int, _: object) -> None:
@@ -67,13 +79,19 @@ def _watch(reading: int) -> None:
     """End the process if its main thread does not."""
     number = 0
     while number not in NUMBERS:
-        number = os.read(reading, 1)[0]
+        if not (told := os.read(reading, 1)):
+            return os.close(reading)
+        number = told[0]
     Event().wait(SAME_SECONDS)
     os.set_blocking(reading, False)
     with suppress(BlockingIOError):
         os.read(reading, select.PIPE_BUF)
     left = None if number == signal.SIGINT else END_SECONDS - SAME_SECONDS
-    why = "a second signal" if select.select([reading], [], [], left)[0] else f"the time limit, {END_SECONDS} s"
+    why = f"the time limit, {END_SECONDS} s"
+    if select.select([reading], [], [], left)[0]:
+        if not os.read(reading, 1):  # the command has ended, and its program goes on
+            return os.close(reading)
+        why = "a second signal"
     with suppress(OSError):
         os.write(2, f"error: {Stopped(number)}; it was ended in the middle of a step, by {why}\n".encode())
     os._exit(SIGNALLED + number)

@@ -63,9 +63,12 @@ class AccelGroup(CommandGroup):
 
     def __call__(self, *args: Any, **extra: Any) -> Any:
         """Run as the program of this process."""
-        end_on_signals()
+        undo = end_on_signals()
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start one for each processor, for nothing here
-        return super().__call__(*args, **extra)
+        try:
+            return super().__call__(*args, **extra)
+        finally:
+            undo()
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command line."""

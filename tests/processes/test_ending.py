@@ -89,6 +89,27 @@ def test_a_second_signal_ends_a_process_at_once() -> None:
     assert "a second signal" in process.communicate()[1]
 
 
+AFTER = """
+import os, signal, time
+from accel.cli.main import main
+main(["--version"], standalone_mode=False)
+for _ in range(3):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    except KeyboardInterrupt as error:
+        assert type(error) is KeyboardInterrupt
+    time.sleep(0.6)
+print("goes on", signal.set_wakeup_fd(-1), signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+
+
+def test_a_program_that_ran_a_command_and_goes_on_has_its_signals_back() -> None:
+    process = started("-c", AFTER)
+    written, told = process.communicate(timeout=CHILD_SECONDS)
+    assert written.splitlines()[-1] == "goes on -1 True", told
+
+
 def test_the_handlers_are_there_before_anything_else_is_loaded() -> None:
     loaded = "import sys; print(*sorted({'click', 'numpy', 'boto3', 'rich'} & set(sys.modules)))"
     process = started("-c", ENDS + loaded)
