@@ -412,11 +412,26 @@ class FileStore(PagedListing):
             path = path.parent
         for folder in reversed(missing):
             with suppress(FileExistsError):
-                folder.mkdir()
-                if self.folder in folder.parents:
-                    _follow_folder(folder)
+                self._make_folder(folder)
             with _open(folder.parent, os.O_DIRECTORY) as above:
                 self._settle(above)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make one folder; one that is for keys appears with its rights, which others may take over at once."""
+        new = self.folder / NEW
+        if new not in folder.parents and self.folder in folder.parents and new.is_dir():
+            made = Path(tempfile.mkdtemp(dir=new))
+            try:
+                _follow_folder(made, folder.parent)
+                made.rename(folder)
+            except OSError as error:
+                made.rmdir()
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):  # there is something
+                    raise
+            return
+        folder.mkdir()
+        if self.folder in folder.parents:
+            _follow_folder(folder, folder.parent)
 
     def _prune(self, names: Sequence[str]) -> None:
         for count in range(len(names), 0, -1):
@@ -588,9 +603,9 @@ def _sweep(new: Path) -> None:
                 path.unlink()
 
 
-def _follow_folder(new: Path) -> None:
+def _follow_folder(new: Path, folder: Path) -> None:
     with _open(new, os.O_DIRECTORY | os.O_NOFOLLOW) as descriptor:
-        _follow(descriptor, new.parent)
+        _follow(descriptor, folder)
 
 
 def _follow(new: int, folder: Path) -> None:

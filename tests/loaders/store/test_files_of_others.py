@@ -104,6 +104,28 @@ def test_each_folder_passes_on_its_own_rights(above: Path) -> None:
     assert (store.folder / "open" / "b" / "c%object").stat().st_mode & 0o777 == 0o640
 
 
+def test_a_folder_is_never_seen_without_the_rights_of_the_one_above(
+    above: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (above / "store").mkdir()
+    (above / "store").chmod(0o777)
+    store, other = make(above / "store"), make(above / "store")
+    store.put("first", b"x")
+    follow = file_module._follow
+    done: list[bool] = []
+
+    def beside(new: int, folder: Path) -> None:
+        if not done:
+            done.append(True)
+            other.put("a/b/c", b"x")  # another writer, before the rights of the first one's folder are set
+        follow(new, folder)
+
+    monkeypatch.setattr(file_module, "_follow", beside)
+    store._make(store.folder / "a" / "b")
+    store.put("a/b/d", b"x")
+    assert modes_below(store.folder / "a") == ({"0777"}, {"0644"})
+
+
 def test_a_group_that_the_writer_cannot_give_gets_no_more_than_all_others(
     above: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
