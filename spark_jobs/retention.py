@@ -20,9 +20,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from accel.errors import HostMissing
-from accel.history.store import SegmentHost, StreamStore
+from accel.history.store import Retained, SegmentHost, StreamRetention, StreamStore
 from accel.history.store.hosts import StreamName
-from accel.history.store.retention_workflow import Retained, StreamRetention
 from accel.system import SYSTEM
 from spark_jobs.tasks import StoreSpec, run_tasks
 

@@ -25,7 +25,7 @@ from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
-    from accel.history.store.retention_workflow import StreamRetention
+    from accel.history.store import StreamRetention
 
 SHOWN_STREAMS_MAX: Final = 50
 """Limit of streams in the text; JSON has all of them."""
@@ -48,7 +48,7 @@ def shown_retention(
         cost: the cost, for machines.
         cost_text: the cost for people; empty = none is printed.
     """
-    from accel.history.store.retention_workflow import totals  # noqa: PLC0415 - only some commands need it
+    from accel.history.store.stream_store import totals  # noqa: PLC0415 - only some commands need it
 
     counts = totals(streams)
     data = {"dry_run": is_dry_run, "streams": list(map(_data, streams)), "totals": counts, **(cost or {})}
@@ -140,7 +140,7 @@ def run(
     if stream is None:
         streams = store.run_retention(scope.scope, time_ms, is_dry_run=not yes)
     else:
-        from accel.history.store.retention_workflow import StreamRetention  # noqa: PLC0415 - only some commands need it
+        from accel.history.store import StreamRetention  # noqa: PLC0415 - only some commands need it
 
         opened = store.stream(scope.scope, stream)
         StreamChoice(scope, stream).refuse_beyond(opened, output, read_by_all)

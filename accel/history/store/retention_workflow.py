@@ -11,7 +11,8 @@ A run does not fail if its purge fails: a later run, or `purge`, purges the rest
 stream begins after it already. If a purge was interrupted, the set may contain a cut whose record is erased. Such a cut
 counts as a cut before all remaining data of the stream.
 
-In a run over many streams (`retain`) an error in one stream does not stop the run; `Retained` is the outcome of each.
+In a run over many streams (`stream_store.retain`) an error in one stream does not stop the run; `Retained` is the
+outcome of each.
 
 Source: PDP-32; the rule that chooses the cut: `accel.history.rules.retention`.
 """
@@ -19,11 +20,10 @@ Source: PDP-32; the rule that chooses the cut: `accel.history.rules.retention`.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from accel.errors import InvalidArgument, NotInHistory, OperationNotAllowed, Sought
 from accel.history.rules.configuration import RetentionPolicy
@@ -49,10 +49,7 @@ from accel.history.store.cut_reading import CutReading, as_cut
 from accel.history.store.epoch_store import EpochReading
 from accel.history.store.parts import StreamParts
 from accel.history.store.truncation_workflow import TruncationWorkflow
-from loaders.errors import DataConflict, DataNotFound
-
-if TYPE_CHECKING:
-    from accel.history.store.stream import Stream
+from loaders.errors import DataNotFound
 
 
 class Retained(Enum):
@@ -480,88 +477,3 @@ def _is_behind(here: PlacedCut | None, begins: PlacedCut | None) -> bool:
 def _one_by_one(act: Callable[[int], object], items: Iterable[int]) -> None:
     for item in items:
         act(item)
-
-
-ATTEMPTS_MAX: Final = 5
-ERROR_SIZE_MAX: Final = 2_000
-"""Maximum number of characters of an error that are kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamRetention:
-    """The result of a run of retention for one stream. Picklable.
-
-    Args:
-        stream: scope and name.
-        outcome: the outcome.
-        point: the recorded cut to which the stream was truncated; None if it was not truncated.
-        error: the error of a busy or failed stream; empty otherwise.
-    """
-
-    stream: str
-    outcome: Retained
-    point: RetentionEntry | None = None
-    error: str = ""
-
-    @classmethod
-    def stopped(cls, stream: str, outcome: Retained, error: Exception) -> StreamRetention:
-        """The result for a stream whose run raised an error."""
-        return cls(stream, outcome, error=f"{type(error).__name__}: {error}"[:ERROR_SIZE_MAX])
-
-
-def retain(
-    open_stream: Callable[[], Stream],
-    name: str,
-    time_ms: int | None,
-    pause: Callable[[int], object],
-    *,
-    is_dry_run: bool = False,
-) -> StreamRetention:
-    """Run retention in one stream of many: an error is returned in the result, not raised.
-
-    If another workflow has the stream, the run is repeated, for `ATTEMPTS_MAX` attempts in all.
-
-    Args:
-        open_stream: opens the stream.
-        name: scope and name.
-        time_ms: time of the run, milliseconds since 1970; None = now.
-        pause: waits before repetition number 1, 2, ...
-        is_dry_run: write nothing, and only return the outcome that a run would have.
-    """
-    try:
-        stream = open_stream()
-        if is_dry_run:
-            return StreamRetention(name, *stream.workflows.retention.plan(time_ms))
-        return _retained(stream, name, time_ms, pause)
-    except NotInHistory:
-        return StreamRetention(name, Retained.UNFINISHED)
-    except Exception as error:  # noqa: BLE001 - a host may raise anything, and other streams are unaffected
-        return StreamRetention.stopped(name, Retained.FAILED, error)
-
-
-def totals(streams: Iterable[StreamRetention]) -> dict[str, int]:
-    """The number of streams of each outcome, in the order of the table; 0 for an outcome of no stream."""
-    counts = Counter(stream.outcome for stream in streams)
-    return {outcome.value: counts[outcome] for outcome in Retained}
-
-
-def _retained(stream: Stream, name: str, time_ms: int | None, pause: Callable[[int], object]) -> StreamRetention:
-    attempt = 1
-    while True:
-        try:
-            return StreamRetention(name, *stream.workflows.retention.retain(time_ms))
-        except (OperationNotAllowed, DataConflict) as error:
-            if attempt == ATTEMPTS_MAX:
-                return StreamRetention.stopped(name, Retained.BUSY, error)
-        except (NotInHistory, DataNotFound) as error:
-            outcome = Retained.FAILED if _is_whole(stream) else Retained.UNFINISHED
-            return StreamRetention.stopped(name, outcome, error)
-        pause(attempt)
-        attempt += 1
-
-
-def _is_whole(stream: Stream) -> bool:
-    try:
-        return stream.state() is not StreamState.CREATING
-    except (NotInHistory, DataNotFound):
-        return False

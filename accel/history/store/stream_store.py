@@ -14,7 +14,8 @@ Source: PDP-35.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -33,7 +34,8 @@ from accel.errors import (
     StreamDeleted,
 )
 from accel.history.rules.configuration import SEGMENTS_MAX, HistoryLayout, StreamConfiguration
-from accel.history.rules.states import NamePhase
+from accel.history.rules.retention import RetentionEntry
+from accel.history.rules.states import NamePhase, StreamState
 from accel.history.rules.values import (
     NUMBER_MAX,
     Integers,
@@ -51,13 +53,13 @@ from accel.history.store.names import NamedStream, Names, OrphanedTables, Wanted
 from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.recovering import Recovered, Workflows
 from accel.history.store.repair import Repair, Repairing
-from accel.history.store.retention_workflow import StreamRetention, retain
+from accel.history.store.retention_workflow import Retained
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.transaction_store import CompletedTransactions
 from accel.system import SYSTEM, Components, of_store
 from loaders.counting import CacheStats
-from loaders.errors import DataNotFound, TableMissing
+from loaders.errors import DataConflict, DataNotFound, TableMissing
 from loaders.store import ObjectStore
 from loaders.tables import Tables, read_format
 
@@ -65,6 +67,10 @@ CREATE_ATTEMPTS_MAX = 8
 
 PAGE_MAX: Final = 1000
 """Streams of one page of a listing."""
+
+ATTEMPTS_MAX: Final = 5
+ERROR_SIZE_MAX: Final = 2_000
+"""Maximum number of characters of an error that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,28 @@ class StreamPage:
 
     names: tuple[str, ...]
     token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRetention:
+    """The result of a run of retention for one stream. Picklable.
+
+    Args:
+        stream: scope and name.
+        outcome: the outcome.
+        point: the recorded cut to which the stream was truncated; None if it was not truncated.
+        error: the error of a busy or failed stream; empty otherwise.
+    """
+
+    stream: str
+    outcome: Retained
+    point: RetentionEntry | None = None
+    error: str = ""
+
+    @classmethod
+    def stopped(cls, stream: str, outcome: Retained, error: Exception) -> StreamRetention:
+        """The result for a stream whose run raised an error."""
+        return cls(stream, outcome, error=f"{type(error).__name__}: {error}"[:ERROR_SIZE_MAX])
 
 
 @checked_arguments
@@ -563,3 +591,61 @@ def _refuse_another(stream: Stream, wanted: StreamConfiguration) -> None:
         ", ".join(f"{name} {getattr(configuration, name)!r}" for name in names) for configuration in (wanted, found)
     )
     raise IllegalState(f"expected {stream.name} with {expected}, found it with {there}")
+
+
+def retain(
+    open_stream: Callable[[], Stream],
+    name: str,
+    time_ms: int | None,
+    pause: Callable[[int], object],
+    *,
+    is_dry_run: bool = False,
+) -> StreamRetention:
+    """Run retention in one stream of many: an error is returned in the result, not raised.
+
+    If another workflow has the stream, the run is repeated, for `ATTEMPTS_MAX` attempts in all.
+
+    Args:
+        open_stream: opens the stream.
+        name: scope and name.
+        time_ms: time of the run, milliseconds since 1970; None = now.
+        pause: waits before repetition number 1, 2, ...
+        is_dry_run: write nothing, and only return the outcome that a run would have.
+    """
+    try:
+        stream = open_stream()
+        if is_dry_run:
+            return StreamRetention(name, *stream.workflows.retention.plan(time_ms))
+        return _retained(stream, name, time_ms, pause)
+    except NotInHistory:
+        return StreamRetention(name, Retained.UNFINISHED)
+    except Exception as error:  # noqa: BLE001 - a host may raise anything, and other streams are unaffected
+        return StreamRetention.stopped(name, Retained.FAILED, error)
+
+
+def totals(streams: Iterable[StreamRetention]) -> dict[str, int]:
+    """The number of streams of each outcome, in the order of the table; 0 for an outcome of no stream."""
+    counts = Counter(stream.outcome for stream in streams)
+    return {outcome.value: counts[outcome] for outcome in Retained}
+
+
+def _retained(stream: Stream, name: str, time_ms: int | None, pause: Callable[[int], object]) -> StreamRetention:
+    attempt = 1
+    while True:
+        try:
+            return StreamRetention(name, *stream.workflows.retention.retain(time_ms))
+        except (OperationNotAllowed, DataConflict) as error:
+            if attempt == ATTEMPTS_MAX:
+                return StreamRetention.stopped(name, Retained.BUSY, error)
+        except (NotInHistory, DataNotFound) as error:
+            outcome = Retained.FAILED if _is_whole(stream) else Retained.UNFINISHED
+            return StreamRetention.stopped(name, outcome, error)
+        pause(attempt)
+        attempt += 1
+
+
+def _is_whole(stream: Stream) -> bool:
+    try:
+        return stream.state() is not StreamState.CREATING
+    except (NotInHistory, DataNotFound):
+        return False

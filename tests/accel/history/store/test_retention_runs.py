@@ -13,7 +13,7 @@ from accel.history.rules.retention import RetentionEntry
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import Integers
 from accel.history.store import Retained, StreamRetention
-from accel.history.store.retention_workflow import ATTEMPTS_MAX, retain, totals
+from accel.history.store.stream_store import ATTEMPTS_MAX, retain, totals
 from accel.testing import Crash, CrashStore, MemorySegments
 from loaders.store.decorated import DecoratedStore, StoreCall
 from tests.accel.history.store.bench import START_MS, Bench
