@@ -13,12 +13,8 @@ from typing import Any
 
 import click
 
-from accel.cli.catalog.compact import CompactionWork, compaction_options, show_foreign_plan
-from accel.cli.catalog.status import image_data
-from accel.cli.groups import CommandGroup
-from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, image_option, output_options, store_options
-from accel.compaction.automq import read_automq
-from accel.compaction.controller import (
+from accel.adoption.automq import read_automq
+from accel.adoption.controller import (
     ControllerReport,
     Swap,
     SwapStatus,
@@ -26,6 +22,10 @@ from accel.compaction.controller import (
     plan_for_controller,
     swaps_to_json,
 )
+from accel.cli.catalog.compact import CompactionWork, compaction_options, show_foreign_plan
+from accel.cli.catalog.status import image_data
+from accel.cli.groups import CommandGroup
+from accel.cli.options import EXIT_PARTIAL, StoreChoice, command, end_with, image_option, output_options, store_options
 from accel.image import MetadataImage
 from accel.image_source import IMAGE_FILE_SIZE_BYTES_MAX
 from accel.rendering import Output, Rendered, Shown

@@ -1,8 +1,7 @@
 """Compaction by object count: many small objects of a node are merged into few; their contents stay the same.
 
 `plan_compaction` finds the neighbours to merge, `compact` merges them, both in one process; an engine with several
-processes runs `plan_node` and `run_group` there. `controller` does the same for objects whose metadata a controller
-keeps; `automq` converts AutoMQ's metadata to an image.
+processes runs `plan_node` and `run_group` there.
 """
 
 from __future__ import annotations

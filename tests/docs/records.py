@@ -18,8 +18,8 @@ from uuid import UUID
 import msgspec
 import numpy as np
 
+from accel.adoption import controller
 from accel.catalog import records as catalog
-from accel.compaction import controller
 from accel.history import columns
 from accel.history import records as history
 from accel.history.rules import configuration, epochs, retention, states, transactions

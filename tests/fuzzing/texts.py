@@ -17,12 +17,12 @@ import msgspec
 from starlette.requests import Request
 
 from accel import units
+from accel.adoption.automq import read_automq
+from accel.adoption.controller import Swap, SwapOutput, SwapSource, _digest, swaps_from_json, swaps_to_json
 from accel.catalog import keys
 from accel.cli import config_file
 from accel.cli.stream import events as event_options
 from accel.cli.stream import notation, options
-from accel.compaction.automq import read_automq
-from accel.compaction.controller import Swap, SwapOutput, SwapSource, _digest, swaps_from_json, swaps_to_json
 from accel.errors import AccelError, ImageRefused
 from accel.history.rules import values
 from accel.image import MetadataImage
@@ -465,10 +465,10 @@ def decoders() -> list[Decoder]:
             seeds_of(json.dumps(IMAGE)),
             (ImageRefused, ValueError),
         ),
-        _json("automq", ("accel.compaction.automq:read_automq",), _read_automq, _automq, (ImageRefused,)),
+        _json("automq", ("accel.adoption.automq:read_automq",), _read_automq, _automq, (ImageRefused,)),
         _json(
             "swaps",
-            ("accel.compaction.controller:swaps_from_json",),
+            ("accel.adoption.controller:swaps_from_json",),
             swaps_from_json,
             _swaps,
             (ImageRefused,),

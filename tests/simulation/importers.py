@@ -6,7 +6,7 @@ then. What was imported counts as acknowledged, and all others go on from there.
 
 from __future__ import annotations
 
-from accel.catalog.importing import ImportChoice, abandon_import, bucket_objects, commit_import, plan_import
+from accel.adoption.importing import ImportChoice, abandon_import, bucket_objects, commit_import, plan_import
 from tests.builders import write_set_object
 from tests.simulation.world import LAYOUT, NODES, STREAMS, Machine, Span
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from accel.adoption.controller import plan_for_controller
 from accel.catalog import ObjectCatalog
 from accel.cli.catalog.hints import node_option
 from accel.cli.options import (
@@ -36,7 +37,6 @@ from accel.compaction import (
     compact_slices,
     plan_compaction,
 )
-from accel.compaction.controller import plan_for_controller
 from accel.compaction.plan import NodePlan
 from accel.image import MetadataImage
 from accel.rendering import Column, Output, Rendered, Shown, table_of

@@ -12,10 +12,8 @@ from typing import Any
 
 import click
 
-from accel.catalog import ObjectCatalog
-from accel.catalog.edges import NODE_ID_MAX
-from accel.catalog.import_plan import ImportedNode, ImportPlan, ImportReport, Overlap, StreamHole
-from accel.catalog.importing import (
+from accel.adoption.import_plan import ImportedNode, ImportPlan, ImportReport, Overlap, StreamHole
+from accel.adoption.importing import (
     ImportChoice,
     Nodes,
     abandon_import,
@@ -23,6 +21,8 @@ from accel.catalog.importing import (
     commit_import,
     plan_import,
 )
+from accel.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
 from accel.cli.options import StoreChoice, command, end_with, store_options, wrong_place, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, said, table_of
 from accel.units import count_text, size_text

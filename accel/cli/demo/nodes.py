@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from accel.adoption.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog import ObjectCatalog
-from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.errors import AccelError
 from accel.image_source import ImageSource
 from accel.lookup.answer import Request

@@ -7,9 +7,9 @@ from contextlib import nullcontext
 
 import pytest
 
+from accel.adoption.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collect import plan_collection
-from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog.keys import list_version_key, node_key, shard_key
 from accel.errors import CatalogDamaged, CatalogMissing, CommitRefused
 from accel.history.rules.configuration import StreamConfiguration

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from accel import ReadAccelerator
+from accel.adoption.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog import NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.importing import ImportChoice, bucket_objects, commit_import, plan_import
 from accel.catalog.records import NodeDirectory
 from accel.catalog.undo import IDS_PASSED_OVER, RestoreReport, plan_restored, restored
 from accel.catalog.verify import Verdict, verify

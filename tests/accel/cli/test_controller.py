@@ -10,11 +10,11 @@ from types import ModuleType
 
 import pytest
 
-from accel.compaction.controller import Swap, SwapRefused, apply_to_image, swaps_from_json
+from accel.adoption.controller import Swap, SwapRefused, apply_to_image, swaps_from_json
 from accel.image import MetadataImage
 from loaders.layout import ObjectLayout
+from tests.accel.adoption.test_automq import DOCUMENT, NAMESPACE, RECORDS, dump_of
 from tests.accel.cli.worlds import World, run
-from tests.accel.compaction.test_automq import DOCUMENT, NAMESPACE, RECORDS, dump_of
 
 BY_FORCE = ("--rewrite-all", "--min-age", "0s")
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accel.adoption.controller import compact_for_controller, plan_for_controller
 from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import BAD_OBJECTS_MAX, Cause, set_aside_of, with_set_aside
 from accel.catalog.collect import Reason, collect, plan_collection
@@ -19,7 +20,6 @@ from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.records import SET_ASIDE, NodeList
 from accel.catalog.verify import verify
 from accel.compaction import CompactionReport, Status, compact, plan_compaction
-from accel.compaction.controller import compact_for_controller, plan_for_controller
 from accel.hint_building import HintChoice, HintReport, build_hints, plan_hints
 from accel.system import StopRequested
 from loaders.errors import AccessDenied, RequestRefused, StoreError, StoreUnavailable

@@ -40,10 +40,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.catalog.catalog import ObjectCatalog
-from accel.catalog.edges import NODE_ID_MAX
-from accel.catalog.facts import sketch_rows
-from accel.catalog.import_plan import (
+from accel.adoption.import_plan import (
     FOUND_OBJECT,
     LEFT_OUT,
     RUN,
@@ -56,6 +53,9 @@ from accel.catalog.import_plan import (
     empty_plan,
     make_plan,
 )
+from accel.catalog.catalog import ObjectCatalog
+from accel.catalog.edges import NODE_ID_MAX
+from accel.catalog.facts import sketch_rows
 from accel.catalog.keys import (
     DIRECTORY_KEY,
     IMPORT_PROGRESS,

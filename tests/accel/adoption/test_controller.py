@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
-from accel.compaction import CompactionPlan, CompactionSettings
-from accel.compaction.controller import (
+from accel.adoption.controller import (
     ControllerReport,
     Swap,
     SwapRefused,
@@ -25,6 +24,7 @@ from accel.compaction.controller import (
     swaps_from_json,
     swaps_to_json,
 )
+from accel.compaction import CompactionPlan, CompactionSettings
 from accel.errors import ImageRefused, MaintenanceRefused
 from accel.image import MetadataImage, make_node
 from accel.testing import Crash, CrashStore

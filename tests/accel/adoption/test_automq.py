@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from accel.compaction.automq import read_automq
+from accel.adoption.automq import read_automq
 from accel.errors import ImageRefused
 from accel.image import OPEN_END
 

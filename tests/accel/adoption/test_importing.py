@@ -15,11 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
-from accel.catalog import CatalogSettings, ObjectCatalog, importing
-from accel.catalog.collect import collect, delete_stray, find_stray, plan_collection
-from accel.catalog.facts import sketch_rows
-from accel.catalog.import_plan import NEVER_MS, ImportPlan, ImportReport, Overlap, StreamHole
-from accel.catalog.importing import (
+from accel.adoption import importing
+from accel.adoption.import_plan import NEVER_MS, ImportPlan, ImportReport, Overlap, StreamHole
+from accel.adoption.importing import (
     BATCH_OBJECTS,
     ImportChoice,
     ImportProgress,
@@ -29,6 +27,9 @@ from accel.catalog.importing import (
     commit_import,
     plan_import,
 )
+from accel.catalog import CatalogSettings, ObjectCatalog
+from accel.catalog.collect import collect, delete_stray, find_stray, plan_collection
+from accel.catalog.facts import sketch_rows
 from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, parse_node_key
 from accel.catalog.records import NodeList, refs_of
 from accel.catalog.verify import verify

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel.catalog.import_plan import (
+from accel.adoption.import_plan import (
     FOUND_OBJECT,
     LEFT_OUT,
     LEFT_OUT_MAX,

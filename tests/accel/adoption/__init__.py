@@ -1,0 +1,1 @@
+"""Tests of adoption: imports of buckets, compaction for controllers, AutoMQ's metadata."""
