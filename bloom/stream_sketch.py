@@ -24,7 +24,7 @@ cells are set, and a column of equal numbers takes no bytes.
 cells cover all ids. `low` is stored as a signed number.
 
 A sketch never excludes the ids that it was built from. For figures and reasons see
-docs/decisions/0031-sketches-in-the-list.md.
+docs/decisions/0004-filters-and-sketches.md.
 """
 
 from __future__ import annotations

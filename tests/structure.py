@@ -5,7 +5,7 @@ a file or a folder in it, an arrow is an import of one room by another, a floor 
 arrows below a room. And for seven operations the number of files of the project in which a function was called;
 `--files` names them.
 
-Source: docs/decisions/0029-rooms-with-doors.md, which has the figures before and after the tree was put in order.
+Source: docs/decisions/0019-the-house.md, which has the figures before and after the tree was put in order.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ those objects since the checkpoint whose sketches do not exclude all the streams
 found; then a GET and a PUT of each shard. With parallel requests, one after another: 3 GETs, the PUT, 1 to 5 GETs, the
 GET and the PUT.
 
-Source: docs/decisions/0039-segments-have-owners.md.
+Source: docs/decisions/0015-owners-and-scaling.md.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ JAVA_VERSIONS = (17, 25)
 """The oldest Java that Spark 4 starts on, and the newest that it supports ("Spark runs on Java 17/21/25")."""
 
 PACKAGES = ("accel", "bloom", "loaders", "range_index", "spark_jobs")
-"""Top-level packages of the wheel (docs/decisions/0054-the-wheel-has-five-packages.md)."""
+"""Top-level packages of the wheel. Another project may have one of these names, and pip mixes both."""
 
 
 class State(StrEnum):

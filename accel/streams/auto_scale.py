@@ -29,7 +29,7 @@ as cold. If a scale waits for a segment of a dead owner, this host takes the seg
       1              GET of the marker of each neighbour; 2 to 5 if the neighbour has none
       6              for a marker of its own, once in half of `mark_seconds`
 
-Source: PDP-35 (cold markers); Pravega's auto-scaling; docs/decisions/0048-streams-scale-by-themselves.md.
+Source: PDP-35 (cold markers); Pravega's auto-scaling; docs/decisions/0015-owners-and-scaling.md.
 """
 
 from __future__ import annotations

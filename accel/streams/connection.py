@@ -25,7 +25,7 @@ segments to their owners, which listen for these events:
 
     accel.connect("s3://bucket", listen="10.0.0.7:8080", owners=["http://10.0.0.8:8080"], secret=Path("secret"))
 
-Source: docs/decisions/0039-segments-have-owners.md, docs/decisions/0044-one-call-connects.md.
+Source: docs/decisions/0015-owners-and-scaling.md.
 """
 
 from __future__ import annotations

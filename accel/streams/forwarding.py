@@ -40,7 +40,7 @@ the events, so an owner skips events that are durable, from any sender. A reques
 its owner has died, it is sent to the next owner, which reads the numbers from the segment. A delayed copy is skipped
 likewise. If an owner with a valid lease does not answer for `wait_seconds`, events are in doubt (`ForwardInDoubt`).
 
-Source: docs/decisions/0039-segments-have-owners.md.
+Source: docs/decisions/0015-owners-and-scaling.md.
 """
 
 from __future__ import annotations

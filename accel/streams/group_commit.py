@@ -10,7 +10,7 @@
 
 So a single event is durable after two successive requests; and while many events arrive, a slower store makes larger
 objects. Objects that begin more often than commits end are not listed sooner: they wait for the commit under way, and
-for the slowest put before them (docs/decisions/0038-group-commit.md). The order within a segment is the order of
+for the slowest put before them (docs/decisions/0014-writers-and-groups.md). The order within a segment is the order of
 writing: events are appended and get their offsets in that order, and objects are committed in the order in which they
 were made.
 

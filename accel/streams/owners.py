@@ -24,7 +24,7 @@ Requests: registering 1 GET and 1 PUT with a node id; without a node id 1 listin
 directory, and 1 PUT. Renewing 1 PUT, every third of the lease. `find` 1 GET; `owners` 1 listing and 1 GET for each
 owner.
 
-Source: docs/decisions/0039-segments-have-owners.md.
+Source: docs/decisions/0015-owners-and-scaling.md.
 """
 
 from __future__ import annotations

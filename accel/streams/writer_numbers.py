@@ -31,7 +31,7 @@ read; `settled` is 1 in this row if writers were forgotten.
 **Deletion.** Before a segment is deleted, each segment that follows it and has no table gets one, at offset 0
 (`NumberTables.hand_on`). So numbers outlive the segments whose events had them, whatever is deleted in which order.
 
-Source: docs/decisions/0047-writers-have-numbers.md; docs/reference/events.md, "Numbers of writers".
+Source: docs/decisions/0014-writers-and-groups.md; docs/reference/events.md, "Numbers of writers".
 """
 
 from __future__ import annotations

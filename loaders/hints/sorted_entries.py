@@ -18,7 +18,7 @@ that unpacks a table's columns unpacks it.
 
 Releases before the second version of the root wrote Parquet instead, each group with a footer in the root. Such groups
 are still read if pyarrow is installed (`loaders.hints.snapshot_parquet`). The cost of both formats, and the reasons for
-packed columns: docs/decisions/0034-snapshots-as-packed-columns.md.
+packed columns: docs/decisions/0005-hints-are-files-that-may-be-missing.md.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from accel.testing import MemorySegments
 from loaders.store import CountingStore, MemoryStore
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, Block, BlockKind, BlockTimes
 from tests.accel.history.records.building import chunk_of_scales, jittered_times, shard_of_sizes
-from tests.docs.pages import ROOT, blocks, page_named, table_rows
+from tests.docs.pages import blocks, page_named, table_rows
 
 PAGE = page_named("history")
 SETTINGS = HistorySettings(part_epochs=2, leaf_parts=2)
@@ -175,9 +174,3 @@ def test_an_epoch_of_a_chunk_is_as_large_as_the_page_says(segments: int) -> None
     low, high = figure("a history chunk of 1,000 epochs")
     size_bytes = len(HISTORY_CHUNK.encode(chunk_of_scales(1, segments=segments)))
     assert low <= size_bytes / 1000 <= high
-
-
-def test_each_departure_has_a_record_that_the_page_links() -> None:
-    linked = set(re.findall(r"decisions/(\d{4}-[a-z-]+)\.md", PAGE.read_text()))
-    folder: Path = ROOT / "docs" / "decisions"
-    assert linked == {each.stem for each in folder.glob("00*.md") if "0016" <= each.stem[:4] <= "0023"}
