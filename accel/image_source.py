@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from threading import Condition, Event
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
@@ -465,16 +465,13 @@ def _fetched(url: str) -> bytes:
     return data
 
 
-def fetched(
-    url: str, *, size_bytes_max: int, timeout_seconds: float, headers: Mapping[str, str] | None = None
-) -> bytes:
-    """The body of one GET. A redirect is followed only to http and https, and only if no header is sent.
+def fetched(url: str, *, size_bytes_max: int, timeout_seconds: float) -> bytes:
+    """The body of one GET. A redirect is followed only to http and https.
 
     Args:
         url: http or https.
         size_bytes_max: at most one byte more is read, which shows the caller that there is more.
         timeout_seconds: the longest time without an answer.
-        headers: for this server only.
 
     Raises:
         OSError: no answer, one that is not HTTP, or a status of 400 or above (`urllib.error.HTTPError`).
@@ -487,14 +484,14 @@ def fetched(
     class Redirects(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, *args: Any) -> urllib.request.Request | None:
             to = str(args[-1])
-            if headers or urlsplit(to).scheme.lower() not in {"http", "https"}:
+            if urlsplit(to).scheme.lower() not in {"http", "https"}:
                 args[1].close()  # the reply, which the error would keep open
                 raise OSError(f"expected an answer, found a redirect to {redacted(to)[:200]!r}")
             return super().redirect_request(*args)
 
     check_name(url)
     try:
-        request = urllib.request.Request(url, headers=dict(headers or {}))  # noqa: S310 - the caller checks the scheme
+        request = urllib.request.Request(url)  # noqa: S310 - the caller checks the scheme
         with urllib.request.build_opener(Redirects).open(request, timeout=timeout_seconds) as reply:
             data: bytes = reply.read(size_bytes_max + 1)
     except http.client.HTTPException as error:

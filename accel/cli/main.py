@@ -179,7 +179,6 @@ COMMANDS = {
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
     "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Create, list and delete scopes, which hold streams."),
     "serve": LazyCommand("accel.cli.serving:serve", "Serve lookups over HTTP, for brokers in any language."),
-    "stats": LazyCommand("accel.cli.serving:stats", "Show the statistics of a running sidecar."),
     "stream": LazyCommand("accel.cli.stream:stream_group", "Create streams, show their history, and change them."),
     "table": LazyCommand("accel.cli.tables:table_group", "Show the versioned tables of a bucket."),
     "txn": LazyCommand(

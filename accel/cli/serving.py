@@ -1,38 +1,31 @@
-"""`accel serve` and `accel stats`: a sidecar over a bucket, and its statistics."""
+"""`accel serve`: a sidecar over a bucket."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from signal import Signals
-from ssl import SSLCertVerificationError
 from typing import Any, Final
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
 
 import click
-import msgspec
 
 from accel.cli.ending import SIGNALLED
-from accel.cli.options import POLICY, StoreChoice, command, log_format_option, option, output_options, store_options
-from accel.errors import InvalidArgument, MissingExtra, StoreUnavailable
-from accel.image_source import ImageSource, PolledImages, fetched, read_image
-from accel.rendering import Column, Output, Shown, table_of
+from accel.cli.options import POLICY, StoreChoice, command, log_format_option, option, store_options
+from accel.errors import InvalidArgument, MissingExtra
+from accel.image_source import ImageSource, PolledImages, read_image
+from accel.rendering import Output
 from accel.server import SidecarSettings
 from accel.server.settings import DEFAULT_PORT
 from accel.settings import DEFAULT_POLICY, IDLE_POLL_SECONDS, Settings
 from accel.system import SYSTEM
-from accel.units import count_text, size_text, time_text
-from loaders.errors import redacted
+from accel.units import count_text
 from loaders.store import CountingStore
 
 _DEFAULTS: Final = SidecarSettings()
 TOKEN_VARIABLE: Final = "ACCEL_TOKEN"  # noqa: S105 - the name of a variable
-STATS_SECONDS: Final = 10.0
-STATS_SIZE_BYTES_MAX: Final = 4 << 20
 
 
 @command(
@@ -171,108 +164,3 @@ def _source(image: str | None, store: StoreChoice) -> Callable[[], ImageSource] 
         )
 
     return make
-
-
-@command("Show the statistics of a running sidecar.", "accel stats", "accel stats http://127.0.0.1:8480 --output json")
-@click.argument("address", default=f"http://127.0.0.1:{DEFAULT_PORT}")
-@click.option(
-    "--token-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help=f"The sidecar's token; else {TOKEN_VARIABLE}.",
-)
-@output_options
-def stats(*, address: str, token_file: Path | None, output: Output) -> None:
-    """Show the statistics of a running sidecar: lookups, objects opened and skipped, caches, requests to its store."""
-    if urlsplit(address).scheme not in {"http", "https"}:
-        raise click.BadParameter(f"expected the address of a sidecar, http:// or https://, found {redacted(address)!r}")
-    told = _asked(address.rstrip("/") + "/v1/stats", _token(token_file))
-    output.show(Shown(told, _lines(told)))
-
-
-class _Lookups(msgspec.Struct):
-    lookups: int
-    warm: int
-    failed: int
-    objects_opened: int
-    objects_listed: int
-    skipped_by_index: int
-    skipped_by_filter: int
-    skipped_by_bounds: int
-
-
-class _Cache(msgspec.Struct):
-    entries: int
-    size_bytes: int
-    size_bytes_max: int
-    hits: int
-    evicted: int
-
-
-class _Requests(msgspec.Struct):
-    requests: int
-    failures: int
-    received_bytes: int
-
-
-class _Told(msgspec.Struct):
-    """The stats of a sidecar that `_lines` shows; there are more."""
-
-    state: str
-    image_version: int
-    image_unconfirmed_seconds: float
-    memory_bytes: int
-    memory_bytes_max: int
-    lookups: _Lookups
-    caches: dict[str, _Cache]
-    store: dict[str, _Requests]
-
-
-def _asked(url: str, token: str | None) -> dict[str, Any]:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    try:
-        body = fetched(url, size_bytes_max=STATS_SIZE_BYTES_MAX, timeout_seconds=STATS_SECONDS, headers=headers)
-        told: dict[str, Any] = msgspec.json.decode(body, type=dict)
-        msgspec.convert(told, _Told)
-    except HTTPError as error:
-        with error:
-            detail = error.read(2000).decode("utf-8", "replace")
-        raise StoreUnavailable("get", redacted(url), f"the sidecar answered {error.code}: {detail}") from error
-    except (URLError, OSError) as error:
-        if isinstance(getattr(error, "reason", None), SSLCertVerificationError):
-            reason = f"its certificate is not trusted ({error}); set SSL_CERT_FILE to the certificate of its authority"
-            raise StoreUnavailable("get", redacted(url), reason) from error
-        raise StoreUnavailable("get", redacted(url), f"no sidecar answers there: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise StoreUnavailable("get", redacted(url), f"expected the stats of a sidecar, found {error}") from error
-    return told
-
-
-def _lines(told: Mapping[str, Any]) -> Iterator[Any]:
-    lookups = told["lookups"]
-    share = lookups["warm"] / lookups["lookups"] if lookups["lookups"] else 0.0
-    age = time_text(told["image_unconfirmed_seconds"])
-    yield f"{told['state']}; image version {told['image_version']}, known to be the newest {age} ago"
-    yield f"{count_text(lookups['lookups'], 'lookup')}, {share:.1%} from memory, {lookups['failed']} failed"
-    opened, listed = lookups["objects_opened"], lookups["objects_listed"]
-    skipped = ", ".join(f"{lookups[f'skipped_by_{by}']} by {by}" for by in ("index", "filter", "bounds"))
-    yield f"{count_text(opened, 'object')} opened of {listed} listed; skipped: {skipped}"
-    yield f"memory {size_text(told['memory_bytes'])} of {size_text(told['memory_bytes_max'])}"
-    yield ""
-    caches: tuple[Column[tuple[str, dict[str, int]]], ...] = (
-        Column("cache", lambda row: row[0], "left"),
-        Column("entries", lambda row: row[1]["entries"]),
-        Column("size", lambda row: size_text(row[1]["size_bytes"])),
-        Column("bound", lambda row: size_text(row[1]["size_bytes_max"])),
-        Column("hits", lambda row: row[1]["hits"]),
-        Column("evicted", lambda row: row[1]["evicted"]),
-    )
-    yield table_of(list(told["caches"].items()), *caches)
-    yield ""
-    requests: tuple[Column[tuple[str, dict[str, int]]], ...] = (
-        Column("request", lambda row: row[0], "left"),
-        Column("count", lambda row: row[1]["requests"]),
-        Column("failed", lambda row: row[1]["failures"]),
-        Column("received", lambda row: size_text(row[1]["received_bytes"])),
-    )
-    yield table_of(list(told["store"].items()), *requests)

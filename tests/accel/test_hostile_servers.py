@@ -1,19 +1,15 @@
-"""What a server may try that gives an image, or that is asked for its stats: no errors but ours, and no secrets."""
+"""What a server may try that gives an image: no errors but ours."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from accel.errors import StoreUnavailable
 from accel.image_source import read_image
-from tests.accel.cli.worlds import run
 from tests.servers.scripted import HANG_UP, Reply, ScriptedServer, scripted_server
 
-TOKEN = "a token of some length"  # noqa: S105 - of a test
 IMAGE = b'{"streams": [], "nodes": [], "version": 9}'
 
 
@@ -62,29 +58,3 @@ def test_what_is_no_answer_of_http_is_an_error_of_ours(server: ScriptedServer, r
     server.expect(reply)
     with pytest.raises(StoreUnavailable):
         read_image(f"{server.url}/image.json")
-    server.expect(reply)
-    refused = run("stats", server.url, "--output", "json")
-    assert (refused.exit_code, json.loads(refused.stderr.splitlines()[-1])["type"]) == (1, "StoreUnavailable")
-
-
-def test_the_token_of_a_sidecar_goes_nowhere_else(server: ScriptedServer, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(TOKEN)
-    with scripted_server() as thief:
-        thief.expect(Reply(200, b"{}"))
-        server.expect(moved(f"{thief.url}/v1/stats"))
-        refused = run("stats", server.url, "--token-file", str(tmp_path / "token"))
-        assert refused.exit_code == 1
-        assert [request.headers["Authorization"] for request in server.requests] == [f"Bearer {TOKEN}"]
-        assert thief.requests == []
-    assert TOKEN not in refused.output + refused.stderr
-
-
-@pytest.mark.parametrize(
-    "told", ["{}", '{"lookups": 7}', "[]", "nonsense", '{"lookups": {"lookups": "\\u001b[2J"}}', "[" * 9999]
-)
-def test_stats_that_are_none_are_refused(server: ScriptedServer, told: str) -> None:
-    server.expect(Reply(200, told.encode()))
-    refused = run("stats", server.url)
-    assert refused.exit_code == 1
-    assert "no sidecar answers there" in refused.stderr or "expected the stats of a sidecar" in refused.stderr
-    assert "\x1b" not in refused.stderr

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import json
 import socket
 import ssl
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from accel.cli.main import main
 from accel.server import Sidecar, SidecarSettings, sidecar_app
 from accel.server.serving import Tls, make_server
 from loaders.store import CountingStore, MemoryStore, ObjectStore
@@ -154,22 +150,6 @@ def closing_connection(one: Served) -> AbstractContextManager[http.client.HTTPCo
     return closing(http.client.HTTPConnection("127.0.0.1", one.port, timeout=60))
 
 
-def test_stats_of_a_running_sidecar_as_text_and_as_json(tmp_path: Path) -> None:
-    with served(filled(2)) as one:
-        one.get(f"/v1/objects?stream_id={STREAM}&start=0&end=100")
-        address = f"http://127.0.0.1:{one.port}"
-        text = run("stats", address)
-        told = json.loads(run("stats", address, "--output", "json").stdout)
-    assert (text.exit_code, "1 lookup" in text.stdout, "block_indexes" in text.stdout) == (0, True, True)
-    assert (told["lookups"]["lookups"], told["state"]) == (1, "ready")
-    gone = run("stats", address)
-    assert (gone.exit_code, "no sidecar answers there" in gone.stderr) == (1, True)
-    assert run("stats", "ftp://somewhere").exit_code == 2
-    empty = tmp_path / "token"
-    empty.write_text("\n")
-    assert run("stats", address, "--token-file", str(empty)).exit_code == 1
-
-
 def test_other_routes_are_behind_the_guard_with_a_secret_of_their_own() -> None:
     async def work() -> None:
         app = sidecar_app(Sidecar(CountingStore(MemoryStore()), SidecarSettings(token=TOKEN)), [other()])
@@ -192,7 +172,3 @@ def test_serving_refuses_an_open_port_and_names_the_missing_extra(monkeypatch: p
     monkeypatch.setitem(sys.modules, "starlette.exceptions", None)
     missing = run("serve", "memory://nothing")
     assert (missing.exit_code, "accel-streams[server]" in missing.stderr) == (1, True)
-
-
-def test_commands_of_the_sidecar_are_in_the_list() -> None:
-    assert {"serve", "stats"} <= set(main.list_commands(click.Context(main)))

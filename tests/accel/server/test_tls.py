@@ -1,4 +1,4 @@
-"""A sidecar with TLS, by a certificate that the tests make; the token crosses it, and `accel stats` asks it."""
+"""A sidecar with TLS, by a certificate that the tests make; the token crosses it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from cryptography.x509.oid import NameOID
 
 from accel.errors import InvalidArgument
 from accel.server.serving import Tls
-from tests.accel.cli.worlds import run
 from tests.accel.server.asking import AUTHORISED, STREAM, TOKEN, filled
 from tests.accel.server.test_served import served
 
@@ -62,14 +61,6 @@ def test_lookups_tokens_and_stats_cross_tls(tmp_path: Path, monkeypatch: pytest.
         with pytest.raises((http.client.HTTPException, OSError)):
             plain.getresponse()
         plain.close()
-        address = f"https://127.0.0.1:{one.port}"
-        strange = run("stats", address, "--token-file", str(token))
-        assert (strange.exit_code, "SSL_CERT_FILE" in strange.stderr) == (1, True)
-        monkeypatch.setenv("SSL_CERT_FILE", str(tls.certificate))
-        refused = run("stats", address)
-        assert (refused.exit_code, "the sidecar answered 401" in refused.stderr) == (1, True)
-        told = json.loads(run("stats", address, "--token-file", str(token), "--output", "json").stdout)
-        assert (told["state"], told["lookups"]["lookups"]) == ("ready", 1)
 
 
 def test_a_certificate_and_a_key_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
