@@ -34,7 +34,7 @@ from benchmarks.cold_requests import (
     with_end,
 )
 from loaders.plan import POLICY_NAMES, LoadAll, Policy, Spread, Window, WindowPreload
-from tests.docs.cost_picture import POLICIES, STREAMS, cost_tables
+from tests.docs.costs import POLICIES, STREAMS, cost_tables
 from tests.docs.pages import cost_text, page_named, table_rows
 from tests.docs.site import COUNTERS, SETTINGS, _errors
 
