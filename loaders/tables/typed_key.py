@@ -374,29 +374,6 @@ class TypedKey(Generic[T]):
             self._cache.forget(self.table_name, self.key)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordStats:
-    """Counts since the start, and sizes now.
-
-    Args:
-        loads: reads of tables by this process, failed reads included.
-        failed: failed reads.
-        waits: calls that waited for a read that was under way.
-        hits: calls that were answered from memory, without a request and without decoding.
-        kept_records: number of records that are kept.
-        kept_bytes: memory of these records.
-        kept_bytes_max: bound on this memory.
-    """
-
-    loads: int
-    failed: int
-    waits: int
-    hits: int
-    kept_records: int
-    kept_bytes: int
-    kept_bytes_max: int
-
-
 class RecordCache:
     """A cache of decoded records of typed keys. Threads: any. No lock is held over a request.
 
@@ -483,19 +460,6 @@ class RecordCache:
     def forget_table(self, table: str) -> None:
         """Drop all records of a table, as `forget`. O(all kept records)."""
         self._loads.forget_all(lambda place: place[0] == table)
-
-    def stats(self) -> RecordStats:
-        """Counts so far."""
-        counts = self._loads.counts()
-        return RecordStats(
-            loads=counts.landed + counts.failed,
-            failed=counts.failed,
-            waits=counts.joined,
-            hits=counts.hits,
-            kept_records=counts.kept,
-            kept_bytes=counts.kept_bytes,
-            kept_bytes_max=counts.kept_bytes_max,
-        )
 
     def _lead(self, source: TypedKey[T], flight: Flight[Versioned[object] | None]) -> Versioned[T] | None:
         kept = cast("Versioned[T] | None", flight.kept)

@@ -16,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel.testing import Crash, Fault, FaultStore
+from loaders.counting import CacheStats
 from loaders.errors import AccelError, CorruptObject, DataConflict, DataNotFound, StoreUnavailable, TableMissing
 from loaders.layout import TABLE_MARKER
+from loaders.shared_loads import SharedCounts
 from loaders.store import MemoryStore
 from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
 from loaders.tables import RetrySettings, Table, Tables, Version, Versioned
-from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, RecordStats, TypedKey, always
+from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, TypedKey, always
 
 Answer = TypeVar("Answer")
 
@@ -121,8 +123,8 @@ class World:
         self.place(key).erase()
 
     @property
-    def stats(self) -> RecordStats:
-        return self.records.stats()
+    def counts(self) -> SharedCounts:
+        return self.records._loads.counts()
 
     @contextmanager
     def held(self, key: str, error: BaseException | None = None) -> Iterator[ThreadPoolExecutor]:
@@ -138,9 +140,9 @@ class World:
 
     def join(self, threads: ThreadPoolExecutor, key: str, count: int = 5) -> list[Future[str | None]]:
         """More who ask for a key; all of them wait by now."""
-        before = self.stats.waits
+        before = self.counts.joined
         asked = [threads.submit(self.read, key) for _ in range(count)]
-        while self.stats.waits < before + count:
+        while self.counts.joined < before + count:
             Event().wait(0)
         return asked
 
@@ -174,7 +176,7 @@ def test_a_final_record_is_read_and_decoded_once(world: World) -> None:
     first = world.place("epoch-1").read()
     assert world.place("epoch-1").read() is first
     assert (world.store.reads, world.words.decoded) == (["epoch-1"], 1)
-    assert world.stats == RecordStats(1, 0, 0, 1, 1, RECORD_OVERHEAD_BYTES + 3, 1 << 20)
+    assert world.records.cache_stats() == CacheStats(1, RECORD_OVERHEAD_BYTES + 3, 1 << 20, 1, 1, 0, 0)
 
 
 def test_what_is_not_there_is_asked_for_again(world: World) -> None:
@@ -196,7 +198,7 @@ def test_damage_is_named_by_table_and_key_and_not_kept(world: World) -> None:
     for _ in range(2):
         with pytest.raises(CorruptObject, match=r"table .history\.#\.1., key .epoch-1."):
             world.read("epoch-1")
-    assert (world.stats.failed, world.stats.kept_records) == (2, 0)
+    assert (world.counts.failed, world.counts.kept) == (2, 0)
 
 
 def test_records_of_two_tables_have_nothing_in_common(world: World) -> None:
@@ -207,7 +209,7 @@ def test_records_of_two_tables_have_nothing_in_common(world: World) -> None:
     seen = world.place("epoch-1", world.tables.table("history.#.2")).read()
     assert _word(seen) == "two"
     world.records.forget_table(TABLE)
-    assert world.stats.kept_records == 1
+    assert world.counts.kept == 1
     assert not world.records.has(world.place("epoch-1"))
 
 
@@ -220,7 +222,7 @@ def test_who_asks_while_a_record_is_being_read_waits_for_that_read(world: World)
         asked = world.join(threads, "epoch-1")
     assert {each.result(TIMEOUT_SECONDS) for each in [world.first, *asked]} == {"one"}
     assert (world.store.reads, world.words.decoded) == (["epoch-1"], 1)
-    assert (world.stats.loads, world.stats.waits) == (1, 5)
+    assert (world.counts.landed, world.counts.joined) == (1, 5)
 
 
 def test_threads_that_begin_at_once_make_one_call(world: World) -> None:
@@ -290,7 +292,7 @@ def test_no_other_record_waits_for_one_that_is_being_read(world: World) -> None:
         world.other.create(key, key.encode(), final=True)
     with world.held("epoch-1") as threads:
         assert threads.submit(world.read, "epoch-2").result(TIMEOUT_SECONDS) == "epoch-2"
-        assert world.stats.kept_records == 1
+        assert world.counts.kept == 1
 
 
 # Growing and changing records
@@ -327,7 +329,7 @@ def test_a_changing_record_is_asked_for_each_time_and_decoded_when_it_changed(wo
     assert (len(world.store.reads), world.words.decoded) == (5, 2)
     world.other.delete("root", version)
     assert world.read_changing("root") is None
-    assert world.stats.kept_records == 0
+    assert world.counts.kept == 0
     world.other.create("root", b"three")
     assert world.read_changing("root") == "three"
 
@@ -340,7 +342,7 @@ def test_what_was_erased_is_not_given_out(world: World) -> None:
     assert world.read("cut-1") == "one"
     world.erase("cut-1")
     assert world.read("cut-1") is None
-    assert world.stats.kept_records == 0
+    assert world.counts.kept == 0
 
 
 def test_what_was_erased_while_it_was_being_read_is_not_kept(world: World) -> None:
@@ -352,7 +354,7 @@ def test_what_was_erased_while_it_was_being_read_is_not_kept(world: World) -> No
         assert threads.submit(world.read, "cut-1").result(TIMEOUT_SECONDS) is None
     assert {each.result(TIMEOUT_SECONDS) for each in [world.first, *asked]} == {"one"}
     assert world.read("cut-1") is None
-    assert world.stats.kept_records == 0
+    assert world.counts.kept == 0
 
 
 def test_what_was_erased_and_written_anew_while_it_was_being_read_is_the_new_one(world: World) -> None:
@@ -417,7 +419,7 @@ def test_least_recently_used_records_go_when_the_bound_is_reached(
             model.move_to_end(key)
         while sum(model.values()) > size_bytes_max:
             model.popitem(last=False)
-        assert world.stats.kept_bytes == sum(model.values()) <= size_bytes_max
+        assert world.counts.kept_bytes == sum(model.values()) <= size_bytes_max
         assert len(world.store.reads) == calls
     assert [key for key in map(str, range(12)) if world.records.has(world.place(key))] == sorted(model, key=int)
 
@@ -428,7 +430,7 @@ def test_a_record_larger_than_the_bound_is_given_and_does_not_push_others_out(wo
     world.other.create("large", b"x" * 5 * RECORD_OVERHEAD_BYTES, final=True)
     assert world.read("small") == "x"
     assert world.read("large") == "x" * 5 * RECORD_OVERHEAD_BYTES
-    assert world.stats.kept_records == 1
+    assert world.counts.kept == 1
     assert world.records.has(world.place("small"))
 
 
