@@ -50,7 +50,7 @@ from loaders.layout import TABLES_PREFIX, decode_name, place_of
 from loaders.store import CountingStore, MemoryStore
 from loaders.store.base import Fetched
 from loaders.store.decorated import DecoratedStore
-from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
 from loaders.versions import Version
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS, BlockTimes, EpochTimesRoot
 

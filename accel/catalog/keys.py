@@ -35,7 +35,7 @@ from accel.catalog.records import (
 )
 from accel.errors import CatalogDamaged, CatalogWentBack
 from loaders.tables import FormatRecord, Tables
-from loaders.tables.envelope import VALUE_SIZE_BYTES_MAX
+from loaders.tables.conditional_write import VALUE_SIZE_BYTES_MAX
 from loaders.tables.format_record import FORMAT_FORM
 from loaders.tables.records import Codec
 from loaders.tables.typed_key import TypedKey, VersionId, always, never

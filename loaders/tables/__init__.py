@@ -1,8 +1,8 @@
 """Versioned tables on an object store: values by key, written by compare-and-set.
 
-`tables` creates, finds and drops tables; `table` implements one table; `settle` finds the outcome of a write without a
-clear reply; `envelope` defines the bytes around a value, `records` the bytes of records, `columns` those of their rows;
-`typed_key` reads and writes records of one class at one key; `format_record`
+`tables` creates, finds and drops tables; `table` implements one table; `conditional_write` defines the
+bytes around a value, and finds the outcome of a write without a clear reply; `records` defines the bytes of records,
+`columns` those of their rows; `typed_key` reads and writes records of one class at one key; `format_record`
 stores the settings of a whole bucket; `probe` finds out how its endpoint treats conditional writes.
 """
 

@@ -18,9 +18,8 @@ from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, FormatTo
 from loaders.layout import ACCEL_PREFIX, FORMAT_KEY, check_namespace, place_of
 from loaders.settings import RetrySettings, check_settings
 from loaders.store.base import ObjectStore
-from loaders.tables.envelope import VALUE_START, Stored, decode_stored
+from loaders.tables.conditional_write import VALUE_START, ConditionalWriter, Outcome, Stored, decode_stored
 from loaders.tables.records import RecordForm
-from loaders.tables.settle import ConditionalWriter, Outcome
 
 FORMAT_VERSION = 1
 """The newest version of the layout of a whole bucket that this release supports."""

@@ -12,7 +12,7 @@ A table reads, creates, changes and deletes one key; `keys` lists many. The mean
     | StoreError     | the store does not answer, or refuses        | no        | see its advice                   |
 
 A read is one request. A write is one request if its reply is clear, and one more
-read for each unclear reply; `settle` has the rules.
+read for each unclear reply; `conditional_write` has the rules.
 
 A table exists if its marker exists. The marker is read when a key is missing, before the first create and before the
 first listing. Once it was found, it is never read again: a later drop by another process is not detected.
@@ -36,8 +36,15 @@ from loaders.errors import (
 )
 from loaders.layout import decode_name, encode_prefix, marker_key, value_key
 from loaders.store.base import ObjectStore
-from loaders.tables.envelope import SEQUENCE_JUMP, TOMBSTONE_SIZE_BYTES, Stored, sequence_beyond
-from loaders.tables.settle import ConditionalWriter, Outcome, Settled
+from loaders.tables.conditional_write import (
+    SEQUENCE_JUMP,
+    TOMBSTONE_SIZE_BYTES,
+    ConditionalWriter,
+    Outcome,
+    Settled,
+    Stored,
+    sequence_beyond,
+)
 from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version, Versioned
 
 

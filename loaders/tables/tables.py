@@ -30,8 +30,7 @@ from loaders.layout import TABLE_MARKER, TABLES_PREFIX, decode_name, encode_pref
 from loaders.lifetime import PerProcess
 from loaders.settings import RetrySettings
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, LIST_PAGE_KEYS_MAX, DeleteFailures, ObjectStore
-from loaders.tables.envelope import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX
-from loaders.tables.settle import ConditionalWriter, Outcome
+from loaders.tables.conditional_write import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX, ConditionalWriter, Outcome
 from loaders.tables.table import Table, TableFolder, TableParts, TableState
 from loaders.versions import NONCE_SIZE_BYTES, Version
 

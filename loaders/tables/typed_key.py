@@ -56,7 +56,7 @@ from loaders.counting import CacheStats
 from loaders.errors import AccelError, DataNotFound, FormatError, FormatTooNew, TableMissing
 from loaders.lifetime import PerProcess
 from loaders.shared_loads import Flight, SharedLoads
-from loaders.tables.envelope import Stored
+from loaders.tables.conditional_write import Stored
 from loaders.tables.records import Codec
 from loaders.tables.table import NewValue, Table, Unreadable
 from loaders.versions import Version, Versioned

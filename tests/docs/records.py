@@ -31,7 +31,7 @@ from loaders.hints.snapshots import GROUP as SNAPSHOT_GROUP
 from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.tables import FORMAT_FORM
 from loaders.tables.columns import VERSION
-from loaders.tables.envelope import ENVELOPE_VERSION
+from loaders.tables.conditional_write import ENVELOPE_VERSION
 from loaders.tables.format_record import FORMAT_VERSION, FormatRecord
 from loaders.tables.records import RecordForm
 

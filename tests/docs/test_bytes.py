@@ -12,7 +12,7 @@ from accel.catalog.keys import shard_key
 from accel.catalog.stream_shards import shard_of, shards_of
 from loaders.tables import Version
 from loaders.tables.columns import COLUMNS_MAX, ROWS_A_BYTE, ROWS_FREE, ROWS_MAX, WINDOW_SIZE_BYTES_MAX
-from loaders.tables.envelope import ENVELOPE_VERSION, VALUE_SIZE_BYTES_MAX, VALUE_START, Stored, encode_stored
+from loaders.tables.conditional_write import ENVELOPE_VERSION, VALUE_SIZE_BYTES_MAX, VALUE_START, Stored, encode_stored
 from loaders.tables.format_record import FORMAT_SIZE_BYTES_MAX
 from tests.accel.catalog.golden import golden_bytes
 from tests.docs.pages import page_named

@@ -16,7 +16,7 @@ from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef, Proof
 from loaders.store import CountingStore, MemoryStore
 from loaders.tables import FormatRecord
-from loaders.tables.envelope import VALUE_START
+from loaders.tables.conditional_write import VALUE_START
 from tests.docs.costs import LOOKUPS, USD_PER_GET, curves, published_gets
 from tests.docs.pages import listing_rows, page_named, table_rows
 

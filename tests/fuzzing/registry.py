@@ -71,7 +71,9 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "range_index.range_chunk:RangeChunk.entry_of",
         "range_index.runs:unpack",
     ),
-    "what `decode_stored` and the form say of a key's bytes": ("loaders.tables.settle:ConditionalWriter.decode",),
+    "what `decode_stored` and the form say of a key's bytes": (
+        "loaders.tables.conditional_write:ConditionalWriter.decode",
+    ),
     "finds an image's bytes; they are those of `load_image_file`": ("accel.image_source:read_image",),
     "click's own reading of a command line": (
         "accel.cli.main:AccelGroup.parse_args",

@@ -35,7 +35,7 @@ from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM, decode_entries, decode_r
 from loaders.hints.sorted_entries import EncodedGroup, decode_group, encode_group
 from loaders.tables import FORMAT_FORM, FormatRecord, FormRegistry, RecordForm
 from loaders.tables.columns import MAGIC, pack_columns, unpack_any, unpack_arrays, unpack_columns
-from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
 from loaders.versions import Version
 from tests.fuzzing.judging import Decoder
 from tests.fuzzing.mutations import damaged_columns, damaged_fields
@@ -334,7 +334,7 @@ def decoders() -> list[Decoder]:
         *map(_record_decoder, sorted(FORMS)),
         Decoder(
             "envelope",
-            ("loaders.tables.envelope:decode_stored",),
+            ("loaders.tables.conditional_write:decode_stored",),
             lambda data: decode_stored(data, PLACE, etag="etag", where="key"),
             _envelopes,
             OURS,

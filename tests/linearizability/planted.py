@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 from accel.catalog import node_list
 from loaders.store.base import ALWAYS
-from loaders.tables.envelope import Stored
-from loaders.tables.settle import ConditionalWriter
+from loaders.tables.conditional_write import ConditionalWriter, Stored
 from loaders.tables.table import TableFolder
 from loaders.versions import Version
 

@@ -32,7 +32,7 @@ from bloom import StreamFilter
 from loaders.hints import object_entries
 from loaders.store import common
 from loaders.store.base import ListPage, ObjectInfo
-from loaders.tables import settle
+from loaders.tables import conditional_write
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
 from tests.simulation.runs import EVENT_ACTORS, MOVER, NONE, Faulty
 from tests.simulation.world import CATALOG, EVENTS, HISTORY, Plan
@@ -54,7 +54,7 @@ def _stale_ends(self: session.StreamEnds, *_: object) -> session.StreamEnds:
     return self
 
 
-def _mine_whatever_it_says(self: Any) -> settle.Settled | None:
+def _mine_whatever_it_says(self: Any) -> conditional_write.Settled | None:
     """What stands at a key after a reply was lost is taken for what was written, whoever wrote it."""
     stands = self._writer.read_surely(self._store_key)
     if self._is_unchanged(stands):
@@ -196,7 +196,7 @@ DEFECTS: dict[str, Planted] = {
     "nonce-unchecked": Planted(
         "a value that another process wrote is taken for what was written when a reply was lost",
         0,
-        lambda: patch.object(settle._Write, "_look", _mine_whatever_it_says),
+        lambda: patch.object(conditional_write._Write, "_look", _mine_whatever_it_says),
     ),
     "collector-trusts-an-old-list": Planted(
         "the collector deletes what it planned to, without a look at the lists of today",

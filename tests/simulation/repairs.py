@@ -34,7 +34,7 @@ from accel.history.store.repair_epochs import Finding, RepairOutcome
 from loaders.format import FOOTER_SIZE_BYTES
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, encode_name, table_folder
 from loaders.store import MemoryStore
-from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
+from loaders.tables.conditional_write import TOMBSTONE_SIZE_BYTES
 from tests.conformance.history_world import SCOPE, STREAM
 from tests.simulation.blocking import SimulatedThreads
 from tests.simulation.quiet import read_now

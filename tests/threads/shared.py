@@ -46,7 +46,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.catalog.session.SessionTimes",
         "accel.catalog.writer.NodeWriter",
         "accel.image_source.PolledImages",
-        "loaders.tables.settle.ConditionalWriter",
+        "loaders.tables.conditional_write.ConditionalWriter",
         "loaders.tables.table.Table",
         "loaders.tables.table.TableFolder",
         "loaders.tables.table.TableState",

@@ -19,7 +19,7 @@ from loaders.object_ref import ObjectRef
 from loaders.store import ALWAYS, Body, Condition, CountingStore, MemoryStore, PrefixedStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FORMAT_FORM, FormatRecord
-from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
 from loaders.tables.format_record import FORMAT_PLACE
 from tests.accel.catalog.world import FORMAT, LAYOUT, World, held
 

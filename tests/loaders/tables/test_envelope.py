@@ -15,7 +15,7 @@ from loaders.store import MemoryStore
 from loaders.store.base import Fetched
 from loaders.store.decorated import DecoratedStore
 from loaders.tables import Version, read_format
-from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES, Stored, decode_stored, encode_stored
+from loaders.tables.conditional_write import TOMBSTONE_SIZE_BYTES, Stored, decode_stored, encode_stored
 from tests.loaders.tables.golden import golden
 from tests.loaders.tables.worlds import World, items_of
 

@@ -22,7 +22,7 @@ from loaders.tables import (
     probe_conditions,
     read_format,
 )
-from loaders.tables.envelope import Stored, decode_stored, encode_stored
+from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
 from loaders.tables.format_record import FORMAT_PLACE
 from tests.loaders.tables.golden import golden
 from tests.loaders.tables.worlds import ReadOnly, World, new_nonce, no_sleep

@@ -8,7 +8,7 @@ from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, CorruptObject, DataConflict, DataNotFound, FormatTooNew, TableMissing
 from loaders.store.decorated import WRITES
 from loaders.tables import Entry, RetrySettings, Unreadable
-from loaders.tables.envelope import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX, VALUE_START
+from loaders.tables.conditional_write import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX, VALUE_START
 from tests.loaders.tables.worlds import World
 
 

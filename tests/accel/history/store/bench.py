@@ -14,7 +14,7 @@ from accel.history.rules.values import parse_segment
 from accel.history.store import HistorySettings, Stream, StreamStore
 from accel.system import Components
 from accel.testing import MemorySegments
-from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
+from loaders.tables.conditional_write import TOMBSTONE_SIZE_BYTES
 from tests.conformance.history_world import SCOPE, STREAM, World
 
 if TYPE_CHECKING:

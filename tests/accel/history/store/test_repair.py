@@ -26,7 +26,7 @@ from loaders.errors import CorruptObject
 from loaders.store import ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import TypedKey
-from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
+from loaders.tables.conditional_write import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import NAME, Bench, cut, ids
 from tests.conformance.history_queries import everything
 from tests.conformance.history_world import SCOPE, STREAM

@@ -20,7 +20,7 @@ from accel.testing import Crash, CrashStore
 from loaders.layout import TABLE_MARKER, TIMES_PREFIX, transaction_key
 from loaders.store import ObjectStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from loaders.tables.envelope import TOMBSTONE_SIZE_BYTES
+from loaders.tables.conditional_write import TOMBSTONE_SIZE_BYTES
 from tests.accel.history.store.bench import Bench
 from tests.accel.streams.writer.world import NAME, Process, World, ids_of
 from tests.conformance.history_world import SCOPE, STREAM
