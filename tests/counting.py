@@ -1,0 +1,101 @@
+"""What is counted in the source: lines of code, imports between modules, floors."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SOURCE_FOLDERS = ("accel", "bloom", "range_index", "loaders", "spark_jobs", "benchmarks")
+LAYOUT_TOKENS = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
+
+
+def source_files() -> list[Path]:
+    """All Python files outside the tests, sorted."""
+    return sorted(path for folder in SOURCE_FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def line_range(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+
+
+def docstring_lines(tree: ast.Module) -> set[int]:
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(
+            node
+        ):
+            lines.update(line_range(node.body[0]))
+    return lines
+
+
+def import_lines(tree: ast.Module) -> set[int]:
+    return {
+        line for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) for line in line_range(node)
+    }
+
+
+def code_lines(path: Path) -> set[int]:
+    """The lines of a file that are neither blank nor a comment nor part of a docstring."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type not in LAYOUT_TOKENS:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return lines - docstring_lines(parsed(path))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path, modules: set[str]) -> set[str]:
+    """The project's modules that a file imports, itself left out."""
+    imported: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            imported.update(names & modules or {node.module})
+    return imported & modules - {module_of(path)}
+
+
+def import_graph() -> dict[str, set[str]]:
+    files = {module_of(path): path for path in source_files()}
+    return {module: imported_modules(path, set(files)) for module, path in files.items()}
+
+
+def floors_of(rooms: dict[str, set[str]]) -> int:
+    """The number of floors: rooms that import each other stand on one."""
+    heights = dict.fromkeys(rooms, 1)
+    for _ in rooms:
+        for room, below in rooms.items():
+            lower = [under for under in below if room not in reachable(under, rooms)]
+            heights[room] = 1 + max((heights[under] for under in lower), default=0)
+    return max(heights.values(), default=0)
+
+
+def reachable(room: str, rooms: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [room]
+    while waiting:
+        for under in rooms[waiting.pop()] - seen:
+            seen.add(under)
+            waiting.append(under)
+    return seen
