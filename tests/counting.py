@@ -20,9 +20,9 @@ LAYOUT_TOKENS = {
 }
 
 
-def source_files() -> list[Path]:
+def source_files(root: Path = ROOT) -> list[Path]:
     """All Python files outside the tests, sorted."""
-    return sorted(path for folder in SOURCE_FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for folder in SOURCE_FOLDERS for path in (root / folder).rglob("*.py"))
 
 
 @cache
@@ -59,12 +59,12 @@ def code_lines(path: Path) -> set[int]:
     return lines - docstring_lines(parsed(path))
 
 
-def module_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+def module_of(path: Path, root: Path = ROOT) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imported_modules(path: Path, modules: set[str]) -> set[str]:
+def imported_modules(path: Path, module: str, modules: set[str]) -> set[str]:
     """The project's modules that a file imports, itself left out."""
     imported: set[str] = set()
     for node in ast.walk(parsed(path)):
@@ -73,12 +73,12 @@ def imported_modules(path: Path, modules: set[str]) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names = {f"{node.module}.{alias.name}" for alias in node.names}
             imported.update(names & modules or {node.module})
-    return imported & modules - {module_of(path)}
+    return imported & modules - {module}
 
 
-def import_graph() -> dict[str, set[str]]:
-    files = {module_of(path): path for path in source_files()}
-    return {module: imported_modules(path, set(files)) for module, path in files.items()}
+def import_graph(root: Path = ROOT) -> dict[str, set[str]]:
+    files = {module_of(path, root): path for path in source_files(root)}
+    return {module: imported_modules(path, module, set(files)) for module, path in files.items()}
 
 
 def floors_of(rooms: dict[str, set[str]]) -> int:
@@ -99,3 +99,9 @@ def reachable(room: str, rooms: dict[str, set[str]]) -> set[str]:
             seen.add(under)
             waiting.append(under)
     return seen
+
+
+def circles_of(rooms: dict[str, set[str]]) -> set[frozenset[str]]:
+    """The largest groups of rooms in which each imports, directly or not, every other."""
+    below = {room: reachable(room, rooms) for room in rooms}
+    return {frozenset(other for other in below[room] if room in below[other]) for room in rooms if room in below[room]}
