@@ -47,7 +47,7 @@ class Accelerator(Protocol):
 
 
 class AutoScaling(Protocol):
-    """The work of one process for scaling policies: `accel.streams.auto_scale.AutoScaleStats`."""
+    """The work of one process for scaling policies: `accel.streams.shared.auto_scale.AutoScaleStats`."""
 
     @property
     def looks(self) -> int: ...  # noqa: D102 - as there

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from accel.errors import InvalidArgument
 from bloom.filter_store import BYTES_MAX as FILTERS_SIZE_BYTES_MAX
 from bloom.geometry import HASHED_IDS_MAX
 from loaders.settings import (
@@ -34,6 +35,23 @@ PREPARED_SECONDS: Final = 3600.0
 
 ENDS_SIZE_BYTES_MAX: Final = 64 * MIB
 """The default bound of the memory for the known ends of streams: 4,000,000 streams."""
+
+LISTENING_CONNECTIONS_MAX: Final = 1024
+"""Limit of open connections of one server."""
+
+HEAD_SECONDS: Final = 10.0
+"""Time limit for receiving the request line and the headers."""
+
+
+def checked_secret(secret: str) -> bytes:
+    """Check the secret that owners and clients share, and return its bytes.
+
+    Raises:
+        InvalidArgument: fewer than 16 characters.
+    """
+    if len(secret) < 16:
+        raise InvalidArgument(f"expected a secret of at least 16 characters, found {len(secret)}")
+    return secret.encode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ WAIT_SECONDS: Final = 1.0
 PRELOADED: Final = [
     "benchmarks.stream_client",
     "accel.streams.connection",
-    "accel.streams.forwarding",
+    "accel.streams.shared.forwarding",
     "uvicorn",
     "starlette",
 ]

@@ -26,8 +26,8 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "jvm": ("spark_jobs/session.py",),
     "server": (
         "accel/server",
-        "accel/streams/forwarding.py",
-        "accel/streams/listening.py",
+        "accel/streams/shared/forwarding.py",
+        "accel/listening.py",
         "accel/streams/connection.py",
     ),
     "metrics": ("accel/metrics.py", "accel/server"),

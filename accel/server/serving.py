@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accel.errors import InvalidArgument
+from accel.listening import Server, listening_config
 from accel.rendering import LogForm, log_lines
 from accel.server.guard import App
 from accel.server.settings import SidecarSettings
-from accel.streams.listening import Server, listening_config
 
 
 @dataclass(frozen=True, slots=True)

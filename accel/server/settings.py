@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from accel.errors import InvalidArgument
-from accel.streams.owners import checked_secret
-from accel.streams.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX
+from accel.settings import HEAD_SECONDS, LISTENING_CONNECTIONS_MAX, checked_secret
 from loaders.settings import MIB, check_settings
 
 DEFAULT_PORT: Final = 8480

@@ -9,15 +9,12 @@ arrival, not of events.
     writer          `StreamWriter`: routes events by key; each write returns a future; `async_writer` for asyncio
     group_commit    the events of many callers become few objects; with `acknowledgements` and `uploads`
     segments_host   `ObjectSegments`: a host of segments in a bucket; with `open_segments`
-    auto_scale      the hosts of segments split and merge streams as their policies require
-    owners          the node id, the address and the lease of each process that writes;
-                    `SharedSegments`: the segments of this process, and those of the other owners
-    forwarding      sends events to the owner of their segment, which takes them by `SegmentService`
     time_index      the arrival times of a segment's data: in memory, and in objects once they have moved there
     segment_source  reads the events of segments
     reader          `StreamReader` for threads, `AsyncStreamReader` for asyncio
     groups          `ReaderGroup`: several readers that share a stream
     group_readers   `GroupReader`, `AsyncGroupReader`: the readers of a group
+    shared/         several processes write one stream; streams scale by load
     rules/          without I/O: the order of arrival, the reader's decisions, groups, routing, the bytes of events
 
 `range_index.segment_times` has the bytes of a time index, and the search for an offset in it.

@@ -54,25 +54,25 @@ from accel.history.rules.values import Cut, Integers, checked_arguments, checked
 from accel.history.store import Stream, StreamStore
 from accel.history.store.hosts import HostWhenNeeded, SegmentHost, StreamName
 from accel.lookup.accelerator import ReadAccelerator
+from accel.settings import checked_secret
 from accel.streams.async_connection import AsyncConnection
-from accel.streams.auto_scale import AutoScaleStats
-from accel.streams.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.group_readers import AsyncGroupReader, GroupReader, GroupReaderCounts, GroupReaderStats
 from accel.streams.groups import ReaderGroup
-from accel.streams.owners import (
-    ForwardingClient,
-    OwnersTable,
-    Registration,
-    SharedSegments,
-    checked_address,
-    checked_secret,
-)
 from accel.streams.reader import AsyncStreamReader, Order, StreamReader
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.segment_directory import segment_tails
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ConnectionSettings, ForwardingSettings, StreamWriterSettings
+from accel.streams.shared.auto_scale import AutoScaleStats
+from accel.streams.shared.forwarding import ForwardingServer, SegmentService, forwarding_app
+from accel.streams.shared.owners import (
+    ForwardingClient,
+    OwnersTable,
+    Registration,
+    SharedSegments,
+    checked_address,
+)
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds

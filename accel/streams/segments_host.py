@@ -38,7 +38,6 @@ from accel.history.rules.transactions import TransactionContents
 from accel.history.rules.values import IdMap, Integers, checked_arguments, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
-from accel.streams.auto_scale import AutoScaler
 from accel.streams.group_commit import EventSource, GroupCommit
 from accel.streams.leases import TransactionLeases
 from accel.streams.open_segments import (
@@ -55,6 +54,7 @@ from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.segment_directory import SegmentDirectory, data_ends, refuse_elsewhere, stream_spans
 from accel.streams.settings import SegmentsSettings
+from accel.streams.shared.auto_scale import AutoScaler
 from accel.streams.uploads import (
     Group,
     MergeIntent,

@@ -10,12 +10,6 @@ from accel.settings import PREPARED_SECONDS, CatalogSettings, Settings
 from accel.streams.rules.settings import ScalingSettings
 from loaders.settings import MIB, check_settings
 
-LISTENING_CONNECTIONS_MAX: Final = 1024
-"""Limit of open connections of one server."""
-
-HEAD_SECONDS: Final = 10.0
-"""Time limit for receiving the request line and the headers."""
-
 MOVED_RECORDS_MAX: Final = 65_536
 """Limit of records in one part of a time index: 1 MiB."""
 

@@ -45,9 +45,7 @@ from accel.history.rules.states import StreamState
 from accel.history.rules.values import checked_arguments, segment_text
 from accel.history.store import Stream
 from accel.streams.acknowledgements import FlushPoint, WriteFuture
-from accel.streams.forwarding import Forwarding
 from accel.streams.open_segments import SegmentSealed
-from accel.streams.owners import SharedSegments, own_segments
 from accel.streams.rules.events import check_append
 from accel.streams.rules.routing import (
     OVERHEAD_BYTES,
@@ -61,6 +59,8 @@ from accel.streams.rules.routing import (
 )
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
+from accel.streams.shared.forwarding import Forwarding
+from accel.streams.shared.owners import SharedSegments, own_segments
 from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components

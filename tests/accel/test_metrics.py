@@ -16,8 +16,8 @@ from accel import MetadataImage, StaticImages
 from accel.errors import KeyMissing, StoreUnavailable
 from accel.image import ImageVersion
 from accel.metrics import AccelCollector
-from accel.streams.auto_scale import AutoScaleStats
 from accel.streams.group_readers import GroupReaderStats
+from accel.streams.shared.auto_scale import AutoScaleStats
 from accel.system import SYSTEM
 from accel.testing import ClockStore, Fault, FaultStore
 from bloom import StreamFilter

@@ -23,8 +23,9 @@ from accel.catalog import records as catalog
 from accel.history import columns
 from accel.history import records as history
 from accel.history.rules import configuration, epochs, retention, states, transactions
-from accel.streams import groups, owners, uploads, writer_numbers
+from accel.streams import groups, uploads, writer_numbers
 from accel.streams.rules import events, transaction_data
+from accel.streams.shared import owners
 from loaders.hints import COLUMN_NAMES
 from loaders.hints.packs import PACK_ENTRY, PACK_ROOT_FORM
 from loaders.hints.snapshots import GROUP as SNAPSHOT_GROUP

@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 
 import accel
 from accel.metrics import AccelCollector
-from accel.streams.auto_scale import AutoScaleStats
+from accel.streams.shared.auto_scale import AutoScaleStats
 from accel.system import SYSTEM
 from loaders.store import CountingStore, MemoryStore
 from tests.docs import metadata_tables, records

@@ -16,7 +16,7 @@ import accel
 from accel import ObjectCatalog, ReadAccelerator
 from accel.errors import OwnerUnreachable
 from accel.streams.connection import Connection
-from accel.streams.owners import Registration
+from accel.streams.shared.owners import Registration
 from loaders.store import MemoryStore, ObjectStore
 from tests.processes.children import in_child
 

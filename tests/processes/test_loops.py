@@ -22,9 +22,9 @@ from accel.errors import AccelError
 from accel.image import MetadataImage
 from accel.image_source import PolledImages
 from accel.lookup.answer import Request
-from accel.streams.owners import OwnersTable
 from accel.streams.reader import AsyncReader
 from accel.streams.settings import SegmentsSettings
+from accel.streams.shared.owners import OwnersTable
 from loaders.lifetime import start_thread
 from loaders.store import MemoryStore
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system

@@ -33,10 +33,10 @@ from accel import (
 )
 from accel.errors import Closed
 from accel.history.rules.transactions import TransactionStatus
+from accel.listening import Server, listening_config
 from accel.server import sidecar
 from accel.streams import connection
-from accel.streams.listening import Server, listening_config
-from accel.streams.owners import OwnersTable
+from accel.streams.shared.owners import OwnersTable
 from accel.system import SYSTEM, Components
 from loaders.lifetime import start_thread
 from loaders.store import CountingStore, MemoryStore, ObjectStore

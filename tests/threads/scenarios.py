@@ -21,8 +21,8 @@ from accel.image import ObjectRef, is_newer
 from accel.image_source import JsonFile, PolledImages
 from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.metrics import AccelCollector
-from accel.streams.owners import OwnersTable
 from accel.streams.rules.events import HostClock
+from accel.streams.shared.owners import OwnersTable
 from accel.system import SYSTEM, StoreClock
 from accel.testing import ClockStore, MemorySegments
 from loaders.format import RecordBatch

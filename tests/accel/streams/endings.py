@@ -29,10 +29,10 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream, StreamStore
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.connection import Peers
-from accel.streams.forwarding import SegmentService
-from accel.streams.owners import CARRY_OUT_PATH, PATH, AppendRequest, CarryOutRequest, ForwardingClient
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
+from accel.streams.shared.forwarding import SegmentService
+from accel.streams.shared.owners import CARRY_OUT_PATH, PATH, AppendRequest, CarryOutRequest, ForwardingClient
 from accel.system import SYSTEM
 from loaders.errors import StoreError
 from loaders.store import MemoryStore

@@ -25,8 +25,8 @@ from accel.errors import (
     SessionFenced,
     WrongProcess,
 )
-from accel.streams.owners import OwnersTable
 from accel.streams.settings import SegmentsSettings
+from accel.streams.shared.owners import OwnersTable
 from accel.system import SYSTEM
 from loaders.store import CountingStore, MemoryStore, S3Settings
 from tests.servers.fixtures import Endpoint, new_bucket

@@ -19,7 +19,7 @@ import pytest
 import accel
 from accel import AsyncReadAccelerator
 from accel.errors import CatalogMissing, Closed, WrongProcess
-from accel.streams.owners import OwnersTable
+from accel.streams.shared.owners import OwnersTable
 from loaders.store import MemoryStore
 
 SECONDS = 60.0

@@ -14,12 +14,12 @@ from accel.errors import Closed, WrongProcess
 from accel.history.rules.configuration import ScalingKind, ScalingPolicy, StreamConfiguration
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
-from accel.streams.auto_scale import AutoScaleStats
 from accel.streams.connection import connect
-from accel.streams.owners import OwnersTable
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ConnectionSettings, SegmentsSettings, StreamWriterSettings
+from accel.streams.shared.auto_scale import AutoScaleStats
+from accel.streams.shared.owners import OwnersTable
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.lifetime import start_thread

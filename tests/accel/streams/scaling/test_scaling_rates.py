@@ -14,7 +14,8 @@ from accel.history.rules.epochs import NO_TRANSITION, EpochRecord, EpochTransiti
 from accel.history.rules.scaling import ScaleRequest, scaled_epoch, with_request
 from accel.history.rules.segments import SegmentRecord, Segments, initial_ranges
 from accel.history.rules.states import StreamState
-from accel.streams.rules.scaling_rates import (
+from accel.streams.rules.settings import ScalingSettings
+from accel.streams.shared.scaling_rates import (
     SegmentLoad,
     SegmentRates,
     WantedScale,
@@ -22,7 +23,6 @@ from accel.streams.rules.scaling_rates import (
     target_of,
     wanted_scale,
 )
-from accel.streams.rules.settings import ScalingSettings
 from tests.examples import examples
 
 DEFAULT = ScalingSettings()

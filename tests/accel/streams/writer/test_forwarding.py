@@ -17,8 +17,10 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream, StreamStore
 from accel.streams.async_writer import AsyncStreamWriter
-from accel.streams.forwarding import SegmentService, forwarding_app
-from accel.streams.owners import (
+from accel.streams.rules.routing import KeyRouter, key_position
+from accel.streams.settings import ForwardingSettings, StreamWriterSettings
+from accel.streams.shared.forwarding import SegmentService, forwarding_app
+from accel.streams.shared.owners import (
     CARRY_OUT_PATH,
     PATH,
     AppendReply,
@@ -30,8 +32,6 @@ from accel.streams.owners import (
     SharedSegments,
     Status,
 )
-from accel.streams.rules.routing import KeyRouter, key_position
-from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED, Held
 from accel.testing import Fault, FaultStore

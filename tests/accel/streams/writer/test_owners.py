@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from accel.catalog import ObjectCatalog
 from accel.errors import CatalogWentBack, InvalidArgument, OwnerReplaced
-from accel.streams.owners import OWNER, Owner, OwnersTable
 from accel.streams.settings import OwnersSettings
+from accel.streams.shared.owners import OWNER, Owner, OwnersTable
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import CorruptObject, StoreError, TableError
 from loaders.store import ObjectStore

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from accel.streams.settings import HEAD_SECONDS
+from accel.settings import HEAD_SECONDS
 
 logger = logging.getLogger(__name__)
 

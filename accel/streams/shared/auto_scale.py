@@ -1,7 +1,7 @@
 """Scales streams as their policies require; the processes that write the streams do this.
 
 Each host of segments has an `AutoScaler`. It counts the appends to its open segments, and requests the scales that the
-policies require (`rules.scaling_rates`):
+policies require (`scaling_rates`):
 
     every tick       totals are read from memory: a sample of each segment of a stream that has a policy
     every look       1 GET   the stream's configuration: a changed policy is followed from here on, and after the first
@@ -66,8 +66,9 @@ from accel.history.rules.states import StreamState
 from accel.history.store import Stream
 from accel.history.store.hosts import SegmentHost, StreamName
 from accel.streams.open_segments import OpenSegment, OpenSegments
-from accel.streams.owners import OwnersTable
-from accel.streams.rules.scaling_rates import (
+from accel.streams.rules.settings import ScalingSettings
+from accel.streams.shared.owners import OwnersTable
+from accel.streams.shared.scaling_rates import (
     SegmentLoad,
     SegmentRates,
     WantedScale,
@@ -76,7 +77,6 @@ from accel.streams.rules.scaling_rates import (
     target_of,
     wanted_scale,
 )
-from accel.streams.rules.settings import ScalingSettings
 from accel.system import Components
 from loaders.lifetime import Lifetime
 

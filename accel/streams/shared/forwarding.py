@@ -67,10 +67,14 @@ from accel.errors import (
 from accel.history.rules.values import segment_text
 from accel.history.store import StreamStore
 from accel.history.store.hosts import StreamName
+from accel.settings import LISTENING_CONNECTIONS_MAX, checked_secret
 from accel.streams.acknowledgements import EventPlace
 from accel.streams.group_commit import EventSource
 from accel.streams.open_segments import SegmentSealed
-from accel.streams.owners import (
+from accel.streams.rules.routing import Events, first_events
+from accel.streams.segments_host import ObjectSegments
+from accel.streams.settings import ForwardingSettings
+from accel.streams.shared.owners import (
     CARRY_OUT_PATH,
     DEFAULT_FORWARDING,
     PATH,
@@ -80,11 +84,7 @@ from accel.streams.owners import (
     Owner,
     SharedSegments,
     Status,
-    checked_secret,
 )
-from accel.streams.rules.routing import Events, first_events
-from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import LISTENING_CONNECTIONS_MAX, ForwardingSettings
 from accel.streams.writer_numbers import REPEATED, EventLostError, NumberedEvents
 from accel.system import Components
 from loaders.lifetime import Lifetime
@@ -232,7 +232,7 @@ class ForwardingServer:
 
     def __init__(self, app: Starlette, listening: socket, system: Components) -> None:
         try:
-            from accel.streams.listening import Server, listening_config  # noqa: PLC0415 - need uvicorn
+            from accel.listening import Server, listening_config  # noqa: PLC0415 - need uvicorn
         except ImportError as error:
             raise MissingExtra("listening needs uvicorn: pip install 'accel-streams[server]'") from error
         most, patience = LISTENING_CONNECTIONS_MAX, STOP_SECONDS

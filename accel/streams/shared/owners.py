@@ -63,6 +63,7 @@ from accel.errors import (
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
+from accel.settings import checked_secret
 from accel.streams.rules.events import WRITER_ID_SIZE_BYTES
 from accel.streams.settings import OWNER_LEASE_SECONDS_MAX, ForwardingSettings, OwnersSettings
 from accel.streams.writer_numbers import Held, Progress, WriterHeld, progress_of
@@ -374,7 +375,7 @@ _HERE: Final[WeakValueDictionary[bytes, Registration]] = WeakValueDictionary()
 """The registrations of this process, by token."""
 
 
-# Requests to owners and their bodies (`accel.streams.forwarding` explains the fields)
+# Requests to owners and their bodies (`accel.streams.shared.forwarding` explains the fields)
 
 PATH: Final = "/accel/append"
 CARRY_OUT_PATH: Final = "/accel/carry-out"
@@ -406,7 +407,7 @@ Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class AppendRequest(msgspec.Struct, frozen=True):
-    """Events for one segment; `accel.streams.forwarding` explains the fields."""
+    """Events for one segment; `accel.streams.shared.forwarding` explains the fields."""
 
     scope: str
     stream: str
@@ -428,24 +429,13 @@ class CarryOutRequest(msgspec.Struct, frozen=True):
 
 
 class AppendReply(msgspec.Struct, frozen=True):
-    """The result of an `AppendRequest`; `accel.streams.forwarding` explains the fields."""
+    """The result of an `AppendRequest`; `accel.streams.shared.forwarding` explains the fields."""
 
     status: Status
     offsets: list[int] = msgspec.field(default_factory=list)
     held: list[Held] = msgspec.field(default_factory=list)
     settled: int = 0
     has_forgotten: bool = False
-
-
-def checked_secret(secret: str) -> bytes:
-    """Check the secret that owners and clients share, and return its bytes.
-
-    Raises:
-        InvalidArgument: fewer than 16 characters.
-    """
-    if len(secret) < 16:
-        raise InvalidArgument(f"expected a secret of at least 16 characters, found {len(secret)}")
-    return secret.encode()
 
 
 def checked_address(address: str) -> str:
