@@ -180,7 +180,7 @@ COMMANDS = {
     "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Create, list and delete scopes, which hold streams."),
     "serve": LazyCommand("accel.cli.serving:serve", "Serve lookups over HTTP, for brokers in any language."),
     "stream": LazyCommand("accel.cli.stream:stream_group", "Create streams, show their history, and change them."),
-    "table": LazyCommand("accel.cli.tables:table_group", "Show the versioned tables of a bucket."),
+    "table": LazyCommand("accel.cli.tables:table", "Show the tables of a bucket, the keys of one, or a value."),
     "txn": LazyCommand(
         "accel.cli.stream.transactions:transaction_group", "Begin, show and end transactions of a stream."
     ),

@@ -3,48 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
 
 from accel.catalog import records
-from accel.cli.groups import CommandGroup
-from accel.cli.options import StoreChoice, command, limit_option, store_options
+from accel.cli.options import INTEGER, StoreChoice, command, store_options
 from accel.rendering import Output, Shown, shown_names
 from accel.system import SYSTEM
 from accel.units import count_text
 from loaders.layout import encode_name
 from loaders.tables import FORMAT_FORM, FormRegistry, Tables
 
+NAMES_MAX: Final = 1000
+ROWS_MAX: Final = 20
+
 _AFTER_NAME = "/"  # tables are sorted by their encoded names with a slash appended
 
 
-@click.group("table", cls=CommandGroup)
-def table_group() -> None:
-    """Show the versioned tables of a bucket."""
-
-
 @command(
-    "List tables, or the keys of one.",
-    "accel table list --store s3://bucket",
-    "accel table list node-list-history --store s3://bucket --prefix 0000000004- --limit 10",
-    name="list",
-    group=table_group,
+    "Show the tables of a bucket, the keys of one, or a value.",
+    "accel table --store s3://bucket",
+    "accel table node-list-history --store s3://bucket --prefix 0000000004- --limit 10",
+    "accel table node-lists 0000000004 --store s3://bucket --output json",
 )
 @click.argument("table", required=False)
+@click.argument("key", required=False)
 @click.option("--prefix", default="", help="Only names with this prefix.")
 @click.option("--after", default="", help="Only names after this one.")
-@limit_option(1000, "The maximum number; 0 for all.")
+@click.option(
+    "--limit",
+    type=INTEGER,
+    help=f"The maximum number of names, {NAMES_MAX} by default, or rows of a list in a value, {ROWS_MAX}; 0 for all.",
+)
 @store_options
-def list_names(*, table: str | None, prefix: str, after: str, limit: int, store: StoreChoice, output: Output) -> None:
-    """List the tables, or the keys of one table, in the order of their encoded names."""
-    tables = _tables(store)
+def table(  # noqa: PLR0913 - an argument for each option
+    *,
+    table: str | None,
+    key: str | None,
+    prefix: str,
+    after: str,
+    limit: int | None,
+    store: StoreChoice,
+    output: Output,
+) -> None:
+    """List the tables, or the keys of one table, in the order of their encoded names; or show a value.
+
+    Of a value it shows the sequence number, the form, and the record, columns as rows.
+    """
+    tables = Tables(store.open(), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
     try:
+        if table is not None and key is not None:
+            output.show(_value(tables, table, key, ROWS_MAX if limit is None else limit))
+            return
         names = (
-            _tables_after(tables.table_names(prefix), after) if table is None else _keys(tables, table, prefix, after)
+            _tables_after(tables.table_names(prefix), after)
+            if table is None
+            else tables.table(table).keys(prefix, after)
         )
-        shown = shown_names("tables" if table is None else "keys", names, limit)
+        shown = shown_names("tables" if table is None else "keys", names, NAMES_MAX if limit is None else limit)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     output.show(shown)
@@ -52,28 +70,14 @@ def list_names(*, table: str | None, prefix: str, after: str, limit: int, store:
         output.note("there are more: continue with --after, or raise --limit")
 
 
-@command(
-    "Show a value of a table.",
-    "accel table get node-lists 0000000004 --store s3://bucket",
-    "accel table get counters object-ids --store s3://bucket --output json",
-    group=table_group,
-)
-@click.argument("table")
-@click.argument("key")
-@limit_option(20, "Rows of a list; 0 for all.")
-@store_options
-def get(*, table: str, key: str, limit: int, store: StoreChoice, output: Output) -> None:
-    """Show a value of a table: its sequence number, its form, and its record, columns as rows."""
-    try:
-        entry = _tables(store).table(table).get(key)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+def _value(tables: Tables, table: str, key: str, limit: int) -> Shown:
+    entry = tables.table(table).get(key)
     left_out: dict[str, int] = {}
     where = f"table {table!r}, key {key!r}"
     form, form_version, record = _registry().decode_any(entry.value, where, limit or None, left_out)
     data = {"table": table, "key": key, "sequence": entry.version.sequence, "form": form, "form_version": form_version}
     data |= {"size_bytes": len(entry.value), "record": record, "left_out": left_out}
-    output.show(Shown(data, _lines(data)))
+    return Shown(data, _lines(data))
 
 
 def _lines(data: dict[str, Any]) -> Iterator[str]:
@@ -83,14 +87,6 @@ def _lines(data: dict[str, Any]) -> Iterator[str]:
     yield msgspec.json.format(msgspec.json.encode(data["record"]), indent=2).decode()
     for name, count in data["left_out"].items():
         yield f"{name}: {count_text(count, 'row')} more (--limit 0 shows all)"
-
-
-def _tables(store: StoreChoice) -> Tables:
-    return Tables(store.open(), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
-
-
-def _keys(tables: Tables, table: str, prefix: str, after: str) -> Iterator[str]:
-    return tables.table(table).keys(prefix, after)
 
 
 def _tables_after(names: Iterable[str], after: str) -> Iterator[str]:

@@ -29,8 +29,7 @@ NEEDED = {
     "catalog import": ("--node", "4"),
     "catalog undo": ("--node", "4"),
     "catalog put-back": ("--from", URL),
-    "table list": ("tables",),
-    "table get": ("tables", "key"),
+    "table": ("tables",),
     "scope create": ("--scope", "shop"),
     "scope delete": ("--scope", "shop"),
     "stream list": ("--scope", "shop"),
@@ -161,10 +160,9 @@ def test_a_url_among_names_is_the_store_and_the_names_keep_their_order(world: Wo
     ("args", "message"),
     [
         (("object", "inspect", URL), "Missing argument 'ID|KEY|FILE'"),
-        (("table", "get", "tables", URL), "Missing argument 'KEY'"),
-        (("table", "get", "a", "b", "c"), "Got unexpected extra argument (c)"),
+        (("table", "a", "b", "c"), "Got unexpected extra argument (c)"),
         (("get-objects", *LOOKUP, URL, "--store", "s3://another"), "Expected one store, found s3://bucket/some/prefix"),
-        (("table", "list", URL, "s3://another"), "Expected one store, found"),
+        (("table", URL, "s3://another"), "Expected one store, found"),
         (
             ("get-objects", *LOOKUP, "./data"),
             "expected bucket/prefix, s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder",

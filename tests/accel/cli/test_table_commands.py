@@ -28,18 +28,18 @@ def url() -> str:
 
 
 def test_tables_are_listed(url: str) -> None:
-    assert run("table", "list", "--store", url).stdout.split() == sorted((*TABLES, *SYSTEM_TABLES))
-    found = json.loads(run("table", "list", "--store", url, "--prefix", "node", "--output", "json").stdout)
+    assert run("table", "--store", url).stdout.split() == sorted((*TABLES, *SYSTEM_TABLES))
+    found = json.loads(run("table", "--store", url, "--prefix", "node", "--output", "json").stdout)
     assert found == {"tables": [each for each in sorted(TABLES) if each.startswith("node")], "more": False}
 
 
 def test_a_list_of_tables_goes_on_after_one(url: str) -> None:
-    names = run("table", "list", "--store", url).stdout.split()
-    assert run("table", "list", "--store", url, "--after", names[1]).stdout.split() == names[2:]
+    names = run("table", "--store", url).stdout.split()
+    assert run("table", "--store", url, "--after", names[1]).stdout.split() == names[2:]
 
 
 def test_keys_are_listed_and_bounded(url: str) -> None:
-    everything = ("table", "list", "stream-buckets", "--store", url)
+    everything = ("table", "stream-buckets", "--store", url)
     assert run(*everything).stdout.split() == ["00000", "00001", "00002", "00003"]
     assert run(*everything, "--after", "00002").stdout.split() == ["00003"]
     assert run(*everything, "--prefix", "00001").stdout.split() == ["00001"]
@@ -51,11 +51,11 @@ def test_keys_are_listed_and_bounded(url: str) -> None:
 def test_a_name_cannot_move_the_cursor(url: str) -> None:
     tables = Tables(open_store(url), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
     tables.create_table("odd\x1b[2J")
-    assert "odd\\x1b[2J" in run("table", "list", "--store", url).stdout
+    assert "odd\\x1b[2J" in run("table", "--store", url).stdout
 
 
 def test_a_value_is_shown_with_its_sequence_and_form(url: str) -> None:
-    found = json.loads(run("table", "get", "counters", "object-ids", "--store", url, "--output", "json").stdout)
+    found = json.loads(run("table", "counters", "object-ids", "--store", url, "--output", "json").stdout)
     assert list(found) == [
         *("table", "key", "sequence", "form", "form_version", "size_bytes", "record", "left_out"),
     ]
@@ -64,7 +64,7 @@ def test_a_value_is_shown_with_its_sequence_and_form(url: str) -> None:
 
 
 def test_columns_are_shown_as_rows_and_bounded(url: str) -> None:
-    command = ("table", "get", "node-lists", "0000000004", "--store", url)
+    command = ("table", "node-lists", "0000000004", "--store", url)
     found = json.loads(run(*command, "--limit", "3", "--output", "json").stdout)
     rows = found["record"]["prepared"]
     assert [list(row) for row in rows] == [["object_id", "deadline_ms"]] * 3
@@ -78,9 +78,9 @@ def test_columns_are_shown_as_rows_and_bounded(url: str) -> None:
 @pytest.mark.parametrize(
     ("args", "kind"),
     [
-        (("get", "nowhere", "key"), "TableMissing"),
-        (("get", "counters", "nothing"), "DataNotFound"),
-        (("list", "nowhere"), "TableMissing"),
+        (("nowhere", "key"), "TableMissing"),
+        (("counters", "nothing"), "DataNotFound"),
+        (("nowhere",), "TableMissing"),
     ],
 )
 def test_what_is_missing_is_told(url: str, args: tuple[str, ...], kind: str) -> None:
@@ -92,9 +92,9 @@ def test_a_value_of_an_unknown_form_is_refused(url: str) -> None:
     tables = Tables(open_store(url), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
     tables.create_table("owners")
     tables.table("owners").create("one", b"\x05alien\x00\x01rest")
-    result = run("table", "get", "owners", "one", "--store", url, "--output", "json")
+    result = run("table", "owners", "one", "--store", url, "--output", "json")
     assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "FormatTooNew")
 
 
 def test_a_name_that_is_none_is_wrong_usage(url: str) -> None:
-    assert run("table", "get", "", "key", "--store", url).exit_code == 2
+    assert run("table", "", "key", "--store", url).exit_code == 2
