@@ -38,7 +38,7 @@ _AFTER_NAME = "/"  # tables are sorted by their encoded names with a slash appen
     help=f"The maximum number of names, {NAMES_MAX} by default, or rows of a list in a value, {ROWS_MAX}; 0 for all.",
 )
 @store_options
-def table(  # noqa: PLR0913 - an argument for each option
+def table(
     *,
     table: str | None,
     key: str | None,

@@ -1,4 +1,4 @@
-"""`accel scope`, and `accel stream create`, `configure`, `list` and `describe`."""
+"""`accel scope delete`, and `accel stream create`, `configure`, `list` and `describe`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from accel.cli.groups import CommandGroup
-from accel.cli.options import TIME, Command, StoreChoice, command, limit_option, store_options, yes_option
+from accel.cli.options import TIME, Command, command, limit_option, yes_option
 from accel.cli.stream.notation import Moment, cut_text, given_ms, moment_ms_text, numbers_by_segment
 from accel.cli.stream.options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
 from accel.errors import IllegalState, NotInHistory
@@ -29,28 +29,9 @@ if TYPE_CHECKING:
     from accel.history.store import Stream
 
 
-LIMIT = limit_option(1000, "The maximum number; 0 for all.")
-
-
 @click.group("scope", cls=CommandGroup)
 def scope_group() -> None:
-    """Create, list and delete scopes, which hold streams."""
-
-
-@command("Create a scope.", "accel scope create --store s3://bucket --scope shop", name="create", group=scope_group)
-@scope_options
-def create_scope(*, scope: ScopeChoice, output: Output) -> None:
-    """Create a scope; an existing one is not changed."""
-    is_new = scope.open().create_scope(scope.scope)
-    output.show(said(f"scope {scope.scope} {'created' if is_new else 'was there'}", scope=scope.scope, created=is_new))
-
-
-@command("List scopes.", "accel scope list --store s3://bucket --output json", name="list", group=scope_group)
-@LIMIT
-@store_options
-def list_scopes(*, limit: int, store: StoreChoice, output: Output) -> None:
-    """List all scopes, in the order of their encoded names."""
-    output.show(shown_names("scopes", ScopeChoice(store).open().scopes(), limit))
+    """Delete scopes, which hold streams."""
 
 
 @command(
@@ -120,11 +101,13 @@ def configuration_options(command: Command) -> Command:
 def create(*, segments: int | None, time: Moment | None, stream: StreamChoice, output: Output, **wanted: Any) -> None:
     """Create a stream, or finish one that was not completely created; an existing stream is not changed.
 
+    A missing scope is created.
     If options are given, an existing stream with another configuration is refused.
     """
     asked = _configuration(wanted) if _given(wanted) else None
     store = stream.scope.open()
     time_ms = given_ms(time, store.now_ms)
+    store.create_scope(stream.scope.scope)
     made = store.create_stream(stream.scope.scope, stream.name, asked, time_ms, segments=segments)
     data = {**described(made).data, "created": made.is_new}
     since = moment_ms_text(data["epoch_time_ms"])
@@ -192,12 +175,24 @@ _OPTIONS_OF = {
 }
 
 
-@command("List the streams of a scope.", "accel stream list --store s3://bucket --scope shop", name="list")
-@LIMIT
+@command(
+    "List the streams of a scope, or all scopes.",
+    "accel stream list --store s3://bucket --scope shop",
+    "accel stream list --store s3://bucket --output json",
+    name="list",
+)
+@limit_option(1000, "The maximum number; 0 for all.")
 @scope_options
 def list_streams(*, limit: int, scope: ScopeChoice, output: Output) -> None:
-    """List the streams of a scope, half-created ones included, in the order of their encoded names."""
-    output.show(shown_names("streams", scope.open().streams(scope.scope), limit))
+    """List the streams of a scope, half-created ones included, in the order of their encoded names.
+
+    Without a scope: all scopes.
+    """
+    store = scope.open()
+    if scope.name is None:
+        output.show(shown_names("scopes", store.scopes(), limit))
+    else:
+        output.show(shown_names("streams", store.streams(scope.name), limit))
 
 
 @command(

@@ -1,4 +1,4 @@
-"""`accel txn`: begin, show and end transactions of a stream."""
+"""`accel txn`: list and abort transactions of a stream."""
 
 from __future__ import annotations
 
@@ -8,22 +8,17 @@ from uuid import UUID
 import click
 
 from accel.cli.groups import CommandGroup
-from accel.cli.options import TIME, Command, command, yes_option
+from accel.cli.options import command, yes_option
 from accel.cli.stream.notation import moment_ms_text
-from accel.cli.stream.options import StreamChoice, holder_option, size_options, stream_options
+from accel.cli.stream.options import StreamChoice, holder_option, stream_options
 from accel.errors import InvalidArgument
 from accel.history.rules.transactions import TransactionStatus
-from accel.history.rules.values import transaction_epoch
 from accel.rendering import Column, Output, Shown, said, table_of, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
     from accel.history.rules.transactions import ActiveTransaction
     from accel.history.store import Stream
-
-COMMITS_MAX = 1000
-"""Limit of commits to reach a transaction: each commits up to a thousand earlier ones."""
-
 
 _COLUMNS: Final[tuple[Column[tuple[UUID, ActiveTransaction]], ...]] = (
     word("transaction", lambda item: item[0]),
@@ -33,39 +28,13 @@ _COLUMNS: Final[tuple[Column[tuple[UUID, ActiveTransaction]], ...]] = (
 )
 
 
-def id_option(command: Command) -> Command:
-    """`--id` -> ``transaction_id``."""
-    return click.option("--id", "transaction_id", type=click.UUID, required=True, help="The transaction.")(command)
-
-
-def decide_option(command: Command) -> Command:
-    """`--decide-only` -> ``decide_only``."""
-    text = "Leave the data to the process that holds the segments."
-    return click.option("--decide-only", is_flag=True, help=text)(command)
-
-
 @click.group("txn", cls=CommandGroup)
 def transaction_group() -> None:
-    """Begin, show and end transactions of a stream.
+    """List transactions of a stream, and abort them.
 
-    A broker, or a program with its own SegmentHost, holds their data, and merges or deletes them: these commands only
-    decide how a transaction ends.
+    A broker, or a program with its own SegmentHost, holds their data, and deletes it: the command only decides that a
+    transaction ends so.
     """
-
-
-@command(
-    "Begin a transaction.",
-    "accel txn create --store s3://bucket --scope shop --stream orders --lease 10m",
-    group=transaction_group,
-)
-@click.option("--lease", type=TIME, metavar="TIME", help="Lifetime of the transaction; a minute by default.")
-@click.option("--writer", metavar="NAME", help="The name of the writer.")
-@stream_options
-def create(*, lease: float | None, writer: str | None, stream: StreamChoice, output: Output) -> None:
-    """Begin a transaction, and print its id."""
-    lease_ms = None if lease is None else round(lease * 1000)
-    begun = stream.open().transactions.begin(lease_ms=lease_ms, writer_id=writer)
-    output.show(said(str(begun), transaction=str(begun), epoch=transaction_epoch(begun)))
 
 
 @command(
@@ -83,51 +52,13 @@ def list_transactions(*, stream: StreamChoice, output: Output) -> None:
 
 
 @command(
-    "Show the state of a transaction.",
-    "accel txn status --store s3://bucket --scope shop --stream orders --id ID",
-    group=transaction_group,
-)
-@id_option
-@stream_options
-def status(*, transaction_id: UUID, stream: StreamChoice, output: Output) -> None:
-    """Show the state of a transaction; UNKNOWN if no record of it exists any more."""
-    output.show(_status(transaction_id, stream.open().transactions.status(transaction_id)))
-
-
-@command(
-    "Commit a transaction.",
-    "accel txn commit --store s3://bucket --scope shop --stream orders --id ID",
-    group=transaction_group,
-)
-@id_option
-@decide_option
-@size_options
-@stream_options
-def commit(
-    *, transaction_id: UUID, decide_only: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output
-) -> None:
-    """Commit a transaction, after all that were to be committed before it.
-
-    The decision is recorded; the process that holds the segments carries it out. With --size or --data-elsewhere the
-    transaction is committed at once.
-    """
-    opened = stream.open(sizes)
-    if sizes is not None and not decide_only:
-        _refuse_events_here(opened, transaction_id, "commit")
-    status = opened.transactions.seal(transaction_id, commit=True)
-    if status is TransactionStatus.COMMITTING and sizes is not None and not decide_only:
-        status = _committed(opened, transaction_id)
-    output.show(_status(transaction_id, status))
-
-
-@command(
     "Abort a transaction.",
     "accel txn abort --store s3://bucket --scope shop --stream orders --id ID",
     "accel txn abort --store s3://bucket --scope shop --stream orders --id ID --give-up --yes",
     group=transaction_group,
 )
-@id_option
-@decide_option
+@click.option("--id", "transaction_id", type=click.UUID, required=True, help="The transaction.")
+@click.option("--decide-only", is_flag=True, help="Leave the data to the process that holds the segments.")
 @click.option("--give-up", is_flag=True, help="Of a decided commit: its events are damaged, and lost for good.")
 @yes_option("Give the events up; without it nothing is changed.")
 @holder_option
@@ -161,22 +92,22 @@ def abort(
         status = opened.transactions.seal(transaction_id, commit=False)
     else:
         if sizes is not None:
-            _refuse_events_here(opened, transaction_id, "abort")
+            _refuse_events_here(opened, transaction_id)
         status = opened.transactions.abort(transaction_id)
     output.show(_status(transaction_id, status))
 
 
-def _refuse_events_here(stream: Stream, transaction_id: UUID, what: str) -> None:
-    """Refuse to end a transaction at once if another process has to move, or delete, its events.
+def _refuse_events_here(stream: Stream, transaction_id: UUID) -> None:
+    """Refuse to end a transaction at once if another process has to delete its events.
 
     Raises:
         InvalidArgument: the data of the stream is in the bucket's catalog, or the transaction's writer stored events.
     """
-    stream.parts.require_host(f"{what} transactions")
+    stream.parts.require_host("abort transactions")
     record = stream.transactions.read(transaction_id)
     if record is not None and record.event_count:
         raise InvalidArgument(
-            f"expected no events of transaction {transaction_id} in this bucket to {what} it at once, found "
+            f"expected no events of transaction {transaction_id} in this bucket to abort it at once, found "
             f"{record.contents}: the process that holds the segments does it"
         )
 
@@ -205,15 +136,6 @@ def _given_up(choice: StreamChoice, stream: Stream, transaction_id: UUID, *, yes
         size_bytes=record.size_bytes,
         damage=damage,
     )
-
-
-def _committed(stream: Stream, transaction_id: UUID) -> TransactionStatus:
-    for _ in range(COMMITS_MAX):
-        done = stream.commit()
-        status = stream.transactions.status(transaction_id)
-        if status is not TransactionStatus.COMMITTING or done.is_empty:
-            return status
-    return TransactionStatus.COMMITTING
 
 
 def _status(transaction_id: UUID, status: TransactionStatus) -> Shown:
