@@ -29,7 +29,7 @@ from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.repairing import repair
 from accel.catalog.verify import Verdict, verify
 from accel.errors import AccelError
-from accel.history.store.repair import Repair
+from accel.history.store.repair import Repair, repair_stream
 from accel.history.store.repair_epochs import Finding, RepairOutcome
 from loaders.format import FOOTER_SIZE_BYTES
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, encode_name, table_folder
@@ -250,7 +250,7 @@ def repair_history(world: World) -> None:
     keys = [info.key for info in infos if info.size_bytes != TOMBSTONE_SIZE_BYTES]
     lost = disaster.damage(keys)
     streams = world.history.streams()
-    disaster.repair_all(lambda: streams.repair_stream(SCOPE, STREAM, apply=True), lost, UNNOTICED_IF_GONE[STREAM])
+    disaster.repair_all(lambda: repair_stream(streams, SCOPE, STREAM, apply=True), lost, UNNOTICED_IF_GONE[STREAM])
     for key in (each.key for each in lost if "/retentionCuts-" in each.key):
         if disaster.body(key) is None:  # retention goes on without it; the oracle reads each cut that the set lists
             disaster.bring_back(key)

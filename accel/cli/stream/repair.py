@@ -35,8 +35,9 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
     It may run at any time, beside other processes, and reads all records of the stream. It reports each record that
     cannot be rebuilt, and then exits with 1. A lost shard of sealed sizes is rebuilt from --size.
     """
-    store = stream.scope.open()
-    done = store.repair_stream(stream.scope.scope, stream.name, apply=yes, sizes=sizes)
+    from accel.history.store.repair import repair_stream  # noqa: PLC0415 - only some commands need it
+
+    done = repair_stream(stream.scope.open(), stream.scope.scope, stream.name, apply=yes, sizes=sizes)
     show_repair(done, f"stream {done.stream}", output)
 
 

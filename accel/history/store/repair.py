@@ -29,22 +29,24 @@ Source: docs/operations/repair.md, "A record of a stream".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 from uuid import UUID
 
-from accel.errors import FormatError, IllegalState, OperationNotAllowed
+from accel.errors import FormatError, IllegalState, OperationNotAllowed, StreamDeleted
 from accel.history.rules.configuration import HistoryLayout
 from accel.history.rules.epochs import NO_TRANSITION
 from accel.history.rules.requests import RequestStatus
 from accel.history.rules.retention import RetentionSet, shard_numbers
 from accel.history.rules.states import ACTIVE, StreamState, StreamStatus
 from accel.history.rules.transactions import NO_COMMIT, CommitOrder, TransactionStatus
+from accel.history.rules.values import Integers, checked_numbers
 from accel.history.store import keys
-from accel.history.store.hosts import NoHost
+from accel.history.store.hosts import GivenSizes, NoHost
 from accel.history.store.keys import MARK
-from accel.history.store.parts import StoreParts, StreamParts
+from accel.history.store.parts import StreamParts
 from accel.history.store.repair_epochs import (
     AT_REST,
     MISSING,
@@ -56,6 +58,7 @@ from accel.history.store.repair_epochs import (
     RunIsFull,
     Sizes,
 )
+from accel.history.store.stream_store import StreamStore
 from loaders.errors import TableMissing
 from loaders.layout import TABLE_MARKER
 from loaders.tables import TypedKey, Unreadable
@@ -93,20 +96,58 @@ class Repair:
         return sum(finding.outcome is outcome for finding in self.findings)
 
 
+def repair_stream(
+    streams: StreamStore, scope: str, name: str, *, apply: bool = False, sizes: Mapping[int, int] | None = None
+) -> Repair:
+    """Find damaged, missing and contradictory records of a stream; rebuild those that follow from other records.
+
+    It may run beside workflows. It reads all records of the stream from the store, not from a cache. A client that has
+    already decoded a damaged record uses the record until it opens the stream again.
+
+    Args:
+        streams: contains the stream.
+        scope: its scope.
+        name: its name.
+        apply: whether to write; otherwise nothing is changed.
+        sizes: sizes of sealed segments, by id, for a lost shard of sizes; other sizes come from a host that holds the
+            segments.
+
+    Raises:
+        NotInHistory: there is no such stream, or its creation was interrupted.
+        StreamDeleted: it is being deleted.
+        OperationNotAllowed: workflows began and ended during every attempt.
+        InvalidArgument: invalid sizes.
+    """
+    given = checked_numbers("sizes of sealed segments", sizes or {}, 0)
+    parts = streams.parts_of(scope, name)
+
+    def known(ids: Integers) -> Mapping[int, int]:
+        known = {segment_id: given[segment_id] for segment_id in ids.tolist() if segment_id in given}
+        others = ids[given.positions_of(ids) < 0]
+        if isinstance(parts.host, NoHost | GivenSizes) or not len(others):
+            return known
+        tails = parts.host.tails((scope, name), others)
+        return {**known, **checked_numbers("sizes from the host", tails, 0)}
+
+    try:
+        return Repairing(parts, known).run(apply=apply)
+    except TableMissing as error:
+        raise StreamDeleted(str(parts.stream), str(parts.stream.unique_id)) from error
+
+
 class Repairing:
     """Repairs one stream. Threads: one.
 
     Args:
-        store: the parts that it shares with other streams.
-        stream: the stream.
+        parts: the parts of the stream.
         sizes: returns the known sizes of sealed segments.
     """
 
-    def __init__(self, store: StoreParts, stream: keys.StreamIdentity, sizes: Sizes) -> None:
-        self._store = store
-        self._stream = stream
+    def __init__(self, parts: StreamParts, sizes: Sizes) -> None:
+        self._store = parts.store
+        self._stream = parts.stream
         self._sizes = sizes
-        self._parts = StreamParts(store, stream, HistoryLayout(), NoHost())
+        self._parts = replace(parts, layout=HistoryLayout(), host=NoHost())
         self._keys = self._parts.keys
 
     def run(self, *, apply: bool) -> Repair:
@@ -200,7 +241,7 @@ class Repairing:
         if stored.value is None:
             findings.lose(self._keys.layout(), stored, f"{_COPY}, and repair again: no other record was checked")
             return False
-        self._parts = StreamParts(self._store, self._stream, stored.value, NoHost())
+        self._parts = replace(self._parts, layout=stored.value)
         self._keys = self._parts.keys
         return True
 

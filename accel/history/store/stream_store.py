@@ -15,7 +15,7 @@ Source: PDP-35.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -38,21 +38,18 @@ from accel.history.rules.retention import RetentionEntry
 from accel.history.rules.states import NamePhase, StreamState
 from accel.history.rules.values import (
     NUMBER_MAX,
-    Integers,
     checked_arguments,
     checked_id,
     checked_integer,
-    checked_numbers,
     checked_text,
 )
 from accel.history.store import keys
-from accel.history.store.hosts import GivenSizes, NoHost, SegmentHost
+from accel.history.store.hosts import NoHost, SegmentHost
 from accel.history.store.leftovers import Leftovers
 from accel.history.store.lifecycle import StreamEnding
 from accel.history.store.names import NamedStream, Names, OrphanedTables, WantedStream
 from accel.history.store.parts import StoreParts, StreamParts
 from accel.history.store.recovering import Recovered, Workflows
-from accel.history.store.repair import Repair, Repairing
 from accel.history.store.retention_workflow import Retained
 from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
@@ -465,42 +462,16 @@ class StreamStore:
         done += stream.recover()
         return [*done, "erase cuts"] if stream.workflows.retention.erase_unlisted() else done
 
-    def repair_stream(
-        self, scope: str, name: str, *, apply: bool = False, sizes: Mapping[int, int] | None = None
-    ) -> Repair:
-        """Find damaged, missing and contradictory records of a stream; rebuild those that follow from other records.
+    def parts_of(self, scope: str, name: str) -> StreamParts:
+        """The parts of a stream, without a read of its own records, which may be damaged. 2 calls.
 
-        It may run beside workflows (`Repairing`). It reads all records of the stream from the store, not from a cache.
-        A client that has already decoded a damaged record uses the record until it opens the stream again.
-
-        Args:
-            scope: its scope.
-            name: its name.
-            apply: whether to write; otherwise nothing is changed.
-            sizes: sizes of sealed segments, by id, for a lost shard of sizes; other sizes come from a host that holds
-                the segments.
+        For other modules of this library, such as repairs. Its layout is the default one.
 
         Raises:
             NotInHistory: there is no such stream, or its creation was interrupted.
             StreamDeleted: it is being deleted.
-            OperationNotAllowed: workflows began and ended during every attempt.
-            InvalidArgument: invalid sizes.
         """
-        given = checked_numbers("sizes of sealed segments", sizes or {}, 0)
-        identity = self._names.find(scope, name)
-
-        def known(ids: Integers) -> Mapping[int, int]:
-            known = {segment_id: given[segment_id] for segment_id in ids.tolist() if segment_id in given}
-            others = ids[given.positions_of(ids) < 0]
-            if isinstance(self._host, NoHost | GivenSizes) or not len(others):
-                return known
-            tails = self._host.tails((scope, name), others)
-            return {**known, **checked_numbers("sizes from the host", tails, 0)}
-
-        try:
-            return Repairing(self._parts, identity, known).run(apply=apply)
-        except TableMissing as error:
-            raise StreamDeleted(str(identity), str(identity.unique_id)) from error
+        return self._stream_parts(self._names.find(scope, name), HistoryLayout())
 
     # Inside
 

@@ -24,6 +24,7 @@ from accel.history.rules.segments import KeyRanges, Segments
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import INT64_MAX, TIME_MS_END, IdMap, Integers, make_transaction_id
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
+from accel.history.store.repair import repair_stream
 from accel.testing import MemorySegments
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM
@@ -179,10 +180,11 @@ STORE_EDGES: dict[str, tuple[tuple[object, ...], OnStore]] = {
     "run_retention": (NO_TIMES, lambda streams, bad: streams.run_retention(SCOPE, bad)),
     "retain": (NO_TIMES, lambda streams, bad: streams.retain(SCOPE, STREAM, bad)),
     "recover": (NO_NAMES[:2], lambda streams, bad: streams.recover(bad)),
-    "repair_stream": (NO_NAMES, lambda streams, bad: streams.repair_stream(SCOPE, bad, apply=True)),
+    "parts_of": (NO_NAMES, lambda streams, bad: streams.parts_of(SCOPE, bad)),
+    "repair_stream": (NO_NAMES, lambda streams, bad: repair_stream(streams, SCOPE, bad, apply=True)),
     "repair_stream, sizes": (
         (*NO_INTEGERS, -1),
-        lambda streams, bad: streams.repair_stream(SCOPE, STREAM, apply=True, sizes={ids("0@0")[0]: bad}),
+        lambda streams, bad: repair_stream(streams, SCOPE, STREAM, apply=True, sizes={ids("0@0")[0]: bad}),
     ),
     "recover_stream": (NO_NAMES, lambda streams, bad: streams.recover_stream(SCOPE, bad)),
 }

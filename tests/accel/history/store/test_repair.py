@@ -18,7 +18,7 @@ from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore, repair_epochs
 from accel.history.store.keys import StreamKeys
-from accel.history.store.repair import Repair
+from accel.history.store.repair import Repair, repair_stream
 from accel.history.store.repair_epochs import RepairOutcome
 from accel.streams.groups import ReaderGroup
 from accel.testing import Crash, CrashStore
@@ -126,7 +126,7 @@ def bodies(bench: Bench) -> dict[str, bytes]:
 
 
 def repair(bench: Bench, *, apply: bool = False) -> Repair:
-    return bench.streams().repair_stream(SCOPE, STREAM, apply=apply)
+    return repair_stream(bench.streams(), SCOPE, STREAM, apply=apply)
 
 
 def outcomes(found: Repair) -> dict[str, RepairOutcome]:
@@ -377,13 +377,13 @@ def test_sizes_are_asked_for_where_no_host_holds_the_segments() -> None:
     before = shown(bench)
     remove(bench, key_of(bench, "segmentsSealedSizeMapShard-1"))
     hostless = StreamStore.open(bench.store, system=bench.components(), settings=bench.settings)
-    found = hostless.repair_stream(SCOPE, STREAM, apply=True)
+    found = repair_stream(hostless, SCOPE, STREAM, apply=True)
     assert outcomes(found) == {"segmentsSealedSizeMapShard-1": RepairOutcome.LOST}
     assert "3@2" in found.findings[0].remedy
     with pytest.raises(InvalidArgument):
-        hostless.repair_stream(SCOPE, STREAM, apply=True, sizes={ids("3@2")[0]: -1})
+        repair_stream(hostless, SCOPE, STREAM, apply=True, sizes={ids("3@2")[0]: -1})
     sizes = before["shards"][1]
-    found = hostless.repair_stream(SCOPE, STREAM, apply=True, sizes=sizes)
+    found = repair_stream(hostless, SCOPE, STREAM, apply=True, sizes=sizes)
     assert outcomes(found) == {"segmentsSealedSizeMapShard-1": RepairOutcome.REBUILT}
     assert shown(bench) == before
 
@@ -411,7 +411,7 @@ def test_what_somebody_else_wrote_meanwhile_stays() -> None:
     sound = bench.store.get(key).body
     flip(bench, key)
     store = Meddling(bench.store, "put", "/historyIndex", lambda: bench.store.put(key, sound), 1)
-    done = bench.streams(store).repair_stream(SCOPE, STREAM, apply=True)
+    done = repair_stream(bench.streams(store), SCOPE, STREAM, apply=True)
     assert outcomes(done) == {"historyIndex": RepairOutcome.CHANGED}
     assert bench.store.get(key).body == sound
 
@@ -423,11 +423,11 @@ def test_a_workflow_that_begins_meanwhile_makes_the_repair_look_again(times: int
     store = Meddling(bench.store, "get", "/committingTxns", bench.tick, times)
     store.act = lambda: bench.stream().configure(StreamConfiguration(tags=(str(bench.tick()),)))
     if times == 1:
-        done = bench.streams(store).repair_stream(SCOPE, STREAM, apply=True)
+        done = repair_stream(bench.streams(store), SCOPE, STREAM, apply=True)
         assert outcomes(done) == {"epochTransition": RepairOutcome.REBUILT}
         return
     with pytest.raises(OperationNotAllowed, match="no change of the state"):
-        bench.streams(store).repair_stream(SCOPE, STREAM, apply=True)
+        repair_stream(bench.streams(store), SCOPE, STREAM, apply=True)
     assert outcomes(repair(bench)) == {"epochTransition": RepairOutcome.REBUILDABLE}
 
 
@@ -512,7 +512,7 @@ def test_only_a_stream_that_is_there_is_repaired() -> None:
     bench = Bench()
     bench.create()
     with pytest.raises(NotInHistory):
-        bench.streams().repair_stream(SCOPE, "other")
+        repair_stream(bench.streams(), SCOPE, "other")
     parts = bench.stream().parts
     parts.store.drop_table(parts.stream.metadata_table)
     with pytest.raises(StreamDeleted):
