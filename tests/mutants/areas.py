@@ -81,12 +81,15 @@ AREAS: Final = (
     ),
     Area(
         "workflows",
-        ("accel/history/store/*.py",),
-        _tests(
-            "accel/history/store",
-            "scales advice writes hostless shape streams retention_runs retention calls stateful model ownership "
-            "preemptions processor_notes transactions pitfalls records_kept orphaned_tables edges interleavings "
-            "conformance faults cut_purging repair names crashes races",
-        ),
+        ("accel/history/store/*.py", "accel/repair/*.py"),
+        [
+            "tests/accel/repair",
+            *_tests(
+                "accel/history/store",
+                "scales advice writes hostless shape streams retention_runs retention calls stateful model ownership "
+                "preemptions processor_notes transactions pitfalls records_kept orphaned_tables edges interleavings "
+                "conformance faults cut_purging names crashes races",
+            ),
+        ],
     ),
 )

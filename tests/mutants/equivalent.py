@@ -39,7 +39,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "order ids, found {some(pair)}: an earlier undo was made in between') -> pass": (
         "objects whose spans overlap are not all of the earlier version, which the next check refuses as well"
     ),
-    "accel/history/store/repair_epochs.py::EpochsRepair._epochs: (yield from zip(numbers, self._parts.each("
+    "accel/repair/epochs.py::EpochsRepair._epochs: (yield from zip(numbers, self._parts.each("
     "lambda number: self._keys.epoch(number).inspect(), numbers), strict=True)) -> (yield from zip(numbers, "
     "self._parts.each(lambda number: self._keys.epoch(number).inspect(), numbers), strict=False))": (
         "`each` has an answer for every number"

@@ -12,8 +12,8 @@ from accel.units import count_text
 from loaders.layout import TABLE_MARKER
 
 if TYPE_CHECKING:
-    from accel.history.store.repair import Repair
-    from accel.history.store.repair_epochs import RepairOutcome
+    from accel.repair.epochs import RepairOutcome
+    from accel.repair.streams import Repair
 
 SHOWN_FINDINGS_MAX: Final = 50
 """Limit of findings in the text; JSON has all of them."""
@@ -35,7 +35,7 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
     It may run at any time, beside other processes, and reads all records of the stream. It reports each record that
     cannot be rebuilt, and then exits with 1. A lost shard of sealed sizes is rebuilt from --size.
     """
-    from accel.history.store.repair import repair_stream  # noqa: PLC0415 - only some commands need it
+    from accel.repair.streams import repair_stream  # noqa: PLC0415 - only some commands need it
 
     done = repair_stream(stream.scope.open(), stream.scope.scope, stream.name, apply=yes, sizes=sizes)
     show_repair(done, f"stream {done.stream}", output)
@@ -43,7 +43,7 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
 
 def show_repair(done: Repair, what: str, output: Output) -> None:
     """Print the findings and results of a repair, and exit with the code for its result."""
-    from accel.history.store.repair_epochs import RepairOutcome  # noqa: PLC0415 - only some commands need it
+    from accel.repair.epochs import RepairOutcome  # noqa: PLC0415 - only some commands need it
 
     data = {
         "stream": done.stream,

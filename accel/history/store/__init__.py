@@ -9,8 +9,7 @@
 From the bottom: `keys` defines all keys; `parts` is shared by all; `epoch_store`, `cut_reading` and
 `transaction_store` read and write; `ownership` decides which workflow has a stream; each workflow has a module
 (`lifecycle`, `scale_workflow`, `commit_workflow`, `truncation_workflow`, `retention_workflow`); `recovering` finishes
-workflows, and `repair` rebuilds records. A workflow is a sequence of small steps. Each step may be done twice, also by
-two processes at once.
+workflows. A workflow is a sequence of small steps. Each step may be done twice, also by two processes at once.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from accel.history.rules.segments import KeyRanges, Segments
 from accel.history.rules.states import StreamState
 from accel.history.rules.values import INT64_MAX, TIME_MS_END, IdMap, Integers, make_transaction_id
 from accel.history.store import GivenSizes, HistorySettings, Stream, StreamStore
-from accel.history.store.repair import repair_stream
+from accel.repair.streams import repair_stream
 from accel.testing import MemorySegments
 from tests.accel.history.store.bench import START_MS, Bench, cut, ids
 from tests.conformance.history_world import SCOPE, STREAM

@@ -47,7 +47,8 @@ from accel.history.store import keys
 from accel.history.store.hosts import GivenSizes, NoHost
 from accel.history.store.keys import MARK
 from accel.history.store.parts import StreamParts
-from accel.history.store.repair_epochs import (
+from accel.history.store.stream_store import StreamStore
+from accel.repair.epochs import (
     AT_REST,
     MISSING,
     NOTHING,
@@ -58,7 +59,6 @@ from accel.history.store.repair_epochs import (
     RunIsFull,
     Sizes,
 )
-from accel.history.store.stream_store import StreamStore
 from loaders.errors import TableMissing
 from loaders.layout import TABLE_MARKER
 from loaders.tables import TypedKey, Unreadable
