@@ -42,8 +42,8 @@ def parsed() -> argparse.Namespace:
 
 
 def drawn(areas: Sequence[Area], sample: int, seed: int, match: str) -> list[tuple[Area, Mutant]]:
-    """The mutants to run: of each area as many, or all that match."""
-    found: list[tuple[Area, Mutant]] = []
+    """The mutants to run: of each area as many, or all that match. The areas take turns."""
+    found: list[tuple[int, Area, Mutant]] = []
     for area in areas:
         modules = [Module(str(path.relative_to(ROOT)), path.read_text()) for path in area.paths]
         every = [(module, number) for module in modules for number in range(len(module))]
@@ -54,8 +54,9 @@ def drawn(areas: Sequence[Area], sample: int, seed: int, match: str) -> list[tup
             share = min(len(every), -(-sample // len(areas)))
             chosen = [module[number] for module, number in rng.sample(every, share)]
         sys.stdout.write(f"{area.name}: {len(chosen)} of {len(every)} mutants\n")
-        found += [(area, each) for each in chosen]
-    return found
+        found += [(turn, area, each) for turn, each in enumerate(chosen)]
+    found.sort(key=lambda each: each[0])
+    return [(area, mutant) for _, area, mutant in found]
 
 
 def clean_seconds(areas: Sequence[Area]) -> dict[str, float]:
@@ -64,13 +65,14 @@ def clean_seconds(areas: Sequence[Area]) -> dict[str, float]:
     Raises:
         SystemExit: they fail.
     """
-    jobs = [(ROOT / "nothing", "", area.tests) for area in areas]
+    jobs = [(ROOT / "nothing", "", [area.tests]) for area in areas]
     taken = {}
     for number, outcome, seconds in run_all(jobs, [0.0] * len(jobs), 1):
         if outcome is not Outcome.SURVIVED:
             sys.exit(f"{areas[number].name}: expected its tests to pass without a mutant, found that they fail")
         taken[areas[number].name] = seconds
         sys.stdout.write(f"{areas[number].name}: its tests take {seconds:.0f} s\n")
+        sys.stdout.flush()
     return taken
 
 
@@ -85,33 +87,33 @@ def main() -> int:
     counts: dict[str, Counter[Outcome]] = {area.name: Counter() for area in areas}
     for area, _ in by_hand:
         counts[area.name][Outcome.EQUIVALENT] += 1
-    jobs = [(ROOT / each.path, each.source, area.tests) for area, each in rest]
+    jobs = [(ROOT / each.path, each.source, area.tests_of(each.path)) for area, each in rest]
     for number, outcome, seconds in run_all(jobs, [limits[area.name] for area, _ in rest], arguments.processes):
         area, mutant = rest[number]
         counts[area.name][outcome] += 1
-        if outcome is not Outcome.DIED:
-            sys.stdout.write(f"{outcome.value} ({seconds:.0f} s): {mutant.path}:{mutant.line}\n    {mutant.key}\n")
-            sys.stdout.flush()
+        sys.stdout.write(f"{outcome.value} ({seconds:.0f} s): {mutant.path}:{mutant.line}\n    {mutant.key}\n")
+        sys.stdout.flush()
     table = table_of(counts)
     sys.stdout.write(f"{table}\n")
     if arguments.report:
         _write(f"`--sample {arguments.sample} --seed {arguments.seed}`:\n\n{table}")
-    return 0 if share_that_died(counts) >= DIE_MIN else 1
+    return 0 if share_that_died(sum(counts.values(), Counter[Outcome]())) >= DIE_MIN else 1
 
 
-def share_that_died(counts: dict[str, Counter[Outcome]]) -> float:
+def share_that_died(found: Counter[Outcome]) -> float:
     """Of those that are no equivalent ones."""
-    total = sum(counts.values(), Counter[Outcome]())
-    judged = total.total() - total[Outcome.EQUIVALENT]
-    return (judged - total[Outcome.SURVIVED]) / judged if judged else 1.0
+    judged = found.total() - found[Outcome.EQUIVALENT]
+    return (judged - found[Outcome.SURVIVED]) / judged if judged else 1.0
 
 
 def table_of(counts: dict[str, Counter[Outcome]]) -> str:
     """A row for each area, and one for all."""
-    lines = [f"| area | mutants | {' | '.join(each.value for each in Outcome)} |", "|---|---|" + "---|" * len(Outcome)]
+    lines = [f"| area | mutants | {' | '.join(each.value for each in Outcome)} | found |"]
+    lines.append("|---|---|---|" + "---|" * len(Outcome))
     for name, found in [*counts.items(), ("all", sum(counts.values(), Counter[Outcome]()))]:
-        lines.append(f"| {name} | {found.total()} | {' | '.join(str(found[each]) for each in Outcome)} |")
-    return "\n".join([*lines, "", f"{share_that_died(counts):.1%} died, equivalent ones left out."])
+        outcomes = " | ".join(str(found[each]) for each in Outcome)
+        lines.append(f"| {name} | {found.total()} | {outcomes} | {share_that_died(found):.0%} |")
+    return "\n".join([*lines, "", "Equivalent ones are left out of what is found."])
 
 
 def _write(text: str) -> None:

@@ -53,7 +53,7 @@ module = Module("range_index/runs.py", path.read_text())
 wanted = "range_index/runs.py::floor: bisect_right(packed, key, 0, rows) - 1 -> bisect_right(packed, key, 0, rows) + 1"
 [mutant] = [module[at] for at in range(len(module)) if module[at].key == wanted]
 tests = ["tests/range_index/test_runs.py::test_the_floor_is_the_last_row_at_or_before_the_key"]
-jobs = [(path, source, tests) for source in (path.read_text(), mutant.source)]
+jobs = [(path, source, [tests]) for source in (path.read_text(), mutant.source)]
 print({number: outcome.name for number, outcome, _ in run_all(jobs, [60.0, 60.0], 2)})
 """
 
