@@ -50,9 +50,8 @@ from benchmarks.cold_requests import (
 )
 from benchmarks.harness import Comparison, interleave
 from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch, open_tail
-from loaders.format.block_index import ROW_SIZE_BYTES
+from loaders.format.index import ROW_SIZE_BYTES, Footer
 from loaders.format.object_encoder import STREAMS_MAX
-from loaders.format.tail import Footer
 from loaders.merge.merger import cut_pieces, join_copies
 from loaders.merge.plan import Copies, MergedOutput, MergeLimits, plan_merge
 from loaders.merge.reading import Source, SourceSpan, divide, locate

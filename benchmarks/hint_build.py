@@ -26,8 +26,7 @@ from accel.system import SYSTEM
 from accel.testing import LatencyStore
 from benchmarks.harness import AnswersDiffer, Comparison, Timings, interleave
 from loaders.format import ObjectEncoder, RecordBatch
-from loaders.format.block_index import ROW_DTYPE, ROW_SIZE_BYTES
-from loaders.format.tail import FOOTER_SIZE_BYTES, Footer
+from loaders.format.index import FOOTER_SIZE_BYTES, ROW_DTYPE, ROW_SIZE_BYTES, Footer
 from loaders.hints import SnapshotReader, read_pack_root
 from loaders.layout import HINTS_PREFIX, ObjectLayout
 from loaders.object_ref import ObjectRef

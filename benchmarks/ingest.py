@@ -40,8 +40,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import Comparison, interleave
 from benchmarks.range_index import NODE, STREAMS_OF_OBJECT
 from bloom import FilterMatrix, Geometry, PieceCache, StreamFilter, class_for, hash_ids
-from loaders.format.block_index import BLOCK_SIZE_BYTES_MIN, ROW_DTYPE, decode_block_index
-from loaders.format.tail import FOOTER_SIZE_BYTES
+from loaders.format.index import BLOCK_SIZE_BYTES_MIN, FOOTER_SIZE_BYTES, ROW_DTYPE, decode_block_index
 from range_index import StreamRangeIndex
 from range_index.object_ranges import ObjectRanges
 

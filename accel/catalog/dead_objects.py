@@ -38,7 +38,7 @@ from accel.catalog.records import STREAM_OBJECT, NodeList, Rows, StreamShard, no
 from accel.catalog.shard_writes import read_list
 from accel.errors import AccelError
 from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, BlockIndex
-from loaders.format.block_index import ROW_DTYPE
+from loaders.format.index import ROW_DTYPE
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from accel.lookup.answer import Answer
 from loaders.format import find
-from loaders.format.spans import block_spans
+from loaders.format.index import block_spans
 from loaders.object_index import ObjectIndexLoader
 
 

@@ -51,7 +51,7 @@ from accel.lookup.steps import (
     Step,
 )
 from loaders.format import BatchColumns, BlockRow, FoundRows, decode_block_columns, find
-from loaders.format.spans import block_spans
+from loaders.format.index import block_spans
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from accel.tables.bounds import Bounds
 from accel.tables.listing import STREAM_SET, Listed
 from loaders.format import decode_block_bytes
-from loaders.format.spans import join_spans
+from loaders.format.index import join_spans
 from loaders.layout import ObjectLayout
 from loaders.object_index import OpenedObject
 from loaders.store import ObjectStore

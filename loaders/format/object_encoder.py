@@ -30,15 +30,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from loaders.errors import FormatError, FormatLimit
-from loaders.format.block_index import (
+from loaders.format.index import (
     BATCH_HEADER_SIZE_BYTES,
     BLOCK_HEADER_SIZE_BYTES,
+    FOOTER_SIZE_BYTES,
     ROW_SIZE_BYTES,
     BlockIndex,
     BlockRow,
+    Footer,
 )
 from loaders.format.records import RecordBatch, encode_block
-from loaders.format.tail import FOOTER_SIZE_BYTES, Footer
 from range_index.object_ranges import ObjectRanges
 
 BLOCK_THRESHOLD_BYTES = 524_288

@@ -44,7 +44,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.errors import CorruptObject
-from loaders.format.block_index import BATCH_HEADER_SIZE_BYTES, BLOCK_HEADER_SIZE_BYTES, BlockRow
+from loaders.format.index import BATCH_HEADER_SIZE_BYTES, BLOCK_HEADER_SIZE_BYTES, BlockRow
 from loaders.settings import make_plain
 
 BLOCK_MAGIC = 0x5A

@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.errors import FormatError
-from loaders.format.block_index import (
+from loaders.format.index import (
     BATCH_HEADER_SIZE_BYTES,
     BLOCK_HEADER_SIZE_BYTES,
     BLOCK_SIZE_BYTES_MIN,
     BlockIndex,
+    Numbers,
 )
 from loaders.format.records import BATCH_MAGIC, BLOCK_FLAGS, BLOCK_MAGIC
-from loaders.format.spans import Numbers
 from loaders.merge.plan import Copies
 
 _HEADERS = np.dtype(

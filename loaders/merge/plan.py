@@ -42,9 +42,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.errors import FormatError, FormatLimit
-from loaders.format.block_index import ROW_DTYPE, ROW_SIZE_BYTES, BlockIndex
+from loaders.format.index import FOOTER_SIZE_BYTES, ROW_DTYPE, ROW_SIZE_BYTES, BlockIndex, Footer
 from loaders.format.object_encoder import STREAMS_MAX
-from loaders.format.tail import FOOTER_SIZE_BYTES, Footer
 from loaders.settings import check_settings
 from range_index.object_ranges import ObjectRanges
 

@@ -37,7 +37,7 @@ from loaders.format import (
     BlockIndex,
     guess_tail_size_bytes,
 )
-from loaders.format.spans import join_spans
+from loaders.format.index import join_spans
 from loaders.layout import ObjectLayout
 from loaders.merge.plan import Copies, MergedOutput
 from loaders.object_index import fetch_tail, open_fetched

@@ -277,13 +277,13 @@ def decoders() -> list[Decoder]:
     """All of them."""
     format_, events = "loaders.format", "accel.streams.rules.events"
     return [
-        Decoder("footer", (f"{format_}.tail:decode_footer",), _read_footer, _footers, OURS, write=_write_footer),
-        Decoder("tail", (f"{format_}.tail:open_tail",), _read_tail, _wholes, OURS, write=_write_tail),
+        Decoder("footer", (f"{format_}.index:decode_footer",), _read_footer, _footers, OURS, write=_write_footer),
+        Decoder("tail", (f"{format_}.index:open_tail",), _read_tail, _wholes, OURS, write=_write_tail),
         Decoder("cut-tail", (), _read_cut_tail, _cut_tails, OURS),
         Decoder("committed-tail", (), _read_committed, _committed, OURS),
         Decoder(
             "index",
-            (f"{format_}.block_index:decode_block_index",),
+            (f"{format_}.index:decode_block_index",),
             _read_index,
             _indexes,
             OURS,
@@ -293,7 +293,7 @@ def decoders() -> list[Decoder]:
         Decoder("block-columns", (f"{format_}.records:decode_block_columns",), _read_block_columns, _blocks, OURS),
         Decoder(
             "composite",
-            (f"{format_}.composite:decode_composite",),
+            (f"{format_}.index:decode_composite",),
             _read_composite,
             _composites,
             OURS,

@@ -25,7 +25,7 @@ from accel.rendering import Output, Shown
 from accel.units import count_text, size_text
 from loaders.errors import CorruptObject, KeyMissing, RangeInvalid
 from loaders.format import BlockRow, decode_block_bytes
-from loaders.format.spans import block_spans
+from loaders.format.index import block_spans
 from loaders.object_ref import UNKNOWN
 from loaders.parallel import run_bounded
 from range_index import ObjectRanges

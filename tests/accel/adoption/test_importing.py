@@ -38,7 +38,7 @@ from accel.testing import Crash, CrashStore, Fault, FaultStore
 from bloom import StreamSketch
 from loaders.errors import StoreError, StoreUnavailable, TableError
 from loaders.format import MissingBytes, open_tail
-from loaders.format.composite import LinkedObject, encode_composite
+from loaders.format.index import LinkedObject, encode_composite
 from loaders.layout import TABLES_PREFIX
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall

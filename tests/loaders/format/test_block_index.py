@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from loaders.errors import CorruptObject
 from loaders.format import ROW_SIZE_BYTES, BlockIndex, BlockRow, decode_block_index
-from loaders.format.block_index import ROW_DTYPE
+from loaders.format.index import ROW_DTYPE
 
 SECTION = 10_000
 

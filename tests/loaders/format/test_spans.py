@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaders.format.spans import join_spans
+from loaders.format.index import join_spans
 
 
 def joined(pieces: list[tuple[int, int]], objects: list[int] | None = None, **bounds: int) -> list[tuple[int, int]]:

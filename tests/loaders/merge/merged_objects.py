@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch
-from loaders.format.tail import MAGIC
+from loaders.format.index import MAGIC
 from loaders.merge.plan import MergedOutput, MergeLimits, MergePlan, index_of_sections, plan_merge
 from tests.loaders.format.objects import blocks_of, opened
 

@@ -15,7 +15,7 @@ import pytest
 
 from accel.system import SYSTEM
 from loaders.errors import KeyMissing
-from loaders.format.tail import Footer
+from loaders.format.index import Footer
 from loaders.layout import ObjectLayout
 from loaders.merge.merger import merge_objects
 from loaders.merge.plan import MergeLimits, plan_merge
