@@ -25,8 +25,18 @@ from loaders.hints.packs import (
     read_pack_root,
     write_pack,
 )
-from loaders.hints.problems import ByteSpan, HintProblem, HintTrouble, checked_body, read_span, span_problem
-from loaders.hints.roots import CoveredObjects, KnownRoot, RootCache, RootCacheStats
+from loaders.hints.roots import (
+    ByteSpan,
+    CoveredObjects,
+    HintProblem,
+    HintTrouble,
+    KnownRoot,
+    RootCache,
+    RootCacheStats,
+    checked_body,
+    read_span,
+    span_problem,
+)
 from loaders.hints.snapshot_writer import SnapshotFile, SnapshotFileWriter, finish_snapshot
 from loaders.hints.snapshots import (
     SnapshotReader,

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from loaders.hints.packs import decode_pack_root
-from loaders.hints.problems import HintProblem
-from loaders.hints.roots import fetch_root
+from loaders.hints.roots import HintProblem, fetch_root
 from loaders.hints.snapshots import decode_snapshot_root
 from loaders.layout import (
     HINT_ROOT_NAME,

@@ -60,8 +60,19 @@ from numpy.typing import NDArray
 from bloom import ERROR_RATE, NARROW_CAPACITY_MAX, Geometry, StreamFilter
 from bloom.stream_filter import HEADER_SIZE_BYTES
 from loaders.format.index import join_spans
-from loaders.hints.problems import ByteSpan, HintProblem, HintTrouble, read_span
-from loaders.hints.roots import CoveredObjects, check_identity, damage_told, fetch_root, open_root, seal_root, swap_root
+from loaders.hints.roots import (
+    ByteSpan,
+    CoveredObjects,
+    HintProblem,
+    HintTrouble,
+    check_identity,
+    damage_told,
+    fetch_root,
+    open_root,
+    read_span,
+    seal_root,
+    swap_root,
+)
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.object_ref import ObjectRef
 from loaders.store.base import ObjectStore

@@ -55,13 +55,16 @@ from numpy.typing import NDArray
 
 from loaders.errors import FormatTooNew
 from loaders.hints.entry_columns import EntryColumns
-from loaders.hints.problems import ByteSpan, HintProblem, HintTrouble, read_span
 from loaders.hints.roots import (
+    ByteSpan,
     CoveredObjects,
+    HintProblem,
+    HintTrouble,
     RootCache,
     check_identity,
     damage_told,
     open_root,
+    read_span,
     seal_root,
 )
 from loaders.hints.snapshot_parquet import GROUP_START, can_read_parquet

@@ -28,8 +28,7 @@ from accel.streams.writer_numbers import NUMBER_TABLE, Held, NumberTable
 from loaders.errors import FormatTooNew
 from loaders.hints import HintProblem, decode_pack_root, decode_snapshot_root
 from loaders.hints.packs import PACK_ROOT_FORM, decode_pack_span, plan_pack_reads
-from loaders.hints.problems import HintTrouble
-from loaders.hints.roots import seal_root
+from loaders.hints.roots import HintTrouble, seal_root
 from loaders.hints.snapshot_parquet import decode_parquet_group
 from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM, decode_entries, decode_readable_root, plan_entries
 from loaders.hints.sorted_entries import EncodedGroup, decode_group, encode_group

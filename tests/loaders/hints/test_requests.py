@@ -16,7 +16,7 @@ from loaders.hints import (
     plan_entries,
     span_problem,
 )
-from loaders.hints.problems import HintProblem, HintTrouble
+from loaders.hints.roots import HintProblem, HintTrouble
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore, MemoryStore
