@@ -54,8 +54,7 @@ from loaders.format.index import ROW_SIZE_BYTES, Footer
 from loaders.format.object_encoder import STREAMS_MAX
 from loaders.merge.merger import cut_pieces, join_copies
 from loaders.merge.plan import Copies, MergedOutput, MergeLimits, plan_merge
-from loaders.merge.reading import Source, SourceSpan, divide, locate
-from loaders.merge.sending import PartBuffer
+from loaders.merge.transfer import PartBuffer, Source, SourceSpan, divide, locate
 from loaders.object_ref import ObjectRef
 from loaders.plan import Spread
 from loaders.settings import MergeSettings

@@ -45,7 +45,7 @@ from accel.compaction.settings import CompactionSettings
 from accel.errors import AccelError, FormatError
 from loaders.format import BlockIndex
 from loaders.merge.plan import plan_merge
-from loaders.merge.reading import ROW_SIZE_BYTES_MAX
+from loaders.merge.transfer import ROW_SIZE_BYTES_MAX
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
 

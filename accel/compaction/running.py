@@ -47,7 +47,7 @@ from accel.system import StopRequested
 from loaders.format import BlockIndex
 from loaders.merge.merger import MergeResult, WrittenObject, merge_objects
 from loaders.merge.plan import MergePlan, plan_merge
-from loaders.merge.reading import open_sources
+from loaders.merge.transfer import open_sources
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore
 from range_index import ObjectRanges

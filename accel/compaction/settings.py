@@ -9,7 +9,7 @@ from typing import Any
 
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX
 from loaders.merge.plan import DEFAULT_LIMITS, MergeLimits
-from loaders.merge.reading import DEFAULT_SETTINGS
+from loaders.merge.transfer import DEFAULT_SETTINGS
 from loaders.settings import MIB, MergeSettings, check_settings
 
 NOTHING_COMING: Mapping[int, int] = MappingProxyType({})

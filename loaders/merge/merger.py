@@ -5,8 +5,9 @@
     result = merge_objects(store, layout, sources, plan, object_ids, executor=executor, nonce=nonce)
 
 Nothing is committed here. After a failure, all outputs that this merge wrote are deleted. The settings bound the
-memory, for groups of any size: see `loaders.merge.reading`. A group that fits one band takes a request a source and one
-a part, and for an output in parts four more: to begin, to check that no object has the key, to complete, to read back.
+memory, for groups of any size: see `loaders.merge.transfer`. A group that fits one band takes a request a source and
+one a part, and for an output in parts four more: to begin, to check that no object has the key, to complete, to read
+back.
 
 **Through this process.** Blocks are moved as bytes and never encoded again, so epochs, link records and payloads are
 those of the sources. Copies that are adjacent in their source and in the part are cut out as one piece; pieces are
@@ -47,12 +48,22 @@ from xxhash import xxh3_64, xxh3_64_intdigest
 from loaders.errors import CorruptObject, FormatError
 from loaders.format import BlockIndex, MissingBytes, open_tail, tail_checksum
 from loaders.layout import ObjectLayout
-from loaders.merge.checks import check_conserved, find_bad_block
-from loaders.merge.plan import DEFAULT_LIMITS, Copies, MergedOutput, MergeLimits, MergePlan, index_of_sections
-from loaders.merge.reading import (
+from loaders.merge.plan import (
+    DEFAULT_LIMITS,
+    Copies,
+    MergedOutput,
+    MergeLimits,
+    MergePlan,
+    check_conserved,
+    find_bad_block,
+    index_of_sections,
+)
+from loaders.merge.transfer import (
     DEFAULT_SETTINGS,
     LocatedCopies,
+    OutputSender,
     Part,
+    PartBuffer,
     Source,
     SourceSpan,
     check_whole,
@@ -60,7 +71,6 @@ from loaders.merge.reading import (
     locate,
     spans_of,
 )
-from loaders.merge.sending import OutputSender, PartBuffer
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
 from loaders.settings import MergeSettings

@@ -38,7 +38,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.streams.segments_host:ObjectSegments.open_segments",
         "accel.streams.time_index:SegmentTimeIndex.open",
         "accel.lookup.engine:Engine.open",
-        "loaders.merge.reading:open_sources",
+        "loaders.merge.transfer:open_sources",
         "loaders.object_index:ObjectIndexLoader.open",
         "loaders.object_index:open_fetched",
         "loaders.store.memory:MemoryStore.open_uploads",

@@ -19,7 +19,7 @@ from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
 from loaders.merge.merger import MergeResult, merge_objects
 from loaders.merge.plan import plan_merge
-from loaders.merge.reading import open_sources
+from loaders.merge.transfer import open_sources
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ATTEMPTS_MAX, ObjectWriter, create_object, stored_size_bytes
 from loaders.settings import MergeSettings, RetrySettings

@@ -25,7 +25,7 @@ from accel.catalog.survey import Ids, read_survey
 from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification, verify
 from accel.errors import AccelError, CorruptObject, MaintenanceRefused
 from accel.image import MetadataImage, StreamObject
-from loaders.merge.reading import open_sources
+from loaders.merge.transfer import open_sources
 from loaders.object_writer import ObjectWriter
 from loaders.settings import MergeSettings
 from loaders.store import MemoryStore

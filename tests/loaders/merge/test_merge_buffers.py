@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loaders.merge.sending import PartBuffer, PartBuffers
+from loaders.merge.transfer import PartBuffer, PartBuffers
 
 
 def test_a_buffer_holds_what_was_put_into_it_last() -> None:

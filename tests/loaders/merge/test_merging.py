@@ -11,8 +11,7 @@ from accel.catalog.compact import check_compaction
 from accel.catalog.records import STREAM, make_rows
 from loaders.errors import FormatError, FormatLimit
 from loaders.format import ObjectEncoder, RecordBatch
-from loaders.merge.checks import check_conserved
-from loaders.merge.plan import MergeLimits, plan_merge
+from loaders.merge.plan import MergeLimits, check_conserved, plan_merge
 from tests.accel.catalog.building import stream_objects
 from tests.builders import COUNT_MAX, write_set_object
 from tests.examples import examples

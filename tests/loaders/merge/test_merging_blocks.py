@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaders.format import RecordBatch, encode_block
-from loaders.merge.checks import find_bad_block
-from loaders.merge.plan import MergeLimits, copies_of
+from loaders.merge.plan import MergeLimits, copies_of, find_bad_block
 from tests.builders import write_set_object
 from tests.examples import examples
 from tests.loaders.format.objects import opened, production_bytes, production_cases

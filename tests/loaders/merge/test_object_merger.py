@@ -19,7 +19,7 @@ from loaders.format import BlockIndex, ObjectEncoder, RecordBatch, encode_compos
 from loaders.layout import UPLOADS_PREFIX, ObjectLayout, parse_upload_key
 from loaders.merge.merger import MergeResult, merge_objects
 from loaders.merge.plan import MergeLimits
-from loaders.merge.reading import Source, open_sources
+from loaders.merge.transfer import Source, open_sources
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
 from loaders.settings import MergeSettings
@@ -333,7 +333,7 @@ def test_arguments_that_do_not_belong_together_are_refused(executor: ThreadPoolE
 
 
 def test_a_row_too_large_to_be_moved_is_refused(executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("loaders.merge.reading.ROW_SIZE_BYTES_MAX", 40)
+    monkeypatch.setattr("loaders.merge.transfer.ROW_SIZE_BYTES_MAX", 40)
     store, group = MemoryStore(), MergeGroup([write_set_object([(3, 0, 9)])])
     with pytest.raises(FormatLimit, match="rows of at most 40 bytes"):
         merge(store, group, put_group(store, group), executor, MergeSettings())

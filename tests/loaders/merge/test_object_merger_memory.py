@@ -19,7 +19,7 @@ from loaders.format.index import Footer
 from loaders.layout import ObjectLayout
 from loaders.merge.merger import merge_objects
 from loaders.merge.plan import MergeLimits, plan_merge
-from loaders.merge.reading import open_sources
+from loaders.merge.transfer import open_sources
 from loaders.object_ref import ObjectRef
 from loaders.settings import MergeSettings
 from loaders.store import Body, Fetched, MemoryStore, MultipartUpload, PartReceipt
