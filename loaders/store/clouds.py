@@ -63,8 +63,6 @@ from loaders.store.base import (
     IfMatch,
     ListPage,
     ObjectInfo,
-)
-from loaders.store.common import (
     PagedListing,
     bare_etag,
     check_listed,

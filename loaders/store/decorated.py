@@ -25,8 +25,9 @@ from loaders.store.base import (
     Fetched,
     FolderStore,
     ListPage,
+    PagedListing,
+    delete_in_batches,
 )
-from loaders.store.common import PagedListing, delete_in_batches
 from loaders.tracing import traced
 
 if TYPE_CHECKING:

@@ -25,10 +25,8 @@ from loaders.store.base import (
     IfMatch,
     ListPage,
     ObjectInfo,
-    PartReceipt,
-)
-from loaders.store.common import (
     PagedListing,
+    PartReceipt,
     check_key,
     check_page_limit,
     check_part_number,

@@ -16,8 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from loaders.errors import CredentialsMissing, EndpointUnreachable, RangeInvalid, RequestRefused
-from loaders.store.base import Fetched
-from loaders.store.common import bare_etag, check_size, mark_in
+from loaders.store.base import Fetched, bare_etag, check_size, mark_in
 from loaders.store.error_table import kind_of_exception, named_bucket, redact, store_error
 
 try:

@@ -26,8 +26,19 @@ from urllib.parse import urlsplit
 
 from loaders.errors import CredentialsExpired, CredentialsMissing, RangeInvalid, RequestRefused
 from loaders.lifetime import PerProcess
-from loaders.store.base import ALWAYS, LIST_PAGE_KEYS_MAX, CreateOnly, Fetched, IfMatch
-from loaders.store.common import PagedListing, bare_etag, check_range, check_strong, check_tail, metadata_of
+from loaders.store.base import (
+    ALWAYS,
+    LIST_PAGE_KEYS_MAX,
+    CreateOnly,
+    Fetched,
+    IfMatch,
+    PagedListing,
+    bare_etag,
+    check_range,
+    check_strong,
+    check_tail,
+    metadata_of,
+)
 from loaders.store.obstore_client import client_options, fetch, in_own_process, is_plain, obstore_errors
 from loaders.store.s3 import S3Store, s3_errors
 from loaders.store.settings import S3Settings

@@ -48,10 +48,8 @@ from loaders.store.base import (
     IfMatch,
     ListPage,
     ObjectInfo,
-    PartReceipt,
-)
-from loaders.store.common import (
     PagedListing,
+    PartReceipt,
     bare_etag,
     check_page_limit,
     check_part_number,

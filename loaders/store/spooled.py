@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
 from loaders.lifetime import ProcessLock, unpickled
-from loaders.store.base import PART_SIZE_BYTES_MIN, PartReceipt
-from loaders.store.common import check_part_number, check_range
+from loaders.store.base import PART_SIZE_BYTES_MIN, PartReceipt, check_part_number, check_range
 from loaders.store.error_table import store_error
 
 if TYPE_CHECKING:

@@ -32,8 +32,8 @@ from accel.server.operations import _body, _query
 from accel.server.problems import Refused
 from loaders import layout
 from loaders.layout import HintKind, ObjectLayout
-from loaders.store import file_names, open_store
-from loaders.store.common import parse_content_range
+from loaders.store import file, open_store
+from loaders.store.base import parse_content_range
 from loaders.store.file import FileStore
 from tests.fuzzing.judging import Decoder
 
@@ -280,17 +280,17 @@ FILE_NAME_MAX = 255
 
 def _entry_name(text: str) -> object:
     """A file's name in a folder of a store; an object's key leads to the file again. What is no UTF-8 is not listed."""
-    found = file_names.entry_of(text, is_folder=False) if len(text) <= FILE_NAME_MAX else None
+    found = file.entry_of(text, is_folder=False) if len(text) <= FILE_NAME_MAX else None
     if found is None:
         raise ValueError("no name of a store")
     key = found.text.decode()
-    if file_names.place_of(key)[1] != text:
+    if file.place_of(key)[1] != text:
         raise TypeError(f"expected only the name that is made for {key!r}, found {text!r}")
     return found
 
 
 def _folder_name(text: str) -> object:
-    found = file_names.entry_of(text, is_folder=True) if len(text) <= FILE_NAME_MAX else None
+    found = file.entry_of(text, is_folder=True) if len(text) <= FILE_NAME_MAX else None
     if found is None:
         raise ValueError("no name of a store")
     return found
@@ -377,20 +377,20 @@ def _texts() -> list[Decoder]:
         ),
         _text(
             "content-range",
-            "loaders.store.common:parse_content_range",
+            "loaders.store.base:parse_content_range",
             _content_range,
             "bytes 0-9/100",
             write=lambda found: f"bytes {found[0]}-{found[1] - 1}/{found[2]}",
         ),
         _text(
             "file-name",
-            "loaders.store.file_names:entry_of",
+            "loaders.store.file:entry_of",
             _entry_name,
             "a%20b%object",
             "format%object",
             "%2E%2E%object",
         ),
-        _text("folder-name", "loaders.store.file_names:entry_of", _folder_name, "accel", "%empty", "a" * 64 + "%more"),
+        _text("folder-name", "loaders.store.file:entry_of", _folder_name, "accel", "%empty", "a" * 64 + "%more"),
         _text(
             "file-url",
             "loaders.store.open:open_store",

@@ -30,7 +30,7 @@ from accel.streams.uploads import TransactionObjects
 from accel.system import StoreClock
 from bloom import StreamFilter
 from loaders.hints import object_entries
-from loaders.store import common
+from loaders.store import base
 from loaders.store.base import ListPage, ObjectInfo
 from loaders.tables import conditional_write
 from tests.simulation.collectors import DELETES_FIRST, IMPATIENT
@@ -288,7 +288,7 @@ DEFECTS: dict[str, Planted] = {
     "empty-page-is-the-end": Planted(
         "a page without keys is taken for the end of a listing",
         17,
-        lambda: patch.object(common, "follow_pages", _to_an_empty_page),
+        lambda: patch.object(base, "follow_pages", _to_an_empty_page),
         steps=50,
     ),
     "stale-ends": Planted(

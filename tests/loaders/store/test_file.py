@@ -30,7 +30,7 @@ from loaders.errors import (
     WrongFolder,
     WrongProcess,
 )
-from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore, file_names
+from loaders.store import CreateOnly, FileStore, IfMatch, MemoryStore
 from loaders.store import file as file_module
 from loaders.store.base import ALWAYS
 
@@ -133,7 +133,7 @@ def test_what_killed_writers_left_is_deleted_a_day_later(store: FileStore) -> No
     store.put("k", b"")
     upload = store.start_multipart("m")
     receipt = upload.upload_part(1, b"x")
-    new = store.folder / file_names.NEW
+    new = store.folder / file_module.NEW
     (new / "folder").mkdir()
     (new / "young.file").write_bytes(b"x")
     (new / "old.file").write_bytes(b"x")
@@ -148,7 +148,7 @@ def test_what_killed_writers_left_is_deleted_a_day_later(store: FileStore) -> No
 def test_an_upload_that_is_not_completed_leaves_nothing(store: FileStore) -> None:
     upload = store.start_multipart("m")
     upload.upload_part(1, b"x")
-    assert list((store.folder / file_names.NEW).iterdir()) == []
+    assert list((store.folder / file_module.NEW).iterdir()) == []
     with pytest.raises(WrongProcess, match="an upload in parts"):
         pickle.dumps(upload)
     upload.abort()
@@ -189,7 +189,7 @@ def test_a_file_system_without_locks_is_named_at_the_first_write(
             store.put("a/b", b"x", condition=condition)
         assert str(store.folder) in str(raised.value)
         assert not raised.value.retryable
-    assert list((store.folder / file_names.NEW).iterdir()) == []
+    assert list((store.folder / file_module.NEW).iterdir()) == []
 
 
 def test_a_lock_that_a_signal_interrupts_is_asked_for_again(store: FileStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +249,7 @@ def test_a_folder_on_another_file_system_is_refused(store: FileStore, monkeypatc
         RequestRefused, match=r"Invalid cross-device link.*expected one file system for the whole store"
     ):
         store.put("a/b", b"x")
-    assert list((store.folder / file_names.NEW).iterdir()) == []
+    assert list((store.folder / file_module.NEW).iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from loaders import layout
 from loaders.errors import AccessDenied, CorruptObject, RequestRefused, StoreFull, StoreUnavailable
-from loaders.store import FileStore, IfMatch, MemoryStore, file_names
+from loaders.store import FileStore, IfMatch, MemoryStore
 from loaders.store import file as file_module
 from loaders.store.spooled import SpooledUpload
 
@@ -196,7 +196,7 @@ def test_a_folder_that_must_not_be_written_is_told(above: Path) -> None:
     store = make(above / "store")
     store.put("a", b"x")
     store.folder.chmod(0o555)
-    (store.folder / file_names.NEW).chmod(0o555)
+    (store.folder / file_module.NEW).chmod(0o555)
 
     def write() -> None:
         with pytest.raises(AccessDenied, match="Permission denied"):
@@ -220,7 +220,7 @@ def test_a_folder_of_the_store_that_must_not_be_written_is_named_with_its_owner(
         for act in (lambda: mine.put("a/b", b"y"), lambda: mine.put("a/c", b"y"), lambda: mine.delete("a/b")):
             with pytest.raises(AccessDenied, match=told):
                 act()
-        assert list((store.folder / file_names.NEW).iterdir()) == []
+        assert list((store.folder / file_module.NEW).iterdir()) == []
 
     as_other(write)
 
@@ -251,7 +251,7 @@ def test_old_files_of_another_user_that_may_not_be_deleted_stop_no_write(
 ) -> None:
     store = make(above / "store")
     store.put("a", b"x")
-    old = store.folder / file_names.NEW / "old"
+    old = store.folder / file_module.NEW / "old"
     old.write_bytes(b"")
     os.utime(old, (1, 1))
 
@@ -434,7 +434,7 @@ def test_a_link_to_nothing_is_no_missing_object(above: Path, name: str) -> None:
     for act in acts:
         with pytest.raises(StoreUnavailable, match=rf"{name}' is a link to nothing: is its disk mounted"):
             act()
-    assert list((store.folder / file_names.NEW).iterdir()) == []
+    assert list((store.folder / file_module.NEW).iterdir()) == []
     (store.folder / name).unlink()
     (store.folder / "notes").symlink_to(above / "unmounted")
     assert keys_of(store) == ["a"]

@@ -28,8 +28,7 @@ from loaders.store import (
     S3Settings,
     S3Store,
 )
-from loaders.store.base import DeleteFailures, ListPage, ObjectInfo
-from loaders.store.common import EMPTY_PAGES_MAX, follow_pages
+from loaders.store.base import EMPTY_PAGES_MAX, DeleteFailures, ListPage, ObjectInfo, follow_pages
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import Tables
 from tests.loaders.store.contract import StoreContract
