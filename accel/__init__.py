@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from accel.lookup.accelerator import ReadAccelerator
     from accel.lookup.answer import Answer, Ending, Request
     from accel.lookup.async_accelerator import AsyncReadAccelerator
-    from accel.lookup.shadow import accelerate, accelerate_async
+    from accel.lookup.shadow import accelerate
     from accel.settings import Settings
     from accel.streams.async_connection import AsyncConnection
     from accel.streams.async_writer import AsyncStreamWriter
@@ -123,7 +123,6 @@ __all__ = [
     "StreamWriter",
     "UnknownStream",
     "accelerate",
-    "accelerate_async",
     "connect",
     "load_image_file",
     "open_store",
@@ -166,7 +165,6 @@ _LOADED_WHEN_ASKED_FOR = {
     "StreamStore": "accel.history.store",
     "StreamWriter": "accel.streams.writer",
     "accelerate": "accel.lookup.shadow",
-    "accelerate_async": "accel.lookup.shadow",
     "connect": "accel.streams.connection",
     "load_image_file": "accel.image_source",
     "open_store": "loaders.store",

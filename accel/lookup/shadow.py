@@ -1,18 +1,15 @@
 """Wraps an existing lookup of a broker, in one line.
 
     broker.get_objects = accelerate(broker.get_objects, accelerator, convert=...)
-    broker.get_objects = accelerate_async(broker.get_objects, async_accelerator, convert=...)
 
-The wrapped function is called as before, with (stream id, start, end, limit); `convert` converts the accelerator's
-`Answer` to the result type of the broker's own function. Three modes:
+The wrapped function is called as before, with (stream id, start, end, limit), and is a coroutine function if the
+accelerator is the one for asyncio; `convert` converts the accelerator's `Answer` to the result type of the broker's own
+function. Three modes:
 
 - "on": the accelerator answers. With ``fall_back`` the broker's own lookup answers if the accelerator cannot.
 - "bypass": the broker's own lookup answers, and the accelerator is not called, for example during an incident.
 - "shadow": both are called, the broker's own answer is returned, and every difference is reported. The accelerator can
   be observed for days before it is used, and its errors never reach the caller.
-
-The mode is read at each call, so that it can be switched while the broker runs. A call with an unknown mode is refused
-before either lookup is called.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args, overload
 
 from accel.errors import LookupTimedOut
 from accel.lookup.accelerator import ReadAccelerator
@@ -57,25 +54,52 @@ class Difference(Generic[T]):
     accelerated: T | Exception
 
 
-@checked_arguments
+@overload
 def accelerate(
     get_objects: Callable[[int, int, int, int], T],
     accelerator: ReadAccelerator,
     *,
     convert: Callable[[Answer], T],
-    mode: Mode | Callable[[], Mode] = "on",
+    mode: Mode = "on",
     on_difference: Callable[[Difference[T]], object] | None = None,
     fall_back: bool = False,
     deadline_seconds: TimeLimit = None,
     system: Components = SYSTEM,
-) -> Callable[[int, int, int, int], T]:
+) -> Callable[[int, int, int, int], T]: ...
+@overload
+def accelerate(
+    get_objects: Callable[[int, int, int, int], Awaitable[T]],
+    accelerator: AsyncReadAccelerator,
+    *,
+    convert: Callable[[Answer], T],
+    mode: Mode = "on",
+    on_difference: Callable[[Difference[T]], object] | None = None,
+    fall_back: bool = False,
+    deadline_seconds: TimeLimit = None,
+    system: Components = SYSTEM,
+) -> Callable[[int, int, int, int], Awaitable[T]]: ...
+@checked_arguments
+def accelerate(
+    get_objects: Callable[[int, int, int, int], Any],
+    accelerator: ReadAccelerator | AsyncReadAccelerator,
+    *,
+    convert: Callable[[Answer], Any],
+    mode: Mode = "on",
+    on_difference: Callable[[Difference[Any]], object] | None = None,
+    fall_back: bool = False,
+    deadline_seconds: TimeLimit = None,
+    system: Components = SYSTEM,
+) -> Callable[[int, int, int, int], Any]:
     """A function with the arguments of ``get_objects`` that answers through the accelerator.
+
+    With an `AsyncReadAccelerator` it is a coroutine function, as ``get_objects`` is; a cancelled task ends without a
+    fall back, and ``convert`` and ``on_difference`` are plain functions, called on the event loop.
 
     Args:
         get_objects: the existing lookup: (stream id, start, end or -1, limit) -> its own result type.
         accelerator: answers instead of the existing lookup, or in addition to it.
         convert: converts an `Answer` to the result type of ``get_objects``.
-        mode: "on", "bypass" or "shadow", or a function that returns the mode, called at each call.
+        mode: "on", "bypass" or "shadow".
         on_difference: called with each difference in shadow mode, where it is required.
         fall_back: whether, in mode "on", ``get_objects`` answers if the accelerator or ``convert`` raises any
             exception, or the deadline passes before the first object is found. This is logged once a minute at most.
@@ -85,79 +109,65 @@ def accelerate(
 
     Raises:
         InvalidRequest: a negative deadline.
-        ValueError: an unknown mode, or shadow mode without ``on_difference``; raised by the returned function if
-            ``mode`` is a function that returns an unknown mode.
-        TypeError: ``get_objects`` is a coroutine function, which needs `accelerate_async`.
+        ValueError: an unknown mode, or shadow mode without ``on_difference``.
+        TypeError: ``get_objects`` is a coroutine function and the accelerator is not one for asyncio.
     """
+    if mode not in get_args(Mode):
+        raise ValueError(f"expected a mode out of {', '.join(get_args(Mode))}, found {mode!r}")
+    if mode == "shadow" and on_difference is None:
+        raise ValueError("expected on_difference for the mode shadow, found none")
+    wrapping = _Wrapping(convert, on_difference, fall_back=fall_back, seconds=deadline_seconds, system=system)
+    if isinstance(accelerator, AsyncReadAccelerator):
+        return functools.wraps(get_objects)(_awaited(get_objects, accelerator, mode, wrapping))
     if inspect.iscoroutinefunction(get_objects):
-        raise TypeError("expected a plain function, found a coroutine function: wrap it by accelerate_async")
-    wrapping = _Wrapping(convert, mode, on_difference, fall_back=fall_back, seconds=deadline_seconds, system=system)
+        raise TypeError("expected a plain function, found a coroutine function: it takes an AsyncReadAccelerator")
+    return functools.wraps(get_objects)(_called(get_objects, accelerator, mode, wrapping))
+
+
+def _called(own: Callable[..., T], one: ReadAccelerator, mode: Mode, wrapping: _Wrapping[T]) -> Callable[..., T]:
+    seconds = wrapping.seconds
 
     def accelerated(stream_id: int, start: int, end: int, limit: int) -> T:
-        return wrapping.accept(accelerator.get_objects(stream_id, start, end, limit, deadline_seconds=deadline_seconds))
+        return wrapping.accept(one.get_objects(stream_id, start, end, limit, deadline_seconds=seconds))
 
-    @functools.wraps(get_objects)
     def wrapped(stream_id: int, start: int, end: int, limit: int) -> T:
-        asked = (stream_id, start, end, limit)
-        now = wrapping.mode_now()
-        if now == "bypass":
-            return get_objects(*asked)
-        if now == "shadow":
-            plain = _outcome(lambda: get_objects(*asked))
+        if mode == "bypass":
+            return own(stream_id, start, end, limit)
+        if mode == "shadow":
+            asked = stream_id, start, end, limit
+            plain = _outcome(lambda: own(*asked))
             return wrapping.compared(asked, plain, _outcome(lambda: accelerated(*asked)))
         try:
-            return accelerated(*asked)
+            return accelerated(stream_id, start, end, limit)
         except Exception as error:
             if not wrapping.may_fall_back(error):
                 raise
-        return get_objects(*asked)
+        return own(stream_id, start, end, limit)
 
     return wrapped
 
 
-@checked_arguments
-def accelerate_async(
-    get_objects: Callable[[int, int, int, int], Awaitable[T]],
-    accelerator: AsyncReadAccelerator,
-    *,
-    convert: Callable[[Answer], T],
-    mode: Mode | Callable[[], Mode] = "on",
-    on_difference: Callable[[Difference[T]], object] | None = None,
-    fall_back: bool = False,
-    deadline_seconds: TimeLimit = None,
-    system: Components = SYSTEM,
-) -> Callable[[int, int, int, int], Awaitable[T]]:
-    """As `accelerate`, for a lookup that is a coroutine function, and the accelerator for asyncio.
-
-    A cancelled task ends without a fall back. ``convert``, ``mode`` and ``on_difference`` are plain functions, called
-    on the event loop.
-
-    Raises:
-        InvalidRequest, ValueError: as `accelerate`.
-        TypeError: ``get_objects`` is a plain function that returns no awaitable; raised when it is called.
-    """
-    wrapping = _Wrapping(convert, mode, on_difference, fall_back=fall_back, seconds=deadline_seconds, system=system)
+def _awaited(
+    own: Callable[..., Awaitable[T]], one: AsyncReadAccelerator, mode: Mode, wrapping: _Wrapping[T]
+) -> Callable[..., Awaitable[T]]:
+    seconds = wrapping.seconds
 
     async def accelerated(stream_id: int, start: int, end: int, limit: int) -> T:
-        return wrapping.accept(
-            await accelerator.get_objects(stream_id, start, end, limit, deadline_seconds=deadline_seconds)
-        )
+        return wrapping.accept(await one.get_objects(stream_id, start, end, limit, deadline_seconds=seconds))
 
-    @functools.wraps(get_objects)
     async def wrapped(stream_id: int, start: int, end: int, limit: int) -> T:
-        asked = (stream_id, start, end, limit)
-        now = wrapping.mode_now()
-        if now == "bypass":
-            return await get_objects(*asked)
-        if now == "shadow":
-            plain = await _awaited(lambda: get_objects(*asked))
-            return wrapping.compared(asked, plain, await _awaited(lambda: accelerated(*asked)))
+        if mode == "bypass":
+            return await own(stream_id, start, end, limit)
+        if mode == "shadow":
+            asked = stream_id, start, end, limit
+            plain = await _awaited_outcome(lambda: own(*asked))
+            return wrapping.compared(asked, plain, await _awaited_outcome(lambda: accelerated(*asked)))
         try:
-            return await accelerated(*asked)
+            return await accelerated(stream_id, start, end, limit)
         except Exception as error:
             if not wrapping.may_fall_back(error):
                 raise
-        return await get_objects(*asked)
+        return await own(stream_id, start, end, limit)
 
     return wrapped
 
@@ -168,28 +178,17 @@ class _Wrapping(Generic[T]):
     def __init__(
         self,
         convert: Callable[[Answer], T],
-        mode: Mode | Callable[[], Mode],
         on_difference: Callable[[Difference[T]], object] | None,
         *,
         fall_back: bool,
         seconds: float | None,
         system: Components,
     ) -> None:
+        self.seconds = seconds
         self._convert = convert
-        self._mode = mode
         self._on_difference = on_difference
         self._falls_back = fall_back
-        self._seconds = seconds
         self._reports = ReportLimit(system.timer)
-        if not callable(mode):
-            _check_mode(mode)
-        if on_difference is None and (callable(mode) or mode == "shadow"):
-            raise ValueError("expected on_difference for a mode that is or may become shadow, found none")
-
-    def mode_now(self) -> Mode:
-        """The mode of this call; raises ValueError if it is unknown."""
-        mode = self._mode
-        return _check_mode(mode()) if callable(mode) else mode
 
     def accept(self, answer: Answer) -> T:
         """An answer in the broker's form.
@@ -201,7 +200,7 @@ class _Wrapping(Generic[T]):
             request = answer.request
             raise LookupTimedOut(
                 f"stream {request.stream_id}: expected the first object from {request.start} on within "
-                f"{self._seconds} s, found none by then"
+                f"{self.seconds} s, found none by then"
             )
         return self._convert(answer)
 
@@ -221,12 +220,6 @@ class _Wrapping(Generic[T]):
         return plain
 
 
-def _check_mode(mode: Mode) -> Mode:
-    if mode not in get_args(Mode):
-        raise ValueError(f"expected a mode out of {', '.join(get_args(Mode))}, found {mode!r}")
-    return mode
-
-
 def _outcome(call: Callable[[], T]) -> T | Exception:
     try:
         return call()
@@ -234,7 +227,7 @@ def _outcome(call: Callable[[], T]) -> T | Exception:
         return error
 
 
-async def _awaited(call: Callable[[], Awaitable[T]]) -> T | Exception:
+async def _awaited_outcome(call: Callable[[], Awaitable[T]]) -> T | Exception:
     try:
         return await call()
     except Exception as error:  # noqa: BLE001 - likewise

@@ -619,7 +619,6 @@ ELSEWHERE: dict[str, str] = {
     "ObjectSegments": "the rows of writers and of streams write by it",
     "Request": _VALUE,
     "accelerate": "a function that its caller wraps around the calls of an accelerator, which have rows",
-    "accelerate_async": "the same for asyncio",
     "load_image_file": "reads one file, and keeps nothing",
 }
 """Public names without a row, each with the reason."""

@@ -23,7 +23,6 @@ from accel import (
     StaticImages,
     UnknownStream,
     accelerate,
-    accelerate_async,
 )
 from accel.image import OPEN_END
 from loaders.store import CountingStore
@@ -178,8 +177,8 @@ def test_a_wrapped_lookup_is_not_made_with_a_negative_time() -> None:
         """Stands for an accelerator, and is never called."""
 
     doubled = Double()
-    for wrap, broker in ((accelerate, plain), (accelerate_async, plain_awaited)):
-        made: Any = wrap
+    made: Any = accelerate
+    for broker in (plain, plain_awaited):
         with pytest.raises(InvalidRequest, match="of at least 0 as deadline_seconds, found -1"):
             made(broker, doubled, convert=id, deadline_seconds=-1, fall_back=True)
 
