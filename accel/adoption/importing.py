@@ -6,22 +6,21 @@
 
 The catalog must be empty, and no other process may write to it, or to the bucket, meanwhile.
 
-**Reading.** Objects are read by ascending id in batches of 64, a bounded number at once. If an earlier import has read
-the same batch, its result is in the table of progress; else each index is opened, by one or two ranged GETs, and the
-finished batch is kept there. The key of a batch is a hash of the ids, sizes and times of its objects: after a change of
-the bucket, a batch never gets the result of other objects, and unchanged batches are not read again. An object that
+**Reading.** Each index is opened, by one or two ranged GETs, by ascending id, a bounded number at once. An object that
 cannot be opened because of its bytes (damaged, or made by a newer release) is reported, and the import goes on; so is a
 composite object, which has no data of its own. If a read fails because of the store, the import stops; a repetition
-continues at this batch.
+reads the indexes again.
 
 **Writing**, in this order:
 
-    1. the table of progress       from here on no collection begins: to it the objects would look like orphans
+    1. the marker of an import     from here on no collection begins: to it the objects would look like orphans
     2. the counter of object ids   raised above all ids of the bucket; it never falls
     3. the stream shards, and checkpoints
     4. the lists of nodes          from here on the objects are listed
     5. the directory of nodes
-    6. the table of progress       is dropped
+    6. the marker                  is deleted
+
+`plan_import` sets the marker before it reads the indexes of an import that is to be written.
 
 Each step skips what is done already, so an import that crashed is repeated, with the same result. Only imports make
 ranges of epoch 0, sessions have higher numbers: until a list is written, a repeated import of a changed bucket replaces
@@ -30,7 +29,6 @@ these ranges, and `abandon_import` removes them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -70,13 +68,10 @@ from accel.catalog.keys import (
 from accel.catalog.parts import CatalogParts, open_bounded
 from accel.catalog.records import (
     INT64_MAX,
-    READ_OBJECT,
-    READ_RANGE,
     SKETCH,
     Checkpoint,
     NodeDirectory,
     NodeList,
-    ReadBatch,
     Rows,
     StreamShard,
     make_rows,
@@ -86,59 +81,16 @@ from accel.catalog.records import (
 from accel.catalog.survey import Progress, StoredObjects, list_node_ids, list_objects, must_read
 from accel.errors import AccelError, CatalogDamaged, FormatError, KeyMissing, MaintenanceRefused
 from bloom import StreamSketch
+from loaders.layout import ObjectLayout
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
 from loaders.parallel import map_bounded
 from loaders.tables import check_counter
-from loaders.tables.columns import ROWS_MAX
 
 # Reading
 
 BATCH_OBJECTS = 64
-"""Objects of a batch: with 16,384 streams each, a batch has the maximum number of rows of one value."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImportProgress:
-    """The table of an import. Threads: any.
-
-    Args:
-        parts: of the catalog.
-    """
-
-    parts: CatalogParts
-
-    def exists(self) -> bool:
-        """Whether an import is running or was interrupted. One request."""
-        return self.parts.keys.tables.table_exists(IMPORT_PROGRESS)
-
-    def begin(self) -> None:
-        """Make the table if it does not exist. One request; a few more to make it."""
-        if not self.exists():
-            self.drop()  # the keys left by another import that crashed while it dropped the table
-            self.parts.keys.tables.create_table(IMPORT_PROGRESS)
-
-    def drop(self) -> None:
-        """Drop the table at the end of the import."""
-        self.parts.keys.tables.drop_table(IMPORT_PROGRESS)
-
-    def find(self, stored: StoredObjects) -> ReadBatch | None:
-        """The kept batch of exactly these objects; None if there is none. One request."""
-        seen = self.parts.keys.import_batch(batch_key(stored)).read()
-        return None if seen is None else seen.value
-
-    def keep(self, stored: StoredObjects, batch: ReadBatch) -> None:
-        """Keep the batch of these objects, unless it has more rows than one value may have. One request."""
-        if len(batch.ranges) <= ROWS_MAX:
-            self.parts.keys.import_batch(batch_key(stored)).create_if_absent(batch)
-
-
-def batch_key(stored: StoredObjects) -> str:
-    """The name of a batch of objects: ids, sizes and times of writing, hashed."""
-    columns = (stored.ids, stored.sizes_bytes, stored.modified_ms)
-    digest = hashlib.sha256(b"".join(column.astype("<i8").tobytes() for column in columns))
-    return f"batch-{digest.hexdigest()[:40]}"
-
+"""The number of opened indexes that are held before their ranges are added to the runs."""
 
 Nodes: TypeAlias = int | Mapping[int, int] | Callable[[int], int | None]
 """The nodes of objects: one node for all, {object id: node id}, or a function that returns None for unknown objects."""
@@ -178,7 +130,7 @@ def nodes_of(ids: NDArray[np.int64], choice: ImportChoice) -> NDArray[np.int64]:
 
 
 def read_objects(
-    parts: CatalogParts, stored: StoredObjects, choice: ImportChoice, *, keep: bool, progress: Progress | None = None
+    parts: CatalogParts, stored: StoredObjects, choice: ImportChoice, progress: Progress | None = None
 ) -> FoundObjects:
     """Read the ranges of all objects.
 
@@ -186,10 +138,9 @@ def read_objects(
         parts: of the catalog.
         stored: all objects of the bucket.
         choice: the choices of the import.
-        keep: keep the batches in the table of progress, which must exist; else kept batches are only used.
         progress: called after each object with the number of objects so far.
 
-    Requests: one a batch of 64 objects, and one more if it is kept; one or two an object that was not read before.
+    Requests: one or two an object.
 
     Raises:
         MaintenanceRefused: see `nodes_of`; or an object was deleted meanwhile.
@@ -199,109 +150,46 @@ def read_objects(
         raise MaintenanceRefused(f"expected object ids below 2^63 - 1, found {INT64_MAX}")
     nodes = nodes_of(stored.ids, choice)
     is_left_out = np.isin(stored.ids, np.fromiter(choice.leave_out, dtype=np.int64))
-    table = ImportProgress(parts)
     gathered = _Gathered()
     gathered.leave_out(stored.ids[is_left_out], nodes[is_left_out])
-    reader = _BatchReader(parts, table, keep=keep, recall=keep or table.exists(), progress=progress)
-    wanted, owners = _chosen(stored, ~is_left_out), nodes[~is_left_out]
-    for start in range(0, len(owners), BATCH_OBJECTS):
-        part = slice(start, start + BATCH_OBJECTS)
-        gathered.add(_chosen(wanted, part), owners[part], *reader.read(_chosen(wanted, part), owners[part]))
+    # A separate loader without a cache: here every object is opened once.
+    loader = ObjectIndexLoader(parts.store, parts.layout, parts.executor, cache_bytes_max=0)
+    wanted = np.flatnonzero(~is_left_out)
+    for start in range(0, len(wanted), BATCH_OBJECTS):
+        batch = wanted[start : start + BATCH_OBJECTS]
+        refs = map(ObjectRef, stored.ids[batch].tolist(), stored.sizes_bytes[batch].tolist())
+        pairs = zip(nodes[batch].tolist(), refs, strict=True)
+        read: list[OpenedObject | Unlistable] = []
+        for ref, load in open_bounded(loader, pairs, parts.settings.parallel_requests):
+            read.append(_result(parts.layout, ref, load))
+            if progress is not None:
+                progress(start + len(read))
+        gathered.add(read, nodes[batch], stored.modified_ms[batch])
     return gathered.all(int(stored.ids[-1]) + 1 if len(stored.ids) else 0)
 
 
-Read: TypeAlias = tuple[ReadBatch, list[Unlistable]]
-
-
-class _BatchReader:
-    """Reads batches of objects. Threads: one; objects are opened on the catalog's threads."""
-
-    def __init__(
-        self, parts: CatalogParts, table: ImportProgress, *, keep: bool, recall: bool, progress: Progress | None
-    ) -> None:
-        self._parts = parts
-        self._table = table
-        self._keep = keep
-        self._recall = recall
-        self._progress = progress
-        self._done = 0
-        # A separate loader without a cache: here every object is opened once.
-        self._loader = ObjectIndexLoader(parts.store, parts.layout, parts.executor, cache_bytes_max=0)
-
-    def read(self, stored: StoredObjects, owners: NDArray[np.int64]) -> Read:
-        """The ranges of these objects, and the objects that cannot be listed."""
-        known = self._table.find(stored) if self._recall else None
-        if known is not None:
-            for _ in stored.ids:
-                self._tell()
-            return known, []
-        opened: list[OpenedObject] = []
-        bad: list[Unlistable] = []
-        refs = map(ObjectRef, stored.ids.tolist(), stored.sizes_bytes.tolist())
-        wanted = zip(owners.tolist(), refs, strict=True)
-        for ref, load in open_bounded(self._loader, wanted, self._parts.settings.parallel_requests):
-            outcome = _result(ref, load)
-            if isinstance(outcome, OpenedObject):
-                opened.append(outcome)
-            else:
-                bad.append(Unlistable(ref.object_id, self._parts.layout.object_key(ref.object_id), outcome))
-            self._tell()
-        batch = _batch_of(opened)
-        if self._keep and not bad:  # a damaged object may be repaired before the import is repeated
-            self._table.keep(stored, batch)
-        return batch, bad
-
-    def _tell(self) -> None:
-        self._done += 1
-        if self._progress is not None:
-            self._progress(self._done)
-
-
-def _result(ref: ObjectRef, load: Future[OpenedObject]) -> OpenedObject | str:
+def _result(layout: ObjectLayout, ref: ObjectRef, load: Future[OpenedObject]) -> OpenedObject | Unlistable:
+    reason = "a composite object: it only links blocks of other objects"
     try:
         opened = load.result()
+        if opened.composite is None:
+            return opened
     except FormatError as error:
-        return str(error)
+        reason = str(error)
     except KeyMissing as error:
         found = "none: does another process delete objects?"
         raise MaintenanceRefused(f"expected object {ref.object_id} to stay at its key, found {found}") from error
     except AccelError as error:
         error.add_note(f"while reading the index of object {ref.object_id}; the import can be repeated")
         raise
-    return "a composite object: it only links blocks of other objects" if opened.composite is not None else opened
-
-
-def _batch_of(opened: list[OpenedObject]) -> ReadBatch:
-    ranges = [one.ranges for one in opened]
-    holed = [np.isin(np.arange(len(held)), held.holed) for held in ranges]
-    return ReadBatch(
-        make_rows(
-            READ_OBJECT,
-            object_id=[one.ref.object_id for one in opened],
-            size_bytes=[one.ref.size_bytes for one in opened],
-            index_size_bytes=[one.ref.index_size_bytes for one in opened],
-            tail_checksum=[one.ref.tail_checksum for one in opened],
-            streams=[len(held) for held in ranges],
-        ),
-        make_rows(
-            READ_RANGE,
-            stream_id=_joined([held.stream_ids for held in ranges]),
-            start=_joined([held.starts for held in ranges]),
-            end=_joined([held.ends for held in ranges]),
-            holed=_joined([is_holed.astype(np.int64) for is_holed in holed]),
-        ),
-    )
-
-
-def _joined(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    return np.concatenate([np.empty(0, dtype=np.int64), *columns])
+    return Unlistable(ref.object_id, layout.object_key(ref.object_id), reason)
 
 
 @dataclass(slots=True, eq=False)
 class _Gathered:
-    sketches: list[Rows] = field(default_factory=list)
     """Collects the results of all batches. Threads: one."""
 
+    sketches: list[Rows] = field(default_factory=list)
     folded: RunFolder = field(default_factory=RunFolder)
     objects: list[Rows] = field(default_factory=list)
     count: int = 0
@@ -315,17 +203,21 @@ class _Gathered:
         """Add objects that are not listed."""
         self.left_out.append(make_rows(LEFT_OUT, object_id=ids, node_id=owners))
 
-    def add(self, stored: StoredObjects, owners: NDArray[np.int64], batch: ReadBatch, bad: list[Unlistable]) -> None:
+    def add(
+        self, read: list[OpenedObject | Unlistable], owners: NDArray[np.int64], modified_ms: NDArray[np.int64]
+    ) -> None:
         """Add a batch, whose object ids are above all before."""
-        at = np.searchsorted(stored.ids, batch.objects["object_id"])
-        self.objects.append(_found_objects(batch, owners[at], stored.modified_ms[at]))
-        self.sketches.append(_sketches(batch))
-        self._fold(batch, owners[at])
-        self.count += len(batch.objects)
-        bad_ids = np.array([unlistable.object_id for unlistable in bad], dtype=np.int64)
-        self.leave_out(bad_ids, owners[np.searchsorted(stored.ids, bad_ids)])
+        opened = [each for each in read if isinstance(each, OpenedObject)]
+        bad = [each for each in read if isinstance(each, Unlistable)]
+        is_opened = np.array([isinstance(each, OpenedObject) for each in read], dtype=np.bool_)
+        self.leave_out(np.array([each.object_id for each in bad], dtype=np.int64), owners[~is_opened])
         self.unlistable += bad[: SHOWN_MAX - len(self.unlistable)]
         self.unlistable_count += len(bad)
+        built = ((each.ref.object_id, StreamSketch.build(ids)) for each in opened if len(ids := each.ranges.stream_ids))
+        self.sketches.append(sketch_rows(built))
+        self._fold(opened, owners[is_opened])
+        self.objects.append(_found_objects([each.ref for each in opened], owners[is_opened], modified_ms[is_opened]))
+        self.count += len(opened)
 
     def all(self, next_object_id: int) -> FoundObjects:
         """The collected results."""
@@ -341,31 +233,29 @@ class _Gathered:
             next_object_id=next_object_id,
         )
 
-    def _fold(self, batch: ReadBatch, owners: NDArray[np.int64]) -> None:
-        owner_rows = np.repeat(np.arange(len(batch.objects)), batch.objects["streams"])
-        ranges, positions = batch.ranges, owner_rows + self.count
-        columns = {name: ranges[name] for name in ("stream_id", "start", "end")}
-        self.folded.add(make_rows(RUN, node_id=owners[owner_rows], first=positions, last=positions, **columns))
-        holed = np.flatnonzero(ranges["holed"])
-        self.holed_count += len(holed)
-        for at in holed[: SHOWN_MAX - len(self.holed)].tolist():
-            stream_id, start, end, _ = ranges[at].tolist()
-            self.holed.append(StreamHole(stream_id, start, end, int(batch.objects["object_id"][owner_rows[at]])))
+    def _fold(self, opened: list[OpenedObject], owners: NDArray[np.int64]) -> None:
+        runs = [no_rows(RUN)]
+        for position, (each, owner) in enumerate(zip(opened, owners.tolist(), strict=True), self.count):
+            ranges = each.ranges
+            columns = {"stream_id": ranges.stream_ids, "start": ranges.starts, "end": ranges.ends}
+            runs.append(make_rows(RUN, node_id=owner, first=position, last=position, **columns))
+            self.holed_count += len(ranges.holed)
+            for at in ranges.holed[: SHOWN_MAX - len(self.holed)].tolist():
+                hole = (int(ranges.stream_ids[at]), int(ranges.starts[at]), int(ranges.ends[at]))
+                self.holed.append(StreamHole(*hole, each.ref.object_id))
+        self.folded.add(np.concatenate(runs))
 
 
-def _sketches(batch: ReadBatch) -> Rows:
-    held = np.split(batch.ranges["stream_id"], np.cumsum(batch.objects["streams"])[:-1])
-    ids = batch.objects["object_id"].tolist()
-    return sketch_rows((i, StreamSketch.build(np.unique(own))) for i, own in zip(ids, held, strict=False) if len(own))
-
-
-def _found_objects(batch: ReadBatch, owners: NDArray[np.int64], modified_ms: NDArray[np.int64]) -> Rows:
-    columns = {name: batch.objects[name] for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum")}
-    return make_rows(FOUND_OBJECT, node_id=owners, modified_ms=modified_ms, **columns)
-
-
-def _chosen(stored: StoredObjects, which: NDArray[np.bool_] | slice) -> StoredObjects:
-    return StoredObjects(stored.ids[which], stored.sizes_bytes[which], stored.modified_ms[which])
+def _found_objects(refs: list[ObjectRef], owners: NDArray[np.int64], modified_ms: NDArray[np.int64]) -> Rows:
+    return make_rows(
+        FOUND_OBJECT,
+        object_id=[ref.object_id for ref in refs],
+        node_id=owners,
+        size_bytes=[ref.size_bytes for ref in refs],
+        index_size_bytes=[ref.index_size_bytes for ref in refs],
+        tail_checksum=[ref.tail_checksum for ref in refs],
+        modified_ms=modified_ms,
+    )
 
 
 def _finder(nodes: Nodes) -> Callable[[int], int | None]:
@@ -395,7 +285,7 @@ def plan_import(
     objects: StoredObjects,
     choice: ImportChoice,
     *,
-    keep: bool = False,
+    begin: bool = False,
     progress: Progress | None = None,
 ) -> ImportPlan:
     """Read all indexes, and plan the records that an import would write.
@@ -404,19 +294,19 @@ def plan_import(
         catalog: an empty catalog, or one that the same import has written, whole or in part.
         objects: of `bucket_objects`.
         choice: the choices of the import.
-        keep: begin the import: keep the results of reading, so that a repetition need not read them again. Otherwise
-            nothing is written; results kept by an earlier import are used in both cases.
+        begin: begin the import, so that no collection runs from here on. Otherwise nothing is written.
         progress: called after each object, with the number so far.
 
-    Requests: one or two an object, one or two for 64 objects, and one or two a list and shard.
+    Requests: one or two an object, and one or two a list and shard.
 
     Raises:
         MaintenanceRefused: the catalog is in use, objects have no node, or there are too many objects for one import.
         StoreError, TableError: a request failed; repeat the call later.
     """
     parts = catalog.parts
-    keep = keep and _begin(parts)
-    found = read_objects(parts, objects, choice, keep=keep, progress=progress)
+    if begin:
+        _begin(parts)
+    found = read_objects(parts, objects, choice, progress)
     plan = make_plan(found, parts.format.stream_buckets, skip_bad=choice.skip_bad)
     if not plan.report.hindrances:
         _check_shards(parts, plan, is_new=not _refuse_other(parts, plan))
@@ -435,7 +325,6 @@ def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
     if plan.report.hindrances:
         raise MaintenanceRefused("; ".join(plan.report.hindrances))
     parts = catalog.parts
-    progress = ImportProgress(parts)
     if _begin(parts):
         is_new = not _refuse_other(parts, plan)
         _raise_counter(parts, plan.next_object_id)
@@ -446,7 +335,7 @@ def commit_import(catalog: ObjectCatalog, plan: ImportPlan) -> None:
         parts.keys.directory().change(partial(_with_nodes, plan=plan))
     else:
         _refuse_unfinished(parts, plan)
-    progress.drop()
+    parts.keys.tables.drop_table(IMPORT_PROGRESS)
 
 
 def abandon_import(catalog: ObjectCatalog) -> bool:
@@ -463,8 +352,7 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
         StoreError, TableError: it stopped half-way; repeat the call.
     """
     parts = catalog.parts
-    progress = ImportProgress(parts)
-    if not progress.exists():
+    if not parts.keys.is_importing():
         return False
     plan = empty_plan(parts.format.stream_buckets)
     for node_id, node_list in _lists(parts).items():
@@ -474,7 +362,7 @@ def abandon_import(catalog: ObjectCatalog) -> bool:
             raise MaintenanceRefused(f"list of node {node_id}: expected {expected}, found {found}")
     _write_shards(parts, plan, is_new=True)
     _drop_stale_checkpoints(parts, plan)
-    progress.drop()
+    parts.keys.tables.drop_table(IMPORT_PROGRESS)
     return True
 
 
@@ -495,14 +383,13 @@ def _refuse_other(parts: CatalogParts, plan: ImportPlan) -> bool:
 def _begin(parts: CatalogParts) -> bool:
     """Begin or continue an import; False if lists are written and no import is running: it has ended.
 
-    The table of progress stops all collections, so it must not be made in a catalog that is in use.
+    The marker stops all collections, so it must not be made in a catalog that is in use.
     """
-    progress = ImportProgress(parts)
-    if not progress.exists():
+    if not parts.keys.is_importing():
         if any(not _is_empty(node_list) for node_list in _lists(parts).values()):
             return False
         _check_shards(parts, empty_plan(parts.format.stream_buckets), is_new=False)
-        progress.begin()
+        parts.keys.tables.create_table(IMPORT_PROGRESS)
     return True
 
 

@@ -7,7 +7,7 @@
     stream-buckets      <shard>                        StreamShard
     node-checkpoints    <node>                         Checkpoint
     counters            object-ids                     the next id
-    import-progress     batch-<hash of what it covers> ReadBatch       during an import; never written again
+    import-progress     (only the table's marker)                      during an import
 
 Numbers are padded with zeros, because listings are in the order of their characters. The contents of each record:
 docs/reference/catalog-records.md, "Keys of the catalog".
@@ -20,7 +20,6 @@ from typing import TypeVar
 
 from accel.catalog.records import (
     CHECKPOINT,
-    IMPORT_BATCH,
     LIST_VERSION,
     NODE_DIRECTORY,
     NODE_LIST,
@@ -30,7 +29,6 @@ from accel.catalog.records import (
     ListVersion,
     NodeDirectory,
     NodeList,
-    ReadBatch,
     StreamShard,
 )
 from accel.errors import CatalogDamaged, CatalogWentBack
@@ -181,9 +179,9 @@ class CatalogKeys:
         """The counter of object ids: the next id that is not allocated."""
         return self._key(COUNTERS, OBJECT_IDS_KEY, OBJECT_ID_COUNTER, size_bytes_max=COUNTER_SIZE_BYTES_MAX)
 
-    def import_batch(self, key: str) -> TypedKey[ReadBatch]:
-        """A batch of object indexes that an import has read."""
-        return self._key(IMPORT_PROGRESS, key, IMPORT_BATCH, is_final=always)
+    def is_importing(self) -> bool:
+        """Whether an import is running or was interrupted. One request."""
+        return self.tables.table_exists(IMPORT_PROGRESS)
 
     def _key(
         self,

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import msgspec
 
 from accel.catalog.facts import KnownEnds
-from accel.catalog.keys import IMPORT_PROGRESS, NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
+from accel.catalog.keys import NODE_LISTS, TABLES, CatalogKeys, parse_node_key, require
 from accel.catalog.records import NodeDirectory, StreamShard, highest_id
 from accel.errors import AccelError, CatalogDamaged, CatalogMissing, CommitRefused
 from accel.settings import CatalogSettings
@@ -382,7 +382,7 @@ def _is_in_use(store: ObjectStore, keys: CatalogKeys) -> bool:
     directory, counter = _value(keys.directory()), _value(keys.object_ids())
     if (directory is not None and len(directory.node_ids)) or counter:
         return True
-    return keys.tables.table_exists(IMPORT_PROGRESS)
+    return keys.is_importing()
 
 
 def _of_its_life(store: ObjectStore, keys: CatalogKeys, shared: SystemKeys, wanted: FormatRecord) -> FormatRecord:

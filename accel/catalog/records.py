@@ -688,44 +688,6 @@ def without_collected(now: Record, object_ids: Iterable[int] | NDArray[np.int64]
     return replace(now, retired=now.retired[~gone]) if gone.any() else None
 
 
-READ_OBJECT: Final = np.dtype(
-    [(name, "<i8") for name in ("object_id", "size_bytes", "index_size_bytes", "tail_checksum", "streams")]
-)
-"""An object that was opened; `streams` is the number of its READ_RANGE rows."""
-
-READ_RANGE: Final = np.dtype([(name, "<i8") for name in ("stream_id", "start", "end", "holed")])
-"""The range of one stream in an object; `holed` is 1 where offsets in between are missing."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadBatch:
-    """The contents of some objects' indexes.
-
-    Args:
-        objects: READ_OBJECT rows, ascending by object id.
-        ranges: READ_RANGE rows, those of the first object first.
-
-    Raises:
-        ValueError: rows of the wrong type or out of order, or numbers that contradict one another.
-    """
-
-    objects: Annotated[Rows, Columns(READ_OBJECT)]
-    ranges: Annotated[Rows, Columns(READ_RANGE)]
-
-    def __post_init__(self) -> None:
-        _take_over("read batch", objects=(self.objects, READ_OBJECT), ranges=(self.ranges, READ_RANGE))
-        counts, ids = self.objects["streams"], self.objects["object_id"]
-        if (counts < 0).any() or int(counts.sum()) != len(self.ranges):
-            raise ValueError(f"expected {counts.tolist()[:5]}... ranges of objects, found {len(self.ranges)} in all")
-        if (ids[1:] <= ids[:-1]).any() or any(
-            (self.objects[name] < 0).any() for name in self.objects.dtype.names or ()
-        ):
-            raise ValueError("expected objects ascending by id, and no number below 0")
-        ranges = self.ranges
-        if (ranges["start"] < 0).any() or (ranges["end"] < ranges["start"]).any() or (ranges["stream_id"] < 0).any():
-            raise ValueError("expected ranges of streams that do not end before they start")
-
-
 _NO_TIMES: Final = pack_columns(no_rows(TIME_RECORD))
 _NO_NUMBERS: Final = pack_columns(no_rows(WRITER_NUMBER))
 _ADDED_TO_LISTS: Final = {
@@ -747,7 +709,6 @@ CHECKPOINT: Final = RecordForm(
 )
 NODE_DIRECTORY: Final = RecordForm("node-directory", 1, NodeDirectory)
 OBJECT_ID_COUNTER: Final = RecordForm("object-id-counter", 1, OneField("next_object_id", Bounded("next_object_id")))
-IMPORT_BATCH: Final = RecordForm("import-batch", 1, ReadBatch)
 
 ALL_FORMS: Final[tuple[RecordForm[Any], ...]] = (
     NODE_LIST,
@@ -756,7 +717,6 @@ ALL_FORMS: Final[tuple[RecordForm[Any], ...]] = (
     CHECKPOINT,
     NODE_DIRECTORY,
     OBJECT_ID_COUNTER,
-    IMPORT_BATCH,
 )
 
 

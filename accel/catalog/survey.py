@@ -181,7 +181,7 @@ def refuse_during_import(parts: CatalogParts) -> None:
     Raises:
         MaintenanceRefused: an import is running or was interrupted.
     """
-    if parts.keys.tables.table_exists(IMPORT_PROGRESS):
+    if parts.keys.is_importing():
         found = f"an import that is running or was interrupted (table {IMPORT_PROGRESS!r})"
         raise MaintenanceRefused(f"expected a catalog at rest, found {found}: repeat the import, or abandon it")
 

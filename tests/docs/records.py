@@ -56,7 +56,6 @@ EXPLAINED_BY: Final[dict[str, type[Any]]] = {
     "stream-bucket": catalog.StreamShard,
     "node-checkpoint": catalog.Checkpoint,
     "node-directory": catalog.NodeDirectory,
-    "import-batch": catalog.ReadBatch,
     "segment-owner": owners.Owner,
     "merge-intent": uploads.MergeIntent,
     "writer-numbers": writer_numbers.NumberTable,
@@ -143,8 +142,6 @@ KINDS: Final[dict[str, Dtype]] = {
     "range given up": catalog.GIVEN_UP,
     "time record": catalog.TIME_RECORD,
     "writer number": catalog.WRITER_NUMBER,
-    "read object": catalog.READ_OBJECT,
-    "read range": catalog.READ_RANGE,
 }
 """Rows of the catalog."""
 
@@ -232,8 +229,6 @@ ROWS: Final[dict[tuple[str, str], str]] = {
     ("node-checkpoint", "ends"): "stream end",
     ("node-checkpoint", "times"): "time record",
     ("node-checkpoint", "numbers"): "writer number",
-    ("import-batch", "objects"): "read object",
-    ("import-batch", "ranges"): "read range",
     ("writer-numbers", "rows"): "writer number",
     ("reader-group", "places"): "place of a reader group",
     ("reader-group", "reports"): "report",
@@ -288,8 +283,6 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "epoch": ("", "of the session that owns the range"),
     "start": ("offset", "the first one"),
     "end": ("offset", "one past the last one; of an owned range -1: still open"),
-    "streams": ("rows", "count of read ranges of this object"),
-    "holed": ("0 or 1", "1: offsets in between are missing"),
     "node_id": ("", "0 to 9,999,999,999; of a stream object: in whose list `added_by` counts"),
     "record": ("", "number of a record in the stream's time index, from 0 on"),
     "value": ("", "the value of that record; of a writer number: the clock's value of its last event"),

@@ -46,7 +46,7 @@ class Importer:
         if self.machine.random.random() < 0.2 and abandon_import(catalog):
             self.machine.count("imports given up")
         found = bucket_objects(catalog)
-        plan = plan_import(catalog, found, ImportChoice(self._nodes), keep=self.machine.random.random() < 0.5)
+        plan = plan_import(catalog, found, ImportChoice(self._nodes), begin=self.machine.random.random() < 0.5)
         commit_import(catalog, plan)
         self.machine.oracle.acknowledge(self._spans, self.machine.scheduler.seconds)
         self.machine.count("imports")

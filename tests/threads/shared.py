@@ -126,7 +126,6 @@ ELSEWHERE: dict[str, str] = {
     "accel.catalog.catalog._Opened": "its two fields are set at once, and the parts guard their own change",
     "accel.catalog.foreign.ForeignAccess": NOTHING,
     "accel.catalog.foreign.ForeignCatalog": NOTHING + " but whether it is closed",
-    "accel.adoption.importing.ImportProgress": NOTHING + ": each batch has a key of its own",
     "accel.cli.demo.runs._SizeLog": "appends to one list; the demonstration alone uses it",
     "accel.cli.objects.opening.CountedReads": "adds within one lock; commands alone use it",
     "accel.cli.objects.opening.LocalFiles": NOTHING,

@@ -64,7 +64,7 @@ def import_command(
     """Build a catalog from a bucket of existing objects.
 
     The catalog must be empty, and no other process may write meanwhile. The import reads each object index, reports
-    what it found, and writes with --yes. Repeat an interrupted import: it continues where it stopped. Exits with 1 if
+    what it found, and writes with --yes. Repeat an interrupted import: it reads the indexes again. Exits with 1 if
     offsets are held twice, or objects cannot be listed. Missing offsets are reported and do not prevent the import.
     """
     if sum((node is not None, nodes is not None, abandon)) != 1:
@@ -78,15 +78,13 @@ def import_command(
             output.show(said(what, abandoned=was_there))
             return
         choice = ImportChoice(owners, frozenset(leave_out), skip_bad)
-        plan = _planned(catalog, store, choice, output, keep=yes, moved=opened.moved_bytes)
+        plan = _planned(catalog, store, choice, output, begin=yes, moved=opened.moved_bytes)
         is_possible = not plan.report.hindrances
         if yes and is_possible:
             commit_import(catalog, plan)
         output.show(shown_import(plan.report, is_written=yes and is_possible))
         if yes and not is_possible:
-            output.note(
-                "indexes read so far are kept for the next attempt; gc deletes nothing until then; see --abandon"
-            )
+            output.note("gc deletes nothing until the import is repeated; see --abandon")
     end_with(0 if is_possible else EXIT_REFUSED)
 
 
@@ -96,7 +94,7 @@ def _planned(
     choice: ImportChoice,
     output: Output,
     *,
-    keep: bool,
+    begin: bool,
     moved: Callable[[], int],
 ) -> ImportPlan:
     with output.progress("keys seen") as tell:
@@ -104,7 +102,7 @@ def _planned(
     if not len(objects.ids) and (wrong := wrong_place(store, catalog.parts.layout)) is not None:
         raise wrong
     with output.progress("reading indexes", len(objects.ids), moved=moved) as tell:
-        return plan_import(catalog, objects, choice, keep=keep, progress=tell)
+        return plan_import(catalog, objects, choice, begin=begin, progress=tell)
 
 
 def _nodes(node: int | None, path: Path | None) -> Nodes | None:

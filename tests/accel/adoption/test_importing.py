@@ -15,12 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accel import ReadAccelerator, StaticImages
-from accel.adoption import importing
 from accel.adoption.import_plan import NEVER_MS, ImportPlan, ImportReport, Overlap, StreamHole
 from accel.adoption.importing import (
     BATCH_OBJECTS,
     ImportChoice,
-    ImportProgress,
     Nodes,
     abandon_import,
     bucket_objects,
@@ -95,13 +93,13 @@ def filled() -> World:
 NODES = {3: 4, 5: 4, 9: 7, 11: 4}
 
 
-def planned(catalog: ObjectCatalog, nodes: Nodes = NODES, *, keep: bool = False, **choice: Any) -> ImportPlan:
-    return plan_import(catalog, bucket_objects(catalog), ImportChoice(nodes, **choice), keep=keep)
+def planned(catalog: ObjectCatalog, nodes: Nodes = NODES, *, begin: bool = False, **choice: Any) -> ImportPlan:
+    return plan_import(catalog, bucket_objects(catalog), ImportChoice(nodes, **choice), begin=begin)
 
 
 def imported(world: World, nodes: Nodes = NODES, store: ObjectStore | None = None, **choice: Any) -> ImportReport:
     with world.open(store) as catalog:
-        plan = planned(catalog, nodes, keep=True, **choice)
+        plan = planned(catalog, nodes, begin=True, **choice)
         commit_import(catalog, plan)
         return plan.report
 
@@ -237,7 +235,7 @@ def test_offsets_that_are_held_twice_hinder_an_import() -> None:
     world = filled()
     world.put(12, [(1, 5, 25)])
     with world.open() as catalog:
-        plan = planned(catalog, 4, keep=True)
+        plan = planned(catalog, 4, begin=True)
         assert plan.report.overlaps == (
             Overlap(1, 5, 10, (3, 3), (12, 12)),
             Overlap(1, 10, 20, (12, 12), (11, 11)),
@@ -246,7 +244,7 @@ def test_offsets_that_are_held_twice_hinder_an_import() -> None:
         with pytest.raises(MaintenanceRefused, match="expected each offset in one object, found overlaps: 3"):
             commit_import(catalog, plan)
         assert catalog.refresh().streams == {}
-        commit_import(catalog, planned(catalog, 4, keep=True, leave_out={12}))
+        commit_import(catalog, planned(catalog, 4, begin=True, leave_out={12}))
         assert held(catalog, 1) == [(3, 0, 10), (11, 10, 20), (5, 20, 30), (9, 30, 40)]
 
 
@@ -300,9 +298,9 @@ def test_a_damaged_object_that_was_repaired_meanwhile_is_read_again() -> None:
     body = write_set_object([(2, 9, 12)])
     world.memory.put(LAYOUT.object_key(12), body[:-1] + b"?")
     with world.open() as catalog:
-        assert planned(catalog, 4, keep=True).report.hindrances
+        assert planned(catalog, 4, begin=True).report.hindrances
         world.memory.put(LAYOUT.object_key(12), body)
-        assert not planned(catalog, 4, keep=True).report.hindrances
+        assert not planned(catalog, 4, begin=True).report.hindrances
 
 
 def test_composite_objects_are_not_listed() -> None:
@@ -342,7 +340,7 @@ def test_an_import_that_died_before_any_of_its_writes_can_be_repeated() -> None:
         imported(world)
         assert facts(world) == expected, f"crash before write {number}"
         if not store.has_crashed:
-            assert number > 10
+            assert number >= 10
             return
     pytest.fail(f"expected fewer than {WRITES_MAX} writes")
 
@@ -357,7 +355,7 @@ def test_an_import_that_died_can_be_abandoned_until_a_list_is_written() -> None:
             imported(world, store=store)
         with world.open() as catalog:
             is_listed = any(len(each.live) for each in _lists(catalog))
-            is_under_way = ImportProgress(catalog.parts).exists()
+            is_under_way = catalog.parts.keys.is_importing()
             outcomes.add((is_listed, is_under_way))
             if is_listed and is_under_way:
                 with pytest.raises(MaintenanceRefused, match="repeat the import to end it"):
@@ -396,17 +394,6 @@ def test_an_import_is_repeated_over_a_bad_line_until_it_is_done(seed: int) -> No
     pytest.fail("expected the import to end")
 
 
-def test_a_batch_that_is_too_large_for_a_value_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importing, "ROWS_MAX", 1)
-    world = filled()
-    recording = Recording(world.store)
-    with world.open(recording) as catalog:
-        planned(catalog, keep=True)
-        commit_import(catalog, planned(catalog, keep=True))
-    assert set(recording.read.values()) == {2}
-    assert facts(world) == facts_of_uncrashed()
-
-
 def test_an_import_that_is_done_may_be_repeated() -> None:
     world = filled()
     imported(world)
@@ -415,36 +402,19 @@ def test_an_import_that_is_done_may_be_repeated() -> None:
     assert {info.key: info.etag for info in world.memory.list("")} == before
 
 
-def test_a_repeated_import_reads_no_index_twice() -> None:
+def test_an_import_that_lost_a_read_says_that_it_can_be_repeated() -> None:
     world = World()
-    for object_id in range(3 * BATCH_OBJECTS):
+    for object_id in range(BATCH_OBJECTS + 20):
         world.put(object_id, [(1, object_id, object_id + 1)])
     recording = Recording(world.store)
-    recording.lost = {2 * BATCH_OBJECTS + 10}
+    recording.lost = {BATCH_OBJECTS + 10}
     with pytest.raises(StoreUnavailable) as caught:
         imported(world, 4, recording)
     assert "the import can be repeated" in caught.value.__notes__[0]
     recording.lost = set()
-    first = set(range(2 * BATCH_OBJECTS))
-    assert {object_id for object_id in recording.read if object_id in first} == first
     imported(world, 4, recording)
-    assert {recording.read[each] for each in first} == {1}
     with world.open() as catalog:
         assert verify(catalog).problems == []
-
-
-def test_a_bucket_that_changed_meanwhile_is_read_anew_where_it_changed() -> None:
-    world = World()
-    for object_id in range(BATCH_OBJECTS + 1):
-        world.put(object_id, [(1, object_id, object_id + 1)])
-    recording = Recording(world.store)
-    with world.open(recording) as catalog:
-        planned(catalog, 4, keep=True)
-        world.put(BATCH_OBJECTS, [(1, BATCH_OBJECTS, BATCH_OBJECTS + 2)])
-        recording.read.clear()
-        commit_import(catalog, planned(catalog, 4, keep=True))
-        assert set(recording.read) == {BATCH_OBJECTS}
-        assert catalog.stream_end(1) == BATCH_OBJECTS + 2
 
 
 def test_a_bucket_that_changed_after_a_crash_is_imported_as_it_is_now() -> None:
@@ -477,7 +447,7 @@ def test_progress_tells_of_every_object() -> None:
     told: list[int] = []
     with world.open() as catalog:
         for _ in range(2):
-            plan_import(catalog, bucket_objects(catalog), ImportChoice(4), keep=True, progress=told.append)
+            plan_import(catalog, bucket_objects(catalog), ImportChoice(4), begin=True, progress=told.append)
     assert told == [1, 2, 3, 4] * 2
 
 
@@ -493,8 +463,8 @@ def test_only_so_many_indexes_are_read_at_once() -> None:
 # A catalog in use
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_a_catalog_in_use_is_left_alone(keep: bool) -> None:
+@pytest.mark.parametrize("begin", [False, True])
+def test_a_catalog_in_use_is_left_alone(begin: bool) -> None:
     world = World()
     with world.open() as catalog, catalog.open_node(4) as writer:
         writer.open_streams([1])
@@ -502,7 +472,7 @@ def test_a_catalog_in_use_is_left_alone(keep: bool) -> None:
     world.put(1000, [(1, 10, 20)])
     before = facts(world)
     with world.open() as catalog, pytest.raises(MaintenanceRefused, match="expected an empty list, or the list that"):
-        planned(catalog, 4, keep=keep)
+        planned(catalog, 4, begin=begin)
     assert facts(world) == before
 
 
@@ -553,7 +523,7 @@ def test_a_collection_that_was_planned_before_stops() -> None:
     world = filled()
     with world.open() as catalog:
         plan = plan_collection(catalog)
-        planned(catalog, keep=True)
+        planned(catalog, begin=True)
         with pytest.raises(MaintenanceRefused, match="an import that is running"):
             plan_collection(catalog)
         with pytest.raises(MaintenanceRefused, match="an import that is running"):

@@ -15,8 +15,6 @@ from accel.catalog.records import (
     LIVE,
     OWNED_RANGE,
     PREPARED,
-    READ_OBJECT,
-    READ_RANGE,
     RETIRED,
     RETIRED_STREAM_OBJECT,
     STREAM,
@@ -28,7 +26,6 @@ from accel.catalog.records import (
     ListVersion,
     NodeDirectory,
     NodeList,
-    ReadBatch,
     StreamShard,
     make_rows,
 )
@@ -154,22 +151,6 @@ def golden_directory() -> NodeDirectory:
 def golden_counter() -> int:
     """A counter beyond 32 bits."""
     return 2**40 + 1
-
-
-def golden_batch() -> ReadBatch:
-    """Three objects, one of them empty, and a range with a hole."""
-    objects = make_rows(
-        READ_OBJECT,
-        object_id=[3, 2**40, 2**40 + 1],
-        size_bytes=[48, 8_400_123, 83_886_080],
-        index_size_bytes=[0, 72, 36],
-        tail_checksum=[0, 2**32 - 1, 1_618_033_988],
-        streams=[0, 2, 1],
-    )
-    ranges = make_rows(
-        READ_RANGE, stream_id=[17, 420_000, 17], start=[0, 1000, 100], end=[100, 2**33, 100], holed=[0, 1, 0]
-    )
-    return ReadBatch(objects, ranges)
 
 
 def golden_timed_checkpoint() -> Checkpoint:

@@ -75,10 +75,6 @@ def same_directory(first: Any, second: Any) -> bool:
     return bool(np.array_equal(first.node_ids, second.node_ids))
 
 
-def same_batch(first: Any, second: Any) -> bool:
-    return same_rows(first.objects, second.objects) and same_rows(first.ranges, second.ranges)
-
-
 CASES: dict[str, tuple[RecordForm[Any], Callable[[], Any], Callable[[Any, Any], bool]]] = {
     "node-list": (records.NODE_LIST, golden.golden_list, same_list),
     "list-version": (records.LIST_VERSION, golden.golden_version, same_version),
@@ -86,7 +82,6 @@ CASES: dict[str, tuple[RecordForm[Any], Callable[[], Any], Callable[[Any, Any], 
     "node-checkpoint": (records.CHECKPOINT, golden.golden_checkpoint, same_checkpoint),
     "node-directory": (records.NODE_DIRECTORY, golden.golden_directory, same_directory),
     "object-id-counter": (records.OBJECT_ID_COUNTER, golden.golden_counter, lambda first, second: first == second),
-    "import-batch": (records.IMPORT_BATCH, golden.golden_batch, same_batch),
 }
 every_form = pytest.mark.parametrize("name", CASES)
 

@@ -237,7 +237,7 @@ def test_an_import_leaves_the_generation() -> None:
         generation = restored(catalog, plan_restored(catalog)).generation
         assert generation > ""
     with world.open() as catalog:
-        commit_import(catalog, plan_import(catalog, bucket_objects(catalog), ImportChoice(nodes=4), keep=True))
+        commit_import(catalog, plan_import(catalog, bucket_objects(catalog), ImportChoice(nodes=4), begin=True))
         assert sorted(catalog.refresh().nodes) == [4]
         assert generation_of(catalog) == generation
 
