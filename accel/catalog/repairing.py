@@ -38,8 +38,7 @@ from accel.catalog.undo import IDS_PASSED_OVER, hinted_ids
 from accel.catalog.verify import history_counter_problems
 from accel.errors import CatalogError, FormatError
 from accel.history.store.keys import SEGMENT_STREAMS, SYSTEM_TABLES, TRANSACTION_IDS, SystemKeys
-from accel.repair.epochs import MISSING, NOTHING, Finding, Findings, RepairOutcome, RunIsFull
-from accel.repair.streams import Repair
+from accel.repair.findings import MISSING, NOTHING, Finding, Findings, Repair, RepairOutcome, RunIsFull
 from loaders.errors import TableMissing
 from loaders.layout import TABLE_MARKER
 from loaders.tables import TypedKey

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -48,17 +48,8 @@ from accel.history.store.hosts import GivenSizes, NoHost
 from accel.history.store.keys import MARK
 from accel.history.store.parts import StreamParts
 from accel.history.store.stream_store import StreamStore
-from accel.repair.epochs import (
-    AT_REST,
-    MISSING,
-    NOTHING,
-    EpochsRepair,
-    Finding,
-    Findings,
-    RepairOutcome,
-    RunIsFull,
-    Sizes,
-)
+from accel.repair.epochs import AT_REST, EpochsRepair, Sizes
+from accel.repair.findings import MISSING, NOTHING, Finding, Findings, Repair, RepairOutcome, RunIsFull
 from loaders.errors import TableMissing
 from loaders.layout import TABLE_MARKER
 from loaders.tables import TypedKey, Unreadable
@@ -73,27 +64,6 @@ POSITIONS_LEFT_OUT: Final = 1 << 20
 """Number of positions that a rebuilt order of commits skips: transactions may have got positions not yet recorded."""
 
 _COPY: Final = "restore the key from a version or a copy of the bucket"
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """The wrong records of a stream, and the outcome of each.
-
-    Args:
-        stream: scope and name.
-        applied: whether rebuilt records were written.
-        findings: wrong records, in the order in which they were found.
-        is_complete: whether all records were read; if False, the limit of findings was reached: repair again.
-    """
-
-    stream: str
-    applied: bool
-    findings: tuple[Finding, ...]
-    is_complete: bool
-
-    def count(self, outcome: RepairOutcome) -> int:
-        """The number of findings with an outcome."""
-        return sum(finding.outcome is outcome for finding in self.findings)
 
 
 def repair_stream(

@@ -27,7 +27,7 @@ from accel.errors import AccelError, CatalogWentBack
 from accel.history.records import HISTORY_CHUNK
 from accel.history.rules.epochs import HistoryChunk
 from accel.history.store import GivenSizes, StreamStore
-from accel.repair.epochs import RepairOutcome
+from accel.repair.findings import RepairOutcome
 from accel.system import SYSTEM
 from accel.testing import Crash, CrashStore
 from loaders.format import RecordBatch

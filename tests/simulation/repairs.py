@@ -29,8 +29,8 @@ from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.repairing import repair
 from accel.catalog.verify import Verdict, verify
 from accel.errors import AccelError
-from accel.repair.epochs import Finding, RepairOutcome
-from accel.repair.streams import Repair, repair_stream
+from accel.repair.findings import Finding, Repair, RepairOutcome
+from accel.repair.streams import repair_stream
 from loaders.format import FOOTER_SIZE_BYTES
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, encode_name, table_folder
 from loaders.store import MemoryStore

@@ -12,8 +12,7 @@ from accel.units import count_text
 from loaders.layout import TABLE_MARKER
 
 if TYPE_CHECKING:
-    from accel.repair.epochs import RepairOutcome
-    from accel.repair.streams import Repair
+    from accel.repair.findings import Repair, RepairOutcome
 
 SHOWN_FINDINGS_MAX: Final = 50
 """Limit of findings in the text; JSON has all of them."""
@@ -43,7 +42,7 @@ def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Ou
 
 def show_repair(done: Repair, what: str, output: Output) -> None:
     """Print the findings and results of a repair, and exit with the code for its result."""
-    from accel.repair.epochs import RepairOutcome  # noqa: PLC0415 - only some commands need it
+    from accel.repair.findings import RepairOutcome  # noqa: PLC0415 - only some commands need it
 
     data = {
         "stream": done.stream,

@@ -77,7 +77,7 @@ def test_the_text_names_the_first_findings_only(shop: Shop, monkeypatch: pytest.
 
 
 def test_a_run_that_did_not_see_everything_says_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accel.repair.epochs.FINDINGS_MAX", 1)
+    monkeypatch.setattr("accel.repair.findings.FINDINGS_MAX", 1)
     damage(shop, "historyIndex")
     found = shop.run("stream repair --yes")
     assert found.exit_code == 1

@@ -18,9 +18,9 @@ from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.states import StreamState
 from accel.history.store import StreamStore
 from accel.history.store.keys import StreamKeys
-from accel.repair import epochs
-from accel.repair.epochs import RepairOutcome
-from accel.repair.streams import Repair, repair_stream
+from accel.repair import findings
+from accel.repair.findings import Repair, RepairOutcome
+from accel.repair.streams import repair_stream
 from accel.streams.groups import ReaderGroup
 from accel.testing import Crash, CrashStore
 from loaders.errors import CorruptObject
@@ -450,7 +450,7 @@ def test_much_damage_is_repaired_in_several_runs(monkeypatch: pytest.MonkeyPatch
     for each in keys_of(bench):
         if "segmentSealedEpochPath-" in each:
             remove(bench, each)
-    monkeypatch.setattr(epochs, "FINDINGS_MAX", 2)
+    monkeypatch.setattr(findings, "FINDINGS_MAX", 2)
     runs = 0
     while not (done := repair(bench, apply=True)).is_complete:
         assert len(done.findings) == 2
