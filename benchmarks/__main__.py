@@ -56,8 +56,6 @@ BENCHMARKS: Final = {
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
     "hanging": "read_pipelined.run_hanging",
-    "sidecar_batch": "sidecar.run_batch",
-    "sidecar_requests": "sidecar.run",
 }
 """name -> module and function, which takes the number of rounds; imported when it is run."""
 
@@ -75,7 +73,7 @@ def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
     cold_requests, cold_live, cold_hints, hint_build, hint_build_large, catalog_refresh, follow_idle,
     refresh, compaction_copy, compaction_aging, history_year, time_order, order_latency, order_slow, stream_read,
     stream_read_slow, stream_decode, seen_latency, reader_idle, reader_restart, write_durable, ack_latency,
-    writer_restart, read_pipelined, slow_get, hanging, sidecar_batch, sidecar_requests.
+    writer_restart, read_pipelined, slow_get, hanging.
     Without a name all benchmarks run.
     """
     unknown = [name for name in names if name not in BENCHMARKS]

@@ -21,8 +21,8 @@ requests every ten seconds. The first third of the run is compared with the last
 threads above `GROWTH_MAX` is a failure, and so is growth of the median latency above `SLOWER_MAX`.
 
     python -m benchmarks.sidecar_load                          60 seconds
-    python -m benchmarks.sidecar_load --seconds 1800 --connections 16 --picture docs/img/soak.svg
-                                                               half an hour, and a picture of the samples
+    python -m benchmarks.sidecar_load --seconds 1800 --connections 16
+                                                               half an hour
     python -m benchmarks.sidecar_load --outage-seconds 60      then the store fails for 60 s, in three ways: 503, no
                                                                answer, 5 s an answer; then it works again
 
@@ -63,7 +63,6 @@ from accel.compaction.running import Committed, commit_outcome, run_group
 from accel.compaction.settings import CompactionSettings
 from accel.image import version_number
 from accel.system import SYSTEM
-from benchmarks.load_picture import Panel, picture
 from benchmarks.slow_s3 import SlowS3, Weather, slow_s3
 from benchmarks.stream_client import KEYS
 from loaders.format import RecordBatch
@@ -78,7 +77,7 @@ GROWTH_MAX: Final = 1.1
 SLOWER_MAX: Final = 1.5
 """The same limit for the median latency, which also varies with the load of the machine."""
 WINDOW_SECONDS: Final = 10.0
-"""The time of the requests whose latencies are one point of the picture."""
+"""The time of the requests whose latencies are one sample."""
 
 HELD_KEPT_MAX: Final = 1_000
 """The number of pairs of stream and list whose scans are cached."""
@@ -754,33 +753,12 @@ def _percentiles(milliseconds: Sequence[float]) -> str:
     return f"p50 {cuts[49]:,.1f} ms, p99 {cuts[98]:,.1f} ms, longest {max(milliseconds):,.0f} ms"
 
 
-def panels_of(samples: Sequence[Sample], windows: Sequence[Window]) -> list[Panel]:
-    """The panels of the picture: memory, files, threads and latencies."""
-    at = [each.seconds / 60 for each in samples]
-    asked = [each.seconds / 60 for each in windows]
-    return [
-        Panel("resident memory, MiB", {"": list(zip(at, (each.resident_mib for each in samples), strict=True))}),
-        Panel("open files", {"": list(zip(at, (float(each.files) for each in samples), strict=True))}),
-        Panel("threads", {"": list(zip(at, (float(each.threads) for each in samples), strict=True))}),
-        Panel(
-            "a request, milliseconds",
-            {
-                "p50": list(zip(asked, (each.p50_ms for each in windows), strict=True)),
-                "p99": list(zip(asked, (each.p99_ms for each in windows), strict=True)),
-            },
-        ),
-    ]
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.option("--seconds", default=60.0, help="Duration of the load; with an outage, before it and again after it.")
 @click.option("--outage-seconds", default=0.0, help="Duration of the outage, in three ways, one after another.")
 @click.option("--connections", default=Plan().connections)
 @click.option("--seed", default=1)
-@click.option(
-    "--picture", "picture_file", type=click.Path(path_type=Path), help="Draw memory, files, threads and latencies."
-)
-def main(seconds: float, outage_seconds: float, connections: int, seed: int, picture_file: Path | None) -> None:
+def main(seconds: float, outage_seconds: float, connections: int, seed: int) -> None:
     """Load a sidecar, compare each answer, and report its memory, files, threads and latencies."""
     os.environ.update(KEYS)
     with slow_s3(seed) as server:
@@ -788,8 +766,6 @@ def main(seconds: float, outage_seconds: float, connections: int, seed: int, pic
         run = Run(Plan(connections=connections, seed=seed), server)
         asyncio.run(run.go(seconds, outage_seconds))
     click.echo("\n".join(lines_of(run)))
-    if picture_file is not None:
-        picture_file.write_text(picture(panels_of(run.samples, run.windows)))
     sys.exit(0 if is_right(run) else 1)
 
 

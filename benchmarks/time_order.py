@@ -229,7 +229,6 @@ SECONDS: Final = 120
 GOAL: Final = 20
 DELAY_GOAL: Final = 1 / 1.3
 RESOLUTION_MS: Final = 1.0
-PERCENTILES: Final = (50.0, 90.0, 99.0, 99.9, 100.0)
 TICK_SECONDS: Final = 1e-3
 """The least time by which any wait advances the clock."""
 

@@ -6,13 +6,11 @@ import asyncio
 import random
 from collections.abc import Callable
 from queue import SimpleQueue
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from accel.system import SYSTEM
 from accel.testing import LatencyStore
-from benchmarks.load_picture import HEIGHT, POINTS_MAX, picture
 from benchmarks.sidecar_load import (
     Client,
     Commit,
@@ -27,7 +25,6 @@ from benchmarks.sidecar_load import (
     Window,
     flatness,
     has_grown,
-    panels_of,
     summed,
 )
 from loaders.store import MemoryStore
@@ -159,15 +156,3 @@ def test_what_grows_is_found(
 ) -> None:
     found = flatness([samples(at) for at in range(12)], [windows(at) for at in range(12)])
     assert [each.name for each in found if has_grown(each)] == grown
-
-
-def test_the_picture_of_a_run_has_a_line_for_each_and_loses_no_peak() -> None:
-    samples = [Sample(at, 100 + 900 * (at == 777), 5, 7, "ready") for at in range(2000)]
-    windows = [Window(10 * at, 10, 90, at) for at in range(100)]
-    root = ET.fromstring(picture(panels_of(samples, windows)))  # noqa: S314 - our own picture
-    lines = list(root.iter("{http://www.w3.org/2000/svg}polyline"))
-    assert len(lines) == 5
-    heights = [float(point.split(",")[1]) for point in lines[0].attrib["points"].split()]
-    assert len(heights) <= POINTS_MAX
-    assert heights.count(min(heights)) == 1
-    assert min(heights) + 0.9 * HEIGHT == pytest.approx(max(heights))

@@ -7,7 +7,6 @@ import pytest
 
 from accel.streams.rules.reader_core import ReaderCore
 from accel.streams.rules.settings import ReaderSettings
-from benchmarks.order_picture import picture
 from benchmarks.time_order import (
     GOAL,
     SCALE_MS,
@@ -96,10 +95,3 @@ def test_each_ten_seconds_one_segment_is_split_and_two_are_merged(world: World) 
     active = sorted(each.record.key_start for each in world.segments.values() if each.sealed_ms is None)
     assert len(active) == SEGMENTS
     assert sum(len(each.numbers) for each in world.segments.values()) == world.records
-
-
-def test_the_picture_shows_both_sides_of_each_reader() -> None:
-    shown = picture([("tail", [0, 0, 1, 10, 100], [1, 10, 100, 1000, 10_000])])
-    assert shown.count("<polyline") == 2
-    assert shown.count("<circle") == 10
-    assert ">tail</text>" in shown
