@@ -64,7 +64,7 @@ from accel.streams.segment_directory import segment_tails
 from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ConnectionSettings, ForwardingSettings, StreamWriterSettings
-from accel.streams.shared.auto_scale import AutoScaleStats
+from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
 from accel.streams.shared.forwarding import ForwardingServer, SegmentService, forwarding_app
 from accel.streams.shared.owners import (
     ForwardingClient,
@@ -273,6 +273,7 @@ class Connection:
         self._lock = Lock()  # guards the attributes below
         self._closing, self._stopping = ExitStack(), ExitStack()
         self._is_abandoned = False
+        self._scaler: AutoScaler | None = None
         self._left: list[Callable[[], object]] = []
         finalize(self, _dropped, self._lifetime, self._left, self._system, repr(self)).atexit = False
         self._writers: WeakSet[StreamWriter] = WeakSet()
@@ -386,8 +387,7 @@ class Connection:
 
     def scaling_stats(self) -> AutoScaleStats | None:
         """Return what this process has done for scaling policies; None while `host` is not open. Opens nothing."""
-        host: ObjectSegments | None = self._parts.peek("host")
-        return None if host is None else host.scaling.stats()
+        return None if self._scaler is None else self._scaler.stats()
 
     def group_stats(self) -> GroupReaderStats:
         """Return what the readers of groups of this connection did: replacements, and their lag. Opens nothing."""
@@ -627,7 +627,11 @@ class Connection:
 
     def _open_host(self) -> ObjectSegments:
         node_id = self.registration().node_id
-        return ObjectSegments(self.catalog, self.store, node_id, settings=self.settings.segments, system=self._system)
+        settings = self.settings
+        host = ObjectSegments(self.catalog, self.store, node_id, settings=settings.segments, system=self._system)
+        self._scaler = AutoScaler(host, self.catalog, settings.scaling)
+        host.scale_by(self._scaler)
+        return host
 
     def _part(
         self,

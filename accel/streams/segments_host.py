@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 from uuid import UUID
 
 from accel.catalog import ObjectCatalog
@@ -36,6 +36,7 @@ from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import TransactionContents
 from accel.history.rules.values import IdMap, Integers, checked_arguments, segment_text, some_ids
+from accel.history.store import Stream
 from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.group_commit import EventSource, GroupCommit
@@ -54,7 +55,6 @@ from accel.streams.rules.routing import Events, size_bytes_of
 from accel.streams.rules.transaction_data import TransactionEvents
 from accel.streams.segment_directory import SegmentDirectory, data_ends, refuse_elsewhere, stream_spans
 from accel.streams.settings import SegmentsSettings
-from accel.streams.shared.auto_scale import AutoScaler
 from accel.streams.uploads import (
     Group,
     MergeIntent,
@@ -82,6 +82,22 @@ MERGE_ATTEMPTS: Final = 3
 """The number of attempts of a merge whose segments are taken over meanwhile."""
 
 
+class Scaling(Protocol):
+    """Follows the scaling policies of the streams whose segments a host has open. Threads: any."""
+
+    def begin(self) -> None:
+        """Start its thread, if the system has threads."""
+        ...
+
+    def stop(self) -> None:
+        """Begin no more scales."""
+        ...
+
+    def wait_idle(self) -> None:
+        """Wait for the end of the work under way; does nothing within this work."""
+        ...
+
+
 @checked_arguments
 class ObjectSegments:
     """One session of a node that has segments open; a `SegmentHost`.
@@ -98,12 +114,12 @@ class ObjectSegments:
 
     Threads: any. The session takes one call at a time. Appends and flushes do not wait for calls of other threads; an
     append waits if too much is in memory, or if it is the first to its segment. If the system has a `wait`, uploads
-    have threads of their own, at most `uploads_at_once` + 2; `scaling` has one, and `leases` one while transactions are
-    open. `close` and `stop` end them.
+    have threads of their own, at most `uploads_at_once` + 2; what scales has one, and `leases` one while transactions
+    are open. `close` and `stop` end them.
 
     Attributes:
         commits: makes appended events durable.
-        scaling: follows the scaling policies of the streams whose segments are open here; `SegmentsSettings.scaling`.
+        lifetime: of the host, for its parts.
         leases: renews the leases of the open transactions of its writers.
     """
 
@@ -116,7 +132,7 @@ class ObjectSegments:
         settings: SegmentsSettings = SegmentsSettings(),  # noqa: B008 - immutable
         system: Components = SYSTEM,
     ) -> None:
-        self._lifetime = Lifetime(f"segments of node {node_id}", system.process_id)
+        self.lifetime = Lifetime(f"segments of node {node_id}", system.process_id)
         self.settings = settings
         self.system = system = of_store(store, system)
         measured(system)
@@ -134,16 +150,15 @@ class ObjectSegments:
         self._buffer = AppendBuffer(self._node.session_number)
         layout = catalog.parts.layout
         parts = UploadParts(store, layout, self._node, self._turn, self._transactions, settings, backoff, system.nonce)
-        self.commits = GroupCommit(parts, self._segments, self._buffer, self._lifetime, system)
+        self.commits = GroupCommit(parts, self._segments, self._buffer, self.lifetime, system)
         self._merging = Merging(parts, self._segments, self._buffer)
-        self.leases = TransactionLeases(self._lifetime, system, catalog.parts.executor)
-        self.scaling = AutoScaler(self, self._segments, catalog, settings.scaling, self._lifetime, system)
+        self.leases = TransactionLeases(self.lifetime, system, catalog.parts.executor)
+        self._scaling: Scaling | None = None
         try:
             self._transactions.settle(node_id, self._merging.was_merged, self._records_of)
         except BaseException:
             self.stop()
             raise
-        self.scaling.begin()
 
     def __enter__(self) -> Self:
         return self
@@ -205,6 +220,22 @@ class ObjectSegments:
                     *(name, "/".join(segment.name), value),
                 )
 
+    # For those who scale the streams
+
+    def scale_by(self, scaling: Scaling) -> None:
+        """Let the streams whose segments are open here be scaled, from now on until `close` or `stop`."""
+        self.lifetime.check()
+        self._scaling = scaling
+        scaling.begin()
+
+    def listed(self) -> list[OpenSegment]:
+        """Return the segments that are open here. No request."""
+        return self._segments.listed()
+
+    def stream(self, name: StreamName) -> Stream:
+        """Return a stream, opened with this host. 4 requests."""
+        return self._directory.stream(name, self)
+
     @property
     def node_id(self) -> int:
         """The node of the session."""
@@ -216,7 +247,7 @@ class ObjectSegments:
         Raises:
             NotInHistory: there is no such segment.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         if self._segments.get(stream, segment_id) is not None:
             return self._node.node_id
         stream_id = self._directory.stream_id(stream, segment_id)
@@ -261,7 +292,7 @@ class ObjectSegments:
 
         After any error these events were not appended.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
         check_append(payloads)
         size_bytes = size_bytes_of(payloads)
@@ -324,7 +355,7 @@ class ObjectSegments:
             AccelError: the errors of `append` and `OpenSegments.load_numbers`. After any error these events were not
                 appended.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         check_append(payloads)
         numbered.check(len(payloads))
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
@@ -374,7 +405,7 @@ class ObjectSegments:
             SegmentSealed: the segment is sealed.
             AccelError: the errors of `OpenSegments.find` and `OpenSegments.load_numbers`.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         segment = self._segments.get(stream, segment_id) or self._opened(stream, segment_id)
         if not segment.numbers.is_loaded:
             self.open_segments(stream, [segment_id], are_numbered=True)
@@ -397,7 +428,7 @@ class ObjectSegments:
 
     def unit(self, stream: StreamName) -> OffsetUnit:
         """Return the unit of a stream's offsets. No request once a segment of the stream was opened here."""
-        self._lifetime.check()
+        self.lifetime.check()
         return self._directory.unit(stream)
 
     def flush(self) -> None:
@@ -410,7 +441,7 @@ class ObjectSegments:
             AccelError: with a note about the data that is not durable; the data stays in memory, and background
                 threads, or without them the next flush, try again.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         self.commits.acks.check_outside()
         self.commits.flush_appended()
 
@@ -420,7 +451,7 @@ class ObjectSegments:
         Raises:
             AccelError: the errors of `OpenSegments.find`.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         segment = self._segments.get(stream, segment_id)
         if segment is None:
             located = self._found(stream, [segment_id])
@@ -441,14 +472,14 @@ class ObjectSegments:
         Raises:
             DataConflict: other data of the transaction exists; StoreError, FormatLimit.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         if len(events):
             self._transactions.keep(name, events)
         return contents_of(events)
 
     def drop_transaction(self, name: TransactionName) -> None:
         """Delete the data of a transaction."""
-        self._lifetime.check()
+        self.lifetime.check()
         self._transactions.erase([name])
 
     def close(self) -> None:
@@ -457,34 +488,37 @@ class ObjectSegments:
         Raises:
             AccelError: the errors of `flush`; another call of `close` continues.
         """
-        self._lifetime.check_process()
+        self.lifetime.check_process()
         self.commits.acks.check_outside()
-        if self._lifetime.is_closed:
+        if self.lifetime.is_closed:
             return
-        self.scaling.stop()
-        self.scaling.wait_idle()
+        if self._scaling is not None:
+            self._scaling.stop()
+            self._scaling.wait_idle()
         self.commits.flush_all()
         with self._turn():
             self._segments.move_times(self._segments.listed())
             self._node.close()
-            self._lifetime.close()
+            self.lifetime.close()
         self.stop()
 
     def stop(self) -> None:
         """End all threads, after the requests that are under way; data that is not durable is lost."""
         self.commits.acks.check_outside()
-        self._lifetime.close()
+        self.lifetime.close()
         self.leases.stop()
-        self.scaling.stop()
+        if self._scaling is not None:
+            self._scaling.stop()
         self.commits.stop()
-        self.scaling.wait_idle()
+        if self._scaling is not None:
+            self._scaling.wait_idle()
         self._segments.close()
 
     # For workflows
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
         """See `SegmentHost.create`: caches the segments; the node that first writes a segment opens it."""
-        self._lifetime.check()
+        self.lifetime.check()
         self._directory.remember(stream, segments, stream_ids)
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
@@ -513,14 +547,14 @@ class ObjectSegments:
 
     def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.last_times`: 2 requests a segment, also for segments that other nodes sealed."""
-        self._lifetime.check()
+        self.lifetime.check()
         return self._segments.last_times(
             {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
         )
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`: returns the ends of durable data, also of segments that other nodes write."""
-        self._lifetime.check()
+        self.lifetime.check()
         stream_ids = {segment_id: self._directory.stream_id(stream, segment_id) for segment_id in ids.tolist()}
         spans = stream_spans(self._catalog.parts, stream_ids.values())
         # Another node may have taken a stream over since this session wrote to it.
@@ -578,7 +612,7 @@ class ObjectSegments:
             SegmentsElsewhere: other nodes have some segments open; the others are deleted.
             AccelError: the errors of `flush`.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         opened = [known for segment_id in ids.tolist() if (known := self._segments.get(stream, segment_id)) is not None]
         found = {segment_id: self._directory.stream_id_to_delete(stream, segment_id) for segment_id in ids.tolist()}
         stream_ids = {segment_id: stream_id for segment_id, stream_id in found.items() if stream_id is not None}
@@ -609,7 +643,7 @@ class ObjectSegments:
                 it are merged.
             The errors of `flush`; and FormatLimit: events for more than 20,000 segments.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         unique_id, records = self._directory.transactions(stream)
         with self._merges:
             self.commits.flush_appended()  # also finishes an earlier merge
@@ -631,7 +665,7 @@ class ObjectSegments:
 
     def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:
         """See `SegmentHost.abort`. If it was given up, 1 request more, and 1 for each intent."""
-        self._lifetime.check()
+        self.lifetime.check()
         name = TransactionName(self._directory.unique_id(stream), transaction)
         if is_given_up and (merge := self._transactions.merge_begun(name)) is not None:
             raise OperationNotAllowed(f"expected no merge of transaction {transaction}, given up, found {merge}")
@@ -655,9 +689,9 @@ class ObjectSegments:
             WrongProcess: before the lock is taken, which may have been held when this process was forked.
             Closed: also if the host was closed while this call waited for the lock.
         """
-        self._lifetime.check()
+        self.lifetime.check()
         with self._lock:
-            self._lifetime.check()
+            self.lifetime.check()
             yield
 
     def _opened(self, stream: StreamName, segment_id: int) -> OpenSegment:

@@ -36,7 +36,6 @@ class SegmentsSettings:
         writers_max: how many writers with ids a segment remembers; the writers that were idle longest are forgotten.
         writer_idle_seconds: a writer that has written nothing for this time is forgotten; 7 days. A forgotten writer
             counts as new: events that it repeats are written again.
-        scaling: how the host follows the scaling policies of streams.
 
     Raises:
         ValueError: a number of 0 or below; `linger_seconds` may be 0.
@@ -54,7 +53,6 @@ class SegmentsSettings:
     cache_bytes: int = 16 * MIB
     writers_max: int = 1000
     writer_idle_seconds: float = 7 * 86_400.0
-    scaling: ScalingSettings = field(default_factory=ScalingSettings)
 
     def __post_init__(self) -> None:
         check_settings(self, least={"linger_seconds": 0})
@@ -150,6 +148,7 @@ class ConnectionSettings:
     Args:
         catalog: settings of the catalog.
         segments: settings of the session that writes.
+        scaling: how it follows the scaling policies of streams.
         history: settings of the histories of streams.
         lookups: settings of the accelerator.
         owners: settings of the registration.
@@ -160,5 +159,6 @@ class ConnectionSettings:
     forwarding: ForwardingSettings = field(default_factory=ForwardingSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
     segments: SegmentsSettings = field(default_factory=SegmentsSettings)
+    scaling: ScalingSettings = field(default_factory=ScalingSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
     lookups: Settings = field(default_factory=Settings)

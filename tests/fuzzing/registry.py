@@ -30,7 +30,6 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.hint_building.objects:open_patiently",
         "accel.history.store.stream_store:StreamStore.open",
         "accel.server.sidecar:Sidecar.open",
-        "accel.streams.shared.auto_scale:ScaledHost.open_segments",
         "accel.streams.connection:Connection.open_group_reader",
         "accel.streams.connection:Connection.open_reader",
         "accel.streams.shared.forwarding:Forwarding.open",

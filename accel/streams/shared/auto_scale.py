@@ -1,7 +1,7 @@
 """Scales streams as their policies require; the processes that write the streams do this.
 
-Each host of segments has an `AutoScaler`. It counts the appends to its open segments, and requests the scales that the
-policies require (`scaling_rates`):
+A connection gives its host of segments an `AutoScaler`. It counts the appends to the open segments, and requests the
+scales that the policies require (`scaling_rates`):
 
     every tick       totals are read from memory: a sample of each segment of a stream that has a policy
     every look       1 GET   the stream's configuration: a changed policy is followed from here on, and after the first
@@ -40,7 +40,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event, RLock, get_ident
-from typing import Final, Protocol
+from typing import Final
 from weakref import ref
 
 from accel.catalog import ObjectCatalog
@@ -64,9 +64,10 @@ from accel.history.rules.epochs import EpochRecord
 from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream
-from accel.history.store.hosts import SegmentHost, StreamName
-from accel.streams.open_segments import OpenSegment, OpenSegments
+from accel.history.store.hosts import StreamName
+from accel.streams.open_segments import OpenSegment
 from accel.streams.rules.settings import ScalingSettings
+from accel.streams.segments_host import ObjectSegments
 from accel.streams.shared.owners import OwnersTable
 from accel.streams.shared.scaling_rates import (
     SegmentLoad,
@@ -77,8 +78,6 @@ from accel.streams.shared.scaling_rates import (
     target_of,
     wanted_scale,
 )
-from accel.system import Components
-from loaders.lifetime import Lifetime
 
 MILLISECONDS: Final = 1000
 ERROR_SIZE_MAX: Final = 1000
@@ -88,27 +87,6 @@ COLD_BESIDE: Final = SegmentLoad(is_cold=True, is_own=False)
 COLD_HERE: Final = SegmentLoad(is_cold=True)
 
 logger = logging.getLogger(__name__)
-
-
-class ScaledHost(SegmentHost, Protocol):
-    """The host whose streams are scaled."""
-
-    @property
-    def node_id(self) -> int:
-        """The node of the session."""
-        ...
-
-    def node_of(self, stream: StreamName, segment_id: int) -> int | None:
-        """Return the node that has a segment open; None if no node has."""
-        ...
-
-    def open_segments(self, stream: StreamName, ids: Collection[int]) -> object:
-        """Open segments."""
-        ...
-
-    def take_over(self, stream: StreamName, owners: Mapping[int, int]) -> None:
-        """Continue segments that other nodes have open."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,26 +161,15 @@ class AutoScaler:
     the host alive takes a step every tick, until `stop`. In simulated time the caller takes the steps.
 
     Args:
-        host: carries scales out.
-        segments: the segments that are open in the host.
+        host: has the segments, and carries scales out; `ObjectSegments.scale_by` begins the steps, and ends them.
         catalog: the catalog of the host, for owners of other segments.
         settings: bounds and thresholds of scaling.
-        lifetime: the lifetime of the host.
-        system: clock, threads.
     """
 
-    def __init__(
-        self,
-        host: ScaledHost,
-        segments: OpenSegments,
-        catalog: ObjectCatalog,
-        settings: ScalingSettings,
-        lifetime: Lifetime,
-        system: Components,
-    ) -> None:
+    def __init__(self, host: ObjectSegments, catalog: ObjectCatalog, settings: ScalingSettings) -> None:
         self.settings = settings
-        self._host, self._segments, self._owners = host, segments, OwnersTable(catalog)
-        self._lifetime, self._system = lifetime, system
+        self._host, self._owners = host, OwnersTable(catalog)
+        self._lifetime, self._system = host.lifetime, host.system
         self._followed: dict[StreamName, _Followed] = {}
         self._stopped, self._idle = Event(), Event()
         self._idle.set()
@@ -264,7 +231,7 @@ class AutoScaler:
 
     def _tick(self, now: float) -> None:
         streams: dict[StreamName, list[OpenSegment]] = {}
-        for segment in self._segments.listed():
+        for segment in self._host.listed():
             if not segment.is_sealed:
                 streams.setdefault(segment.name, []).append(segment)
         for name in streams:
@@ -321,7 +288,7 @@ class AutoScaler:
         followed.looks += 1
         self._count(looks=1)
         if followed.stream is None:
-            followed.stream = self._segments.directory.stream(name, self._host)
+            followed.stream = self._host.stream(name)
         stream, before = followed.stream, followed.configuration
         configuration = followed.configuration = stream.configuration()
         if configuration.min_segments > (1 if before is None else before.min_segments):

@@ -39,7 +39,7 @@ from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event, Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Final, Self, TypeVar
+from typing import Annotated, Final, Self, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 from weakref import WeakValueDictionary, ref
@@ -65,6 +65,7 @@ from accel.history.rules.values import IdMap, Integers, segment_text, some_ids
 from accel.history.store.hosts import StreamName
 from accel.settings import checked_secret
 from accel.streams.rules.events import WRITER_ID_SIZE_BYTES
+from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import OWNER_LEASE_SECONDS_MAX, ForwardingSettings, OwnersSettings
 from accel.streams.writer_numbers import Held, Progress, WriterHeld, progress_of
 from accel.system import Components
@@ -74,9 +75,6 @@ from loaders.parallel import map_bounded
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.tables import RecordForm, TypedKey
 from loaders.versions import Versioned
-
-if TYPE_CHECKING:
-    from accel.streams.segments_host import ObjectSegments  # a cycle: its scaling looks owners up
 
 OWNERS: Final = "owners"
 """The name of the table, which is created when the first owner registers."""

@@ -30,7 +30,7 @@ from accel.history.store import Stream, StreamStore
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.connection import Peers
 from accel.streams.rules.settings import ScalingSettings
-from accel.streams.settings import ForwardingSettings, SegmentsSettings, StreamWriterSettings
+from accel.streams.settings import ForwardingSettings, StreamWriterSettings
 from accel.streams.shared.forwarding import SegmentService
 from accel.streams.shared.owners import CARRY_OUT_PATH, PATH, AppendRequest, CarryOutRequest, ForwardingClient
 from accel.system import SYSTEM
@@ -59,7 +59,7 @@ WRITER = StreamWriterSettings(wait_seconds=10.0, pause_seconds=0.005)
 FORWARDING = ForwardingSettings(pause_seconds=0.005, wait_seconds=10.0)
 SETTINGS = ConnectionSettings(
     catalog=CatalogSettings(parallel_requests=2),
-    segments=SegmentsSettings(scaling=ScalingSettings(is_on=False)),
+    scaling=ScalingSettings(is_on=False),
     forwarding=FORWARDING,
 )
 FORMAT = FormatRecord(namespace="test", stream_buckets=2)

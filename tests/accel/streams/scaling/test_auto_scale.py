@@ -17,8 +17,8 @@ from accel.history.store import Stream, StreamStore
 from accel.streams.connection import connect
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.settings import ConnectionSettings, SegmentsSettings, StreamWriterSettings
-from accel.streams.shared.auto_scale import AutoScaleStats
+from accel.streams.settings import ConnectionSettings, StreamWriterSettings
+from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
 from accel.streams.shared.owners import OwnersTable
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
@@ -47,7 +47,7 @@ TARGET = int(TICK)
 def bucket(segments: int = 1, scaling: ScalingPolicy = EVENTS, least: int = 1) -> World:
     """A bucket with a stream of this policy."""
     world = World()
-    world.settings = replace(SMALL, scaling=QUICK)
+    world.scaling = QUICK
     with world.process() as process:
         process.streams.create_scope(NAME[0])
         wanted = StreamConfiguration(min_segments=least, scaling=scaling)
@@ -72,7 +72,7 @@ class Load:
             self.writer.flush()
             self.durable += [payload for payload, _ in written]
             self.world.seconds += TICK
-            self.process.host.scaling.step()
+            self.process.scaling.step()
 
 
 def widths(stream: Stream) -> list[float]:
@@ -80,7 +80,7 @@ def widths(stream: Stream) -> list[float]:
 
 
 def stats(process: Process) -> AutoScaleStats:
-    return process.host.scaling.stats()
+    return process.scaling.stats()
 
 
 def test_a_hot_stream_is_split_to_its_target_and_merged_to_its_least_again() -> None:
@@ -129,7 +129,7 @@ def test_forwarded_events_count_at_the_host_that_appends_them() -> None:
                 host.append(NAME, segment.id, [b"event"] * size)  # what a service of segments does
             host.flush()
             world.seconds += TICK
-            host.scaling.step()
+            process.scaling.step()
         assert len(process.stream().active_segments()) == 2
 
 
@@ -150,14 +150,15 @@ def test_a_changed_policy_is_followed_from_the_next_look_on() -> None:
 def test_a_fixed_stream_costs_one_get_a_look_and_nothing_where_scaling_is_off() -> None:
     for chosen, most in ((QUICK, 3 + 5), (replace(QUICK, is_on=False), 0)):  # 3 to open the stream
         world = bucket(scaling=ScalingPolicy())
+        world.scaling = chosen
         counting = CountingStore(world.store)
-        with world.process(counting, replace(SMALL, scaling=chosen)) as process:
+        with world.process(counting) as process:
             load = Load(world, process)
             load.run(1, 1)
             counting.reset()
             for _ in range(10):  # five looks
                 world.seconds += TICK
-                process.host.scaling.step()
+                process.scaling.step()
             assert counting.snapshot().total.requests == most
 
 
@@ -184,7 +185,7 @@ def test_failures_are_counted_and_tried_again_later(fault: Fault) -> None:
         load.run(3, 4 * TARGET)
         world.seconds += QUICK.look_seconds
         faults.schedule(*[fault] * 100)
-        process.host.scaling.step()
+        process.scaling.step()
         faults.clear()
         assert stats(process).failures == 1
         assert "shop/orders" in stats(process).last_error
@@ -272,7 +273,7 @@ class Owners:
             act()
             self.world.seconds += TICK
             for process in processes or (self.low, self.high):
-                process.host.scaling.step()
+                process.scaling.step()
 
     def stop(self) -> None:
         self.low.die()
@@ -339,7 +340,7 @@ def test_a_scale_of_a_wrong_clock_stops_no_later_scale_and_is_cooled_down_from(a
         load, scales = Load(world, process), []
         for _ in range(24):
             load.run(1, 12 * TARGET)
-            scales.append(process.host.scaling.stats().scales)
+            scales.append(process.scaling.stats().scales)
         assert scales[-1] >= 1
         ticks = [at for at, (before, after) in enumerate(pairwise(scales)) if after > before]
         assert all((later - earlier) * TICK >= QUICK.cooldown_seconds for earlier, later in pairwise(ticks))
@@ -382,19 +383,19 @@ def test_an_owner_that_dies_while_its_part_is_waited_for_stops_nothing() -> None
 def test_a_look_at_two_owners_asks_a_bounded_number_of_times() -> None:
     """Every second segment is another owner's: all are borders, and at most `looks_max` are asked about in a look."""
     world = bucket(segments=64, least=64)
-    settings = replace(SMALL, scaling=replace(QUICK, looks_max=4))
+    world.scaling = replace(QUICK, looks_max=4)
     counting = CountingStore(world.store)
-    with world.process(counting, settings) as process:
+    with world.process(counting) as process:
         process.host.open_segments(NAME, list(range(0, 64, 2)))
         stream = process.stream()
         for _ in range(10):
             world.seconds += TICK
-            process.host.scaling.step()
+            process.scaling.step()
         stream.configure(replace(stream.configuration(), min_segments=1))
         counting.reset()
         for _ in range(2):  # one look
             world.seconds += TICK
-            process.host.scaling.step()
+            process.scaling.step()
         # Configuration and epoch; 6 for each of 4 markers, 4 for each of 8 neighbours without one; a watch.
         assert counting.snapshot().total.requests <= 2 + 4 * 6 + 8 * 4 + 1
 
@@ -451,14 +452,16 @@ def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
 
     system = replace(world.system, wait=wait, start=start)
     with ObjectCatalog.open(world.store, system=system) as catalog:
-        host = ObjectSegments(catalog, world.store, NODE, settings=replace(SMALL, scaling=QUICK), system=system)
+        host = ObjectSegments(catalog, world.store, NODE, settings=SMALL, system=system)
+        scaling = AutoScaler(host, catalog, QUICK)
+        host.scale_by(scaling)
         host.open_segments(NAME, [0])
         [work] = begun
         work()
         assert pauses == [TICK] * 5
-        assert host.scaling.stats().looks == 1  # the fifth pause was its last
+        assert scaling.stats().looks == 1  # the fifth pause was its last
         with pytest.raises(Closed):
-            host.scaling.step()
+            scaling.step()
 
 
 def test_a_connected_process_scales_by_itself() -> None:
@@ -471,7 +474,7 @@ def test_a_connected_process_scales_by_itself() -> None:
         young_seconds=0,
         cooldown_seconds=0,
     )
-    settings = ConnectionSettings(segments=SegmentsSettings(scaling=hasty))
+    settings = ConnectionSettings(scaling=hasty)
     with connect(MemoryStore(), create=True, settings=settings) as streams:
         streams.create_scope(NAME[0])
         stream = streams.create_stream(*NAME, StreamConfiguration(scaling=EVENTS))
@@ -480,10 +483,9 @@ def test_a_connected_process_scales_by_itself() -> None:
         while len(stream.active_segments()) == 1:
             writer.write_many([(b"event", b"key-%d" % next(numbers)) for _ in range(10)])
             writer.flush()
-        scaling = streams.host().scaling
-    assert scaling.stats().splits > 0
-    with pytest.raises(Closed):
-        scaling.step()
+    done = streams.scaling_stats()
+    assert done is not None
+    assert done.splits > 0
 
 
 def test_nothing_is_begun_where_scaling_is_off() -> None:
@@ -495,11 +497,11 @@ def test_nothing_is_begun_where_scaling_is_off() -> None:
         start_thread(work, name)
 
     system = replace(world.system, wait=lambda *_: None, start=start)
-    off = SegmentsSettings(scaling=ScalingSettings(is_on=False))
     with (
         ObjectCatalog.open(world.store, system=system) as catalog,
-        ObjectSegments(catalog, world.store, NODE, settings=off, system=system),
+        ObjectSegments(catalog, world.store, NODE, system=system) as host,
     ):
+        host.scale_by(AutoScaler(host, catalog, ScalingSettings(is_on=False)))
         assert [name for name in begun if name.startswith("accel-scale")] == []
 
 
@@ -508,8 +510,9 @@ def test_in_another_process_no_step_is_taken() -> None:
     process_id = [1]
     world.system = replace(world.system, process_id=lambda: process_id[0])
     with world.process() as process:
+        scaling = process.scaling
         process_id[0] = 2
         with pytest.raises(WrongProcess):
-            process.host.scaling.step()
-        process.host.scaling.wait_idle()
+            scaling.step()
+        scaling.wait_idle()
         process_id[0] = 1

@@ -98,7 +98,7 @@ def test_leases_are_renewed_by_a_thread_while_the_writer_is_idle(world: World) -
         record = stream.workflows.transactions.read(transaction)
         assert record is not None
         beside = replace(world.system, wait=wait, start=SYSTEM.start)
-        leases = TransactionLeases(process.host._lifetime, beside, process.catalog.parts.executor)
+        leases = TransactionLeases(process.host.lifetime, beside, process.catalog.parts.executor)
         holder = process.writer()
         leases.hold(stream, transaction, 30_000, holder)
         assert is_enough.wait(30)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import count
 
 from accel import ReadAccelerator, Settings
@@ -17,6 +18,7 @@ from accel.streams.rules.events import EventBatch, decode_events
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
+from accel.streams.shared.auto_scale import AutoScaler
 from accel.streams.time_index import SegmentTimeIndex
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components
@@ -42,14 +44,20 @@ class Process:
     def __init__(self, world: World, store: ObjectStore, settings: SegmentsSettings, node_id: int) -> None:
         system = world.system
         self.catalog = ObjectCatalog.open(store, settings=CATALOG, system=system)
-        if system.wait is not None:  # waits are cut short there: it would count without a pause
-            settings = replace(settings, scaling=ScalingSettings(is_on=False))
         try:
             self.host = ObjectSegments(self.catalog, store, node_id, settings=settings, system=system)
         except BaseException:
             self.catalog.close()
             raise
         self.streams = StreamStore.open(store, system=system, settings=HISTORY, host=self.host)
+        self._world = world
+
+    @cached_property
+    def scaling(self) -> AutoScaler:
+        """Scales the streams of the host, in steps that the test takes."""
+        made = AutoScaler(self.host, self.catalog, self._world.scaling)
+        self.host.scale_by(made)
+        return made
 
     def stream(self, name: StreamName = NAME) -> Stream:
         """A stream, opened with this host."""
@@ -76,6 +84,7 @@ class World:
         self.store: ObjectStore = MemoryStore() if store is None else store
         self.seconds = 1_000.0
         self.settings = SMALL
+        self.scaling = ScalingSettings()
         self.on_sleep: Callable[[], object] = lambda: None
         numbers = count(1)
         self.system = Components(
