@@ -51,7 +51,7 @@ SETTINGS: Final = (
     ("Events that go to other owners", "accel.streams.settings.ForwardingSettings"),
     ("Owners of segments", "accel.streams.settings.OwnersSettings"),
     ("Automatic scaling", "accel.streams.rules.settings.ScalingSettings"),
-    ("Histories", "accel.history.store.settings.HistorySettings"),
+    ("Histories", "accel.history.store.parts.HistorySettings"),
     ("The sidecar", "accel.server.settings.SidecarSettings"),
 )
 

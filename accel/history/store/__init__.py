@@ -15,8 +15,8 @@ workflows. A workflow is a sequence of small steps. Each step may be done twice,
 from __future__ import annotations
 
 from accel.history.store.hosts import GivenSizes, SegmentHost
+from accel.history.store.parts import HistorySettings
 from accel.history.store.retention_workflow import Retained
-from accel.history.store.settings import HistorySettings
 from accel.history.store.stream import Stream
 from accel.history.store.stream_store import StreamRetention, StreamStore
 
