@@ -20,7 +20,6 @@ import pytest
 from accel import connect
 from accel.catalog import ObjectCatalog
 from accel.catalog.problems import ProblemKind
-from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.verify import Verdict, verify
 from accel.cli.objects import verify as object_verification
 from accel.errors import AccelError, CatalogWentBack
@@ -28,6 +27,7 @@ from accel.history.records import HISTORY_CHUNK
 from accel.history.rules.epochs import HistoryChunk
 from accel.history.store import GivenSizes, StreamStore
 from accel.repair.findings import RepairOutcome
+from accel.repair.objects import PutBackOutcome, put_back
 from accel.system import SYSTEM
 from accel.testing import Crash, CrashStore
 from loaders.format import RecordBatch

@@ -14,9 +14,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from accel.catalog.putting_back import PutBackOutcome
-from accel.catalog.putting_back import put_back as catalog_put_back
 from accel.errors import AccelError
+from accel.repair.objects import PutBackOutcome
+from accel.repair.objects import put_back as catalog_put_back
 from loaders.errors import KeyMissing
 from loaders.format import FOOTER_SIZE_BYTES
 from loaders.layout import ACCEL_PREFIX, TABLES_PREFIX

@@ -25,11 +25,11 @@ from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.keys import DIRECTORY_KEY, NODE_CHECKPOINTS, NODE_LIST_HISTORY, NODE_LISTS, TABLES
 from accel.catalog.keys import NODES as NODES_TABLE
 from accel.catalog.parts import catalog_parts, existing_format
-from accel.catalog.putting_back import PutBackOutcome, put_back
-from accel.catalog.repairing import repair
 from accel.catalog.verify import Verdict, verify
 from accel.errors import AccelError
+from accel.repair.catalog import repair
 from accel.repair.findings import Finding, Repair, RepairOutcome
+from accel.repair.objects import PutBackOutcome, put_back
 from accel.repair.streams import repair_stream
 from loaders.format import FOOTER_SIZE_BYTES
 from loaders.layout import TABLE_MARKER, TABLES_PREFIX, encode_name, table_folder

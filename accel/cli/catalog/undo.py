@@ -13,7 +13,6 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.edges import NODE_ID_MAX
-from accel.catalog.putting_back import PutBackOutcome, PutBackReport, put_back
 from accel.catalog.undo import (
     IDS_PASSED_OVER,
     KeptVersion,
@@ -29,6 +28,7 @@ from accel.catalog.undo import (
 from accel.catalog.undo import undo as undo_commits
 from accel.cli.options import EXIT_FAILED, StoreChoice, command, end_with, store_options, yes_option
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
+from accel.repair.objects import PutBackOutcome, PutBackReport, put_back
 from accel.units import count_text, moment_text, size_text
 
 IDS_SHOWN_MAX = 20

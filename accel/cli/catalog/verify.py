@@ -15,14 +15,14 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.lost_objects import GivenUp, give_up
 from accel.catalog.problems import Severity
-from accel.catalog.repairing import THE_CATALOG, repair
-from accel.catalog.sketching import SketchReport, sketch_list
 from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
 from accel.catalog.verify import verify as verify_catalog
 from accel.cli.objects.verify import EXIT_PROBLEMS
 from accel.cli.options import StoreChoice, command, end_with, store_options, yes_option
 from accel.cli.stream.repair import show_repair
 from accel.rendering import Output, Shown
+from accel.repair.catalog import THE_CATALOG, repair
+from accel.repair.sketches import SketchReport, sketch_list
 from accel.units import age_text, count_text, size_text
 
 SHOWN_MAX = 100

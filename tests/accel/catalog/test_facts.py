@@ -15,10 +15,10 @@ from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.facts import KnownEnds, NodeFacts, sketch_rows
 from accel.catalog.node_list import after_undo, check_list, with_sketches, with_upload
 from accel.catalog.records import SKETCH, STREAM_END, Checkpoint, NodeList, make_rows, no_rows
-from accel.catalog.sketching import SketchReport, sketch_list
 from accel.catalog.undo import undo, versions
 from accel.image import MetadataImage
 from accel.image_source import PolledImages
+from accel.repair.sketches import SketchReport, sketch_list
 from accel.testing import Fault, FaultStore
 from bloom import StreamSketch
 from loaders.object_ref import ObjectRef

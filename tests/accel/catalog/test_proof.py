@@ -15,9 +15,9 @@ import pytest
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.collect import Reason, collect, delete_stray, find_stray, foresee, plan_collection
 from accel.catalog.proof import Standing, prove, prove_all
-from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.records import NodeList
 from accel.errors import AccessDenied, MaintenanceRefused
+from accel.repair.objects import PutBackOutcome, put_back
 from accel.system import StopRequested
 from loaders.errors import KeyMissing
 from loaders.layout import Mark, ObjectLayout

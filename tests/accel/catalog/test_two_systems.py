@@ -18,8 +18,6 @@ import pytest
 from accel import ReadAccelerator
 from accel.catalog import CatalogSettings, NodeWriter, ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.putting_back import PutBackOutcome, put_back
-from accel.catalog.repairing import repair
 from accel.catalog.survey import read_survey
 from accel.catalog.undo import undo
 from accel.catalog.verify import stream_object_rows, verify
@@ -28,6 +26,8 @@ from accel.compaction.planning import plan_compaction
 from accel.compaction.running import compact
 from accel.errors import AccelError, NamespaceShared
 from accel.hint_building import HintChoice, build_hints, plan_hints
+from accel.repair.catalog import repair
+from accel.repair.objects import PutBackOutcome, put_back
 from accel.streams.settings import SegmentsSettings
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout

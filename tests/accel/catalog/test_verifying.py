@@ -13,10 +13,10 @@ from accel.catalog.facts import sketch_rows
 from accel.catalog.node_list import with_sketches
 from accel.catalog.problems import ProblemKind, Severity
 from accel.catalog.records import NodeList, StreamShard, join_rows
-from accel.catalog.sketching import sketch_list
 from accel.catalog.stream_shards import shard_of
 from accel.catalog.undo import undo
 from accel.catalog.verify import Verdict, Verification, verify
+from accel.repair.sketches import sketch_list
 from accel.testing import CrashStore
 from bloom import StreamSketch
 from loaders.errors import AccessDenied

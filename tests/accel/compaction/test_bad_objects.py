@@ -16,11 +16,11 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.bad_objects import BAD_OBJECTS_MAX, Cause, set_aside_of, with_set_aside
 from accel.catalog.collect import Reason, collect, plan_collection
 from accel.catalog.problems import ProblemKind
-from accel.catalog.putting_back import PutBackOutcome, put_back
 from accel.catalog.records import SET_ASIDE, NodeList
 from accel.catalog.verify import verify
 from accel.compaction import CompactionReport, Status, compact, plan_compaction
 from accel.hint_building import HintChoice, HintReport, build_hints, plan_hints
+from accel.repair.objects import PutBackOutcome, put_back
 from accel.system import StopRequested
 from loaders.errors import AccessDenied, RequestRefused, StoreError, StoreUnavailable
 from loaders.format import RecordBatch
