@@ -20,9 +20,9 @@ from threading import Event, Lock
 from typing import Final
 
 from loaders.errors import StoreError
-from loaders.lifetime import start_thread
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.store.base import DatedStore
+from loaders.threads import start_thread
 
 logger = logging.getLogger(__name__)
 

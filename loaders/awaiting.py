@@ -22,7 +22,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-from loaders.lifetime import settle, start_thread
+from loaders.threads import settle, start_thread
 
 T = TypeVar("T")
 

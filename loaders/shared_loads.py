@@ -45,9 +45,10 @@ from cachetools import TTLCache
 
 from loaders.counting import CacheStats, CountedCache
 from loaders.errors import AccelError, RangeInvalid
-from loaders.lifetime import PerProcess, ProcessLock, start_thread
+from loaders.lifetime import PerProcess, ProcessLock
 from loaders.settings import MIB
 from loaders.store import ObjectStore
+from loaders.threads import start_thread
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from accel.errors import AccelError
 from accel.system import SYSTEM
-from loaders.parallel import run_bounded
 from loaders.store import CountingStore, ObjectStore, S3Settings, open_store
+from loaders.threads import run_bounded
 
 if TYPE_CHECKING:
     from pyspark import SparkContext, SparkJobInfo, StatusTracker
@@ -134,7 +134,7 @@ def run_tasks(
     """Run a function on each value in a Spark task; yields results in the order of completion.
 
     Values are taken from their iterable when tasks become free, never more than ``at_once`` ahead. Leaving the loop
-    early cancels running tasks, and does not wait for them: see `loaders.parallel`.
+    early cancels running tasks, and does not wait for them: see `loaders.threads`.
 
     Args:
         spark: the session; a classic one, as Spark Connect has no API for tasks.

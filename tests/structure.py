@@ -34,9 +34,9 @@ from accel import (
 from accel.testing import MemorySegments
 from loaders.format import RecordBatch
 from loaders.layout import ObjectLayout
-from loaders.lifetime import DaemonThreads
 from loaders.object_writer import ObjectWriter
 from loaders.store import MemoryStore
+from loaders.threads import DaemonThreads
 from tests.counting import (
     ROOT,
     SOURCE_FOLDERS,
@@ -95,7 +95,7 @@ class FilesPassed:
         """Threads that are started within the block are looked at; also those that work for later calls."""
         threading.setprofile(self._look)
         try:
-            with patch("loaders.lifetime.start_thread", DaemonThreads()):  # idle threads began before
+            with patch("loaders.threads.start_thread", DaemonThreads()):  # idle threads began before
                 yield
         finally:
             threading.setprofile(None)

@@ -84,8 +84,8 @@ from bloom import StreamSketch
 from loaders.layout import ObjectLayout
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import ObjectRef
-from loaders.parallel import map_bounded
 from loaders.tables import check_counter
+from loaders.threads import map_bounded
 
 # Reading
 

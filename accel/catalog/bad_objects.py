@@ -47,7 +47,7 @@ from loaders.errors import (
     StoreError,
 )
 from loaders.object_ref import UNKNOWN, ObjectRef
-from loaders.parallel import map_bounded
+from loaders.threads import map_bounded
 
 Ids = NDArray[np.int64]
 logger = logging.getLogger(__name__)

@@ -69,7 +69,7 @@ from accel.catalog.survey import must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
-from loaders.parallel import map_bounded
+from loaders.threads import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 

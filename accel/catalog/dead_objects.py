@@ -41,7 +41,7 @@ from loaders.format import FOOTER_SIZE_BYTES, ROW_SIZE_BYTES, BlockIndex
 from loaders.format.index import ROW_DTYPE
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
-from loaders.parallel import map_bounded
+from loaders.threads import map_bounded
 from range_index import ObjectRanges
 
 Integers = NDArray[np.int64]

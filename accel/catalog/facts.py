@@ -45,7 +45,7 @@ from accel.image_source import MemoryUse
 from accel.settings import ENDS_SIZE_BYTES_MAX
 from bloom import SketchColumns, StreamSketch
 from loaders.lifetime import ProcessLock
-from loaders.parallel import map_bounded
+from loaders.threads import map_bounded
 
 
 def sketch_rows(objects: Iterable[tuple[int, StreamSketch | None]]) -> Rows:

@@ -25,9 +25,9 @@ from accel.image import MetadataImage, NodeImage
 from accel.settings import CatalogSettings
 from accel.system import SYSTEM, Components
 from loaders.layout import ObjectLayout
-from loaders.lifetime import Threads
 from loaders.object_ref import UNKNOWN
 from loaders.store import ObjectStore
+from loaders.threads import Threads
 
 _NO_TIMES: Mapping[int, int] = MappingProxyType({})
 

@@ -39,11 +39,10 @@ from accel.system import Components, measured, of_store
 from accel.units import milliseconds
 from loaders.errors import AccessDenied, StoreError, StoreUnavailable, TableMissing
 from loaders.layout import FORMAT_KEY, PROBE_PREFIX, TABLES_PREFIX, ObjectLayout, table_folder
-from loaders.lifetime import Lifetime, Threads
+from loaders.lifetime import Lifetime
 from loaders.object_index import ObjectIndexLoader, OpenedObject
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import stored_size_bytes
-from loaders.parallel import map_bounded, run_bounded
 from loaders.store import ObjectStore
 from loaders.store.base import LIST_PAGE_KEYS_MAX
 from loaders.store.decorated import folder_of
@@ -58,6 +57,7 @@ from loaders.tables import (
     read_format,
 )
 from loaders.tables.typed_key import TypedKey
+from loaders.threads import Threads, map_bounded, run_bounded
 
 if TYPE_CHECKING:
     from accel.history.store.keys import SystemKeys

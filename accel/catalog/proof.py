@@ -30,12 +30,11 @@ from accel.catalog.parts import ObjectAccess
 from accel.errors import AccelError, KeyMissing
 from loaders.format import FOOTER_SIZE_BYTES, tail_checksum
 from loaders.layout import ObjectLayout
-from loaders.lifetime import Threads
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import fetch_mark
-from loaders.parallel import map_bounded
 from loaders.store import ObjectStore
 from loaders.store.base import LIST_PAGE_KEYS_MAX
+from loaders.threads import Threads, map_bounded
 
 
 class Standing(StrEnum):

@@ -99,8 +99,8 @@ from accel.image import (
 )
 from loaders.errors import StoreError
 from loaders.object_ref import ObjectRef
-from loaders.parallel import map_bounded
 from loaders.tables.typed_key import TypedKey
+from loaders.threads import map_bounded
 from loaders.versions import Versioned
 
 # Catching up

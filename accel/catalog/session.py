@@ -72,9 +72,9 @@ from accel.image import StreamObject
 from loaders.errors import StoreError
 from loaders.format import ROW_SIZE_BYTES
 from loaders.object_ref import ObjectRef
-from loaders.parallel import map_bounded
 from loaders.tables.columns import ROWS_MAX
 from loaders.tables.typed_key import TypedKey
+from loaders.threads import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 

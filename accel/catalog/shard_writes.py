@@ -64,9 +64,9 @@ from accel.catalog.stream_shards import (
 )
 from accel.errors import CatalogMissing, CommitRefused, SessionFenced, StreamsReleased
 from loaders.layout import TABLES_PREFIX, encode_prefix, table_folder
-from loaders.parallel import map_bounded
 from loaders.store import ObjectInfo
 from loaders.tables.typed_key import TypedKey
+from loaders.threads import map_bounded
 from loaders.versions import Versioned
 
 # Opening, closing and trimming streams

@@ -50,9 +50,9 @@ from accel.errors import AccelError, CatalogDamaged, MaintenanceRefused
 from loaders.errors import FormatError, FormatTooNew, TableMissing
 from loaders.object_index import OpenedObject
 from loaders.object_ref import ObjectRef
-from loaders.parallel import map_bounded
 from loaders.store import ObjectInfo
 from loaders.tables.typed_key import TypedKey
+from loaders.threads import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
 

@@ -114,7 +114,7 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
     except (AccelError, OSError, KeyboardInterrupt, RuntimeError) as error:
         ended: BaseException = Stopped() if type(error) is KeyboardInterrupt else error
         if "start new thread" in str(error):  # of a pool that is not ours
-            from loaders.lifetime import no_thread  # noqa: PLC0415 - seldom needed
+            from loaders.threads import no_thread  # noqa: PLC0415 - seldom needed
 
             ended = no_thread()
         elif not isinstance(error, AccelError | OSError | KeyboardInterrupt):

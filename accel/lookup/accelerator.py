@@ -45,10 +45,11 @@ from accel.settings import Settings
 from accel.system import SYSTEM, Components
 from loaders.format import BatchColumns, RecordBatch, find
 from loaders.format.index import block_spans
-from loaders.lifetime import PerProcess, uninterrupted
+from loaders.lifetime import PerProcess
 from loaders.object_index import ObjectIndexLoader
 from loaders.settings import INT64_MAX, TimeLimit, plain_arguments
 from loaders.store import ObjectStore
+from loaders.threads import uninterrupted
 from range_index import ObjectRanges, RangesGiven
 
 if TYPE_CHECKING:

@@ -43,14 +43,14 @@ from accel.system import Components
 from loaders.counting import CacheStats
 from loaders.hints import StreamEntries
 from loaders.layout import ObjectLayout
-from loaders.lifetime import Lifetime, uninterrupted
+from loaders.lifetime import Lifetime
 from loaders.object_index import Load, LoaderStats, ObjectIndexLoader, OpenedObject
-from loaders.parallel import Arrivals, SharedThreads
 from loaders.plan import LoadAll, policy_of
 from loaders.shared_loads import LastChunks, done_future
 from loaders.store import ObjectStore
 from loaders.store.decorated import TracedStore
 from loaders.store.hedged import HedgedStore, Hedging
+from loaders.threads import Arrivals, SharedThreads, uninterrupted
 from range_index import ObjectRanges
 
 if TYPE_CHECKING:

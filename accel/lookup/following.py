@@ -41,7 +41,7 @@ from accel.lookup.stats import Counters, LookupStats, ReportLimit
 from accel.lookup.steps import RefreshFailed
 from accel.settings import Settings
 from accel.system import Components
-from loaders.lifetime import settle
+from loaders.threads import settle
 
 logger = logging.getLogger(__name__)
 

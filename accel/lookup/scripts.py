@@ -44,7 +44,7 @@ from accel.lookup.steps import (
 )
 from loaders.format import BatchColumns, RecordBatch
 from loaders.lifetime import unpickled
-from loaders.parallel import Arrivals
+from loaders.threads import Arrivals
 from loaders.tracing import Span, begin_span, current
 
 if TYPE_CHECKING:

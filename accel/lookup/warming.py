@@ -24,9 +24,9 @@ from accel.lookup.steps import HintReply, ReadFilters
 from bloom import StreamFilter
 from loaders.hints import ByteSpan, HintProblem, HintTrouble, PackRoot, decode_pack_span, plan_pack_reads, read_span
 from loaders.hints.roots import fetch_root
-from loaders.parallel import run_bounded
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore
+from loaders.threads import run_bounded
 
 T = TypeVar("T")
 V = TypeVar("V")

@@ -40,8 +40,8 @@ from accel.streams.settings import ConnectionSettings
 from accel.system import SYSTEM, Components
 from loaders.counting import SECONDS_BOUNDS, Histogram
 from loaders.errors import redacted
-from loaders.lifetime import Threads
 from loaders.store import CountingStore
+from loaders.threads import Threads
 
 logger = logging.getLogger(__name__)
 

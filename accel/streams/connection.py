@@ -78,11 +78,12 @@ from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds
 from loaders.awaiting import ended, in_thread, outcome
 from loaders.counting import CacheStats
-from loaders.lifetime import Lifetime, settle, unpickled
+from loaders.lifetime import Lifetime, unpickled
 from loaders.settings import taker
 from loaders.shared_loads import SharedLoads
 from loaders.store import ObjectStore, S3Settings, open_store
 from loaders.tables import FormatRecord
+from loaders.threads import settle
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -59,7 +59,8 @@ from accel.streams.uploads import Upload, UploadParts, commit
 from accel.system import Components
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import StoreUnavailable, WriteConflict
-from loaders.lifetime import Lifetime, Threads
+from loaders.lifetime import Lifetime
+from loaders.threads import Threads
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from accel.history.rules.transactions import TransactionStatus
 from accel.history.store import Stream
 from accel.system import Components
 from loaders.lifetime import Lifetime
-from loaders.parallel import map_bounded
+from loaders.threads import map_bounded
 
 logger = logging.getLogger(__name__)
 

@@ -57,9 +57,8 @@ from accel.system import Components
 from loaders.backoff import Backoff
 from loaders.format import RecordBatch
 from loaders.layout import parse_number_table_key, parse_time_part_key, time_part_prefix
-from loaders.lifetime import Threads
-from loaders.parallel import map_bounded
 from loaders.store import ObjectStore
+from loaders.threads import Threads, map_bounded
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

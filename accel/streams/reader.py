@@ -41,8 +41,9 @@ from accel.streams.segment_source import SegmentSource, WatchedSource
 from accel.system import SYSTEM, Components
 from accel.units import milliseconds
 from loaders.awaiting import ended, in_thread, wake
-from loaders.lifetime import Lifetime, Threads, unpickled
+from loaders.lifetime import Lifetime, unpickled
 from loaders.settings import TimeLimit
+from loaders.threads import Threads
 
 Answer = TypeVar("Answer")
 Asked: TypeAlias = Future[SegmentEvents | SegmentEnd]

@@ -35,8 +35,8 @@ from accel.history.store.hosts import SegmentHost, StreamName
 from accel.history.store.transaction_store import TransactionStore
 from accel.system import Components
 from loaders.errors import DataNotFound
-from loaders.parallel import map_bounded
 from loaders.store import ObjectStore
+from loaders.threads import map_bounded
 
 # From histories
 

@@ -64,8 +64,9 @@ from accel.streams.shared.owners import SharedSegments, own_segments
 from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components
-from loaders.lifetime import Lifetime, finish_at_exit
+from loaders.lifetime import Lifetime
 from loaders.settings import taker
+from loaders.threads import finish_at_exit
 
 logger = logging.getLogger(__name__)
 
@@ -413,7 +414,7 @@ class StreamWriter:
                 "%s: requests of other processes are left to the next look", self._stream.name, exc_info=True
             )
 
-    # At the end of the program: `loaders.lifetime.finish_at_exit`
+    # At the end of the program: `loaders.threads.finish_at_exit`
 
     @property
     def is_left(self) -> bool:

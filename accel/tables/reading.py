@@ -25,10 +25,9 @@ from accel.tables.listing import Listed, chosen_columns, listed_objects, ref_of
 from accel.tables.object_batches import OpenedListed, block_batch, object_batch, range_batch, record_batches
 from accel.tables.schemas import RowSource, TableSchema
 from loaders.layout import ObjectLayout
-from loaders.lifetime import Threads
 from loaders.object_index import ObjectIndexLoader
-from loaders.parallel import run_bounded
 from loaders.store import ObjectStore
+from loaders.threads import Threads, run_bounded
 
 AT_ONCE = 8
 """The number of objects that are opened in parallel, and of calls of a history that are sent in parallel."""

@@ -72,10 +72,10 @@ from loaders.merge.transfer import (
     spans_of,
 )
 from loaders.object_ref import ObjectRef
-from loaders.parallel import map_bounded
 from loaders.settings import MergeSettings
 from loaders.store import CountingStore, ObjectStore
 from loaders.store.base import PART_SIZE_BYTES_MIN
+from loaders.threads import map_bounded
 from range_index import ObjectRanges
 
 

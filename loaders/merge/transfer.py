@@ -62,10 +62,10 @@ from loaders.merge.plan import Copies, MergedOutput
 from loaders.object_index import fetch_tail, open_fetched
 from loaders.object_ref import UNKNOWN, ObjectRef
 from loaders.object_writer import create_object, refuse_existing, start_upload
-from loaders.parallel import end_all, map_bounded
 from loaders.settings import MergeSettings
 from loaders.store import Body, MultipartUpload, ObjectStore, PartReceipt
 from loaders.store.base import PART_NUMBER_MAX
+from loaders.threads import end_all, map_bounded
 
 ROW_SIZE_BYTES_MAX = 64 << 20
 """A row of an index with more bytes is refused: rows are moved whole, and memory is bounded.

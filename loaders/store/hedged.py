@@ -25,10 +25,10 @@ from threading import Lock
 from typing import Final
 
 from loaders.errors import StoreError
-from loaders.lifetime import Threads
 from loaders.settings import CONNECTIONS, check_settings
 from loaders.store.base import Fetched, ObjectStore
 from loaders.store.decorated import DecoratedStore
+from loaders.threads import Threads
 
 QUANTILE: Final = 0.95
 SAMPLES_MIN: Final = 64

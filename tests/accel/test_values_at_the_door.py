@@ -34,9 +34,9 @@ from accel.lookup.accelerator import AcceleratorBase
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import ForwardingSettings, OwnersSettings, SegmentsSettings, StreamWriterSettings
 from loaders.format import RecordBatch
-from loaders.parallel import ReadAhead
 from loaders.settings import MergeSettings, RetrySettings, plain_arguments
 from loaders.store.hedged import Hedging
+from loaders.threads import ReadAhead
 
 # The kinds of values
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from loaders.errors import NoThread
-from loaders.lifetime import DaemonThreads, Threads
-from loaders.parallel import SharedThreads
+from loaders.threads import DaemonThreads, SharedThreads, Threads
 
 
 class Host:
@@ -20,7 +19,7 @@ class Host:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = 0
         self._start = Thread.start
-        monkeypatch.setattr("loaders.lifetime.start_thread", DaemonThreads())  # no thread of another test is idle
+        monkeypatch.setattr("loaders.threads.start_thread", DaemonThreads())  # no thread of another test is idle
         monkeypatch.setattr(Thread, "start", lambda thread: self.start(thread))  # noqa: PLW0108 - it is bound to a thread
 
     def start(self, thread: Thread) -> None:

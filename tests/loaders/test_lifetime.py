@@ -8,7 +8,7 @@ from threading import enumerate as enumerate_threads
 
 import pytest
 
-from loaders.lifetime import DaemonThreads, Threads
+from loaders.threads import DaemonThreads, Threads
 
 
 def thread_of_next(start: DaemonThreads, name: str) -> Thread:
@@ -83,7 +83,7 @@ def test_work_is_done_by_its_caller_when_the_program_ends_and_no_thread_can_be_s
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
     threads = Threads(2, "some")
-    monkeypatch.setattr("loaders.lifetime.start_thread", DaemonThreads())
+    monkeypatch.setattr("loaders.threads.start_thread", DaemonThreads())
     monkeypatch.setattr(Thread, "start", refuse)
     assert threads.submit(lambda: threads.submit(current_thread)).result().result() is current_thread()
     threads.shutdown()
@@ -95,7 +95,7 @@ def test_work_waits_for_the_threads_at_work_when_no_further_one_can_be_started(m
 
     threads, let = Threads(2, "some"), Event()
     first = threads.submit(let.wait, 60)
-    monkeypatch.setattr("loaders.lifetime.start_thread", DaemonThreads())
+    monkeypatch.setattr("loaders.threads.start_thread", DaemonThreads())
     monkeypatch.setattr(Thread, "start", refuse)
     second = threads.submit(current_thread)
     assert not second.done()

@@ -14,9 +14,9 @@ from accel.history.store.parts import HistorySettings
 from accel.settings import CatalogSettings, Settings
 from accel.streams.rules.settings import ReaderSettings
 from accel.streams.settings import SegmentsSettings, StreamWriterSettings
-from loaders.parallel import ReadAhead
 from loaders.settings import MergeSettings, RetrySettings, check_settings
 from loaders.store.settings import S3Settings, StoreSettings
+from loaders.threads import ReadAhead
 
 CLASSES: tuple[type[Any], ...] = (
     CatalogSettings,

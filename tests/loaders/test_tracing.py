@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from accel import AsyncReadAccelerator, Request, StaticImages
 from accel.errors import StoreUnavailable
 from accel.testing import Fault, FaultStore
-from loaders.lifetime import DaemonThreads, Threads
+from loaders.threads import DaemonThreads, Threads
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, settled
 
 

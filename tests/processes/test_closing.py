@@ -14,10 +14,10 @@ from accel import AsyncReadAccelerator, ReadAccelerator, StaticImages
 from accel.catalog import ObjectCatalog
 from accel.errors import AccelError, Closed, NoThread
 from accel.image import ObjectRef
-from loaders.lifetime import DaemonThreads, Threads
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
 from loaders.tables import FormatRecord
+from loaders.threads import DaemonThreads, Threads
 from tests.accel.lookup.cluster import NODE, STREAM, accelerator, line_image, line_store
 
 Answer = TypeVar("Answer")
@@ -204,7 +204,7 @@ def test_threads_that_end_say_so_and_what_cannot_start_says_why(monkeypatch: pyt
     def refuse(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("loaders.lifetime.start_thread", DaemonThreads())
+    monkeypatch.setattr("loaders.threads.start_thread", DaemonThreads())
     monkeypatch.setattr(Thread, "start", refuse)
     with pytest.raises(NoThread, match="limit"):
         others.submit(max, 1, 2)

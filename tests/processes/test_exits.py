@@ -222,7 +222,7 @@ asyncio.run(main())
         (
             """
 import loaders.lifetime
-loaders.lifetime.EXIT_SECONDS = 0.1
+loaders.threads.EXIT_SECONDS = 0.1
 from accel.testing.stores import *
 from loaders.store import open_store
 class Hangs:

@@ -25,8 +25,8 @@ from accel.lookup.answer import Request
 from accel.streams.reader import AsyncReader
 from accel.streams.settings import SegmentsSettings
 from accel.streams.shared.owners import OwnersTable
-from loaders.lifetime import start_thread
 from loaders.store import MemoryStore
+from loaders.threads import start_thread
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 from tests.accel.streams.reader.streams import QUICK

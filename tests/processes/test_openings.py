@@ -38,9 +38,9 @@ from accel.server import sidecar
 from accel.streams import connection
 from accel.streams.shared.owners import OwnersTable
 from accel.system import SYSTEM, Components
-from loaders.lifetime import start_thread
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.store.decorated import DecoratedStore, StoreCall
+from loaders.threads import start_thread
 from tests.accel.streams.reader.streams import QUICK
 from tests.examples import swept
 from tests.processes.test_owners import SECRET, free_port

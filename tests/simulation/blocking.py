@@ -28,7 +28,7 @@ import accel.compaction.running
 import accel.hint_building
 import accel.history.store.lifecycle
 import accel.streams.writer  # noqa: F401 - their names are replaced, too
-from loaders import lifetime, parallel
+from loaders import threads
 from loaders.lifetime import Lifetime
 from tests.simulation.scheduler import Scheduler, Task
 
@@ -289,8 +289,8 @@ REPLACED: dict[object, object] = {
         **{**vars(threading), "Lock": Lock, "RLock": RLock, "Condition": Condition, "Event": Event}
     ),
     queue.SimpleQueue: SimpleQueue,
-    lifetime.Threads: SimulatedThreads,
-    parallel.SharedThreads: SimulatedThreads,
+    threads.Threads: SimulatedThreads,
+    threads.SharedThreads: SimulatedThreads,
 }
 REPLACED_IN = ("accel.", "loaders.", "concurrent.futures._base")
 NAMES = ("Lock", "RLock", "Condition", "Event", "threading", "SimpleQueue", "Threads", "SharedThreads")

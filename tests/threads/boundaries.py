@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import accel
 import loaders
-from loaders.lifetime import DaemonThreads
+from loaders.threads import DaemonThreads
 
 THREADS = 16
 SWITCH_SECONDS = 1e-5
@@ -136,7 +136,7 @@ class Calls:
         """Look, while this lasts."""
         threading.setprofile(self._note)
         try:
-            with patch("loaders.lifetime.start_thread", DaemonThreads()):  # idle threads began before
+            with patch("loaders.threads.start_thread", DaemonThreads()):  # idle threads began before
                 yield
         finally:
             threading.setprofile(None)

@@ -27,10 +27,11 @@ from accel.system import SYSTEM, StoreClock
 from accel.testing import ClockStore, MemorySegments
 from loaders.format import RecordBatch
 from loaders.hints.snapshots import SnapshotReader
-from loaders.lifetime import DaemonThreads, PerProcess, ProcessLock
+from loaders.lifetime import PerProcess, ProcessLock
 from loaders.shared_loads import SharedChunks
 from loaders.store import MemoryStore
 from loaders.store.hedged import HedgedStore, Hedging
+from loaders.threads import DaemonThreads
 from tests.accel.lookup.cluster import NODE, STREAM, line_image, line_store
 from tests.accel.lookup.hinting import put_real_hints
 from tests.accel.streams.reader.streams import shop

@@ -27,7 +27,7 @@ from loaders.errors import CorruptObject, KeyMissing, RangeInvalid
 from loaders.format import BlockRow, decode_block_bytes
 from loaders.format.index import block_spans
 from loaders.object_ref import UNKNOWN
-from loaders.parallel import run_bounded
+from loaders.threads import run_bounded
 from range_index import ObjectRanges
 
 Column = NDArray[np.int64]

@@ -74,8 +74,8 @@ from accel.history.rules.values import (
 from accel.history.store import keys
 from accel.history.store.parts import StreamParts, record_size_bytes
 from loaders.errors import DataNotFound
-from loaders.parallel import Reader, read_ahead
 from loaders.tables import Versioned
+from loaders.threads import Reader, read_ahead
 from range_index.epoch_times import (
     Block,
     BlockTimes,

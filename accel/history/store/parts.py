@@ -35,10 +35,10 @@ from accel.system import Components, measured
 from accel.units import milliseconds
 from loaders.backoff import DEFAULT_RETRY, Backoff
 from loaders.errors import DataNotFound
-from loaders.lifetime import InlineElsewhere, Lazy
-from loaders.parallel import map_bounded
+from loaders.lifetime import Lazy
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX, check_settings
 from loaders.tables import IdBlocks, RecordCache, Tables, Versioned
+from loaders.threads import InlineElsewhere, map_bounded
 from range_index.epoch_times import LEAF_PARTS, PART_EPOCHS
 
 MILLISECONDS: Final = 1000

@@ -70,10 +70,10 @@ from accel.streams.settings import OWNER_LEASE_SECONDS_MAX, ForwardingSettings, 
 from accel.streams.writer_numbers import Held, Progress, WriterHeld, progress_of
 from accel.system import Components
 from loaders.errors import DataConflict, TableMissing
-from loaders.lifetime import Lifetime, Threads
-from loaders.parallel import map_bounded
+from loaders.lifetime import Lifetime
 from loaders.settings import CLOCK_SKEW_SECONDS_MAX
 from loaders.tables import RecordForm, TypedKey
+from loaders.threads import Threads, map_bounded
 from loaders.versions import Versioned
 
 OWNERS: Final = "owners"

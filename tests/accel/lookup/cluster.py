@@ -9,8 +9,8 @@ from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.lookup.scripts import Script
 from accel.system import NONCE_SIZE_BYTES, Components
 from loaders.layout import ObjectLayout
-from loaders.lifetime import start_thread
 from loaders.store import CountingStore, MemoryStore, ObjectStore
+from loaders.threads import start_thread
 from tests.accel.lookup.driving import Clock
 from tests.builders import write_set_object
 from tests.models.worlds import World

@@ -17,8 +17,8 @@ from accel import AsyncReadAccelerator, ImageTooOld, MetadataImage, PolledImages
 from accel.errors import Closed
 from accel.image_source import PollingSource, StaticImages
 from loaders.errors import StoreUnavailable
-from loaders.lifetime import start_thread
 from loaders.store import CountingStore
+from loaders.threads import start_thread
 from tests.accel.catalog.world import World
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock

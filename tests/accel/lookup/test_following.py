@@ -27,7 +27,7 @@ from accel.image import ImageVersion
 from accel.lookup.answer import Ending
 from accel.system import SYSTEM
 from loaders.errors import StoreUnavailable
-from loaders.lifetime import start_thread
+from loaders.threads import start_thread
 from tests.accel.lookup.cluster import STREAM, line_image, line_store, system
 from tests.accel.lookup.driving import Clock
 

@@ -14,9 +14,9 @@ from accel.server.guard import App
 from accel.testing import Fault, FaultStore
 from loaders.errors import CredentialsExpired
 from loaders.format import RecordBatch
-from loaders.lifetime import DaemonThreads
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Answer, DecoratedStore, StoreCall
+from loaders.threads import DaemonThreads
 from tests.accel.server.asking import AUTHORISED, NODE, STREAM, ask, filled, serving
 
 KNOWN = f"/v1/objects?stream_id={STREAM}&start=0&end=100"
@@ -166,7 +166,7 @@ def test_a_sidecar_ends_where_no_thread_can_be_started(monkeypatch: pytest.Monke
 
     async def work() -> None:
         monkeypatch.setattr("threading.Thread.start", refused)
-        monkeypatch.setattr("loaders.lifetime.start_thread", DaemonThreads())  # none is idle
+        monkeypatch.setattr("loaders.threads.start_thread", DaemonThreads())  # none is idle
         async with serving(store, is_opened=False) as (app, _):
             told: dict[str, list[str]] = {"reasons": []}
             while not told["reasons"]:

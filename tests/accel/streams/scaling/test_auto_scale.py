@@ -22,8 +22,8 @@ from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
 from accel.streams.shared.owners import OwnersTable
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
-from loaders.lifetime import start_thread
 from loaders.store import CountingStore, MemoryStore
+from loaders.threads import start_thread
 from tests.accel.streams.writer.world import HISTORY, NAME, NODE, SMALL, Process, World
 from tests.examples import examples
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaders.errors import Closed
-from loaders.parallel import FIRST_READS, ReadAhead, Reader, SharedThreads, read_ahead, run_bounded
+from loaders.threads import FIRST_READS, ReadAhead, Reader, SharedThreads, read_ahead, run_bounded
 from tests.examples import examples
 
 P = ParamSpec("P")
