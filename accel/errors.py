@@ -387,15 +387,15 @@ class InvalidArgument(HistoryError, ValueError):
 class Sought(Enum):
     """What was searched in a history, and the command that lists what exists."""
 
-    SCOPE = "accel scope list lists the scopes"
+    SCOPE = "accel stream list without --scope lists the scopes"
     STREAM = "accel stream list lists the streams of a scope; if one is half created, create it again, or delete it"
-    EPOCH = "accel stream describe shows the current epoch; accel stream epochs lists all up to it"
+    EPOCH = "accel stream describe shows the current epoch; accel stream history lists those up to it"
     SEGMENT = (
-        "accel stream segments lists the segments of the present or of a time, accel stream epochs those of an epoch"
+        "accel stream segments lists the segments of the present or of a time, accel stream history those of an epoch"
     )
-    CUT = "accel stream cuts list lists the times of recorded cuts; retention deletes those that it has passed"
+    CUT = "accel stream cuts lists the times of recorded cuts; retention deletes those that it has passed"
     REQUEST = "accel stream requests lists waiting requests, and the last that ended"
-    GROUP = "accel stream group list lists the groups of readers of a stream"
+    GROUP = "accel group list lists the groups of readers of a stream"
     TRANSACTION = "accel txn list shows open transactions; the result of one is kept for a day or two"
 
 
@@ -530,7 +530,7 @@ class PositionBeyondEnd(InvalidArgument):
     """
 
     code = "INVALID_ARGUMENT"
-    advice = "begin at an earlier position; a group is moved by ReaderGroup.reset(), or accel stream group reset"
+    advice = "begin at an earlier position; a group is moved by ReaderGroup.reset(), or accel group reset"
 
     def __init__(self, stream: str, segment_id: int, offset: int, end: int) -> None:
         name = f"{segment_id & 0xFFFFFFFF}@{segment_id >> 32}"

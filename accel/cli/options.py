@@ -249,10 +249,10 @@ def required_url(text: str | None) -> str:
     return store_url(text)
 
 
-def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
+def option(name: str, *into: str, **attributes: Any) -> Callable[[Command], Command]:
     """An option with a variable of the same name for all commands."""
     variable = "ACCEL_" + name.removeprefix("--").upper().replace("-", "_")
-    return click.option(name, envvar=variable, show_envvar=True, **attributes)
+    return click.option(name, *into, envvar=variable, show_envvar=True, **attributes)
 
 
 def output_options(command: Command) -> Command:

@@ -319,10 +319,10 @@ def test_a_list_or_a_shard_is_put_back(broken: Broken, key: str) -> None:
 def histories_bodies() -> dict[str, bytes]:
     """A stream that was split twice."""
     made = Histories()
-    made.done("scope create")
     made.done("stream create --time 1000")
-    made.done("stream scale --time 2000 --seal 0@0 --range 0.0:0.5 --range 0.5:1.0 --size 0@0=7")
-    made.done("stream scale --time 3000 --seal 1@1 --range 0.0:0.2 --range 0.2:0.5 --size 1@1=7")
+    held = made.held({"0@0": 7, "1@1": 7})
+    held.scale(["0@0"], [(0.0, 0.5), (0.5, 1.0)], 2000)
+    held.scale(["1@1"], [(0.0, 0.2), (0.2, 0.5)], 3000)
     return all_of(open_store(made.url))
 
 

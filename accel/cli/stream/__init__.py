@@ -1,4 +1,4 @@
-"""The commands `accel scope`, `accel stream` and `accel txn`: streams that have a history."""
+"""The commands `accel stream`, `group`, `scope` and `txn`: streams that have a history."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from accel.cli.stream import (
 
 scope_group = streams.scope_group
 transaction_group = transactions.transaction_group
+groups_group = reader_groups.groups_group
 
 
 @click.group("stream", cls=CommandGroup)
@@ -27,16 +28,13 @@ def stream_group() -> None:
 
     A broker, or a program with its own SegmentHost, holds the data of the segments. `scale` leaves a request for it;
     other commands that need the segments are refused. If you hold the segments yourself, outside this bucket's catalog,
-    give their sizes with --size, or use --data-elsewhere if sizes do not matter.
+    use --data-elsewhere.
     """
 
 
 for command in (
-    *(streams.create, streams.configure, streams.list_streams, streams.describe),
-    *(events.write, events.read, reader_groups.groups_group),
-    *(history.epochs, history.history, history.segments, history.successors, cuts.cuts_group),
-    *(changes.scale, changes.split, changes.merge, changes.scale_status),
-    *(changes.seal, changes.truncate, changes.recover, changes.delete, changes.requests),
-    *(repair.repair, retention.retention_group),
+    *(streams.create, streams.configure, streams.list_streams, streams.describe, events.write, events.read),
+    *(history.history, history.segments, cuts.cuts, retention.retention, repair.repair),
+    *(changes.scale, changes.seal, changes.truncate, changes.recover, changes.delete, changes.requests),
 ):
     stream_group.add_command(command)

@@ -1,12 +1,14 @@
-"""`accel stream scale`, `split`, `merge`, `seal`, `truncate`, `recover`, `delete` and `requests`: change a stream.
+"""`accel stream scale`, `seal`, `truncate`, `recover`, `delete` and `requests`: change a stream.
 
-A scale leaves a request for the process that holds the segments; `requests` shows its state, and `scale-status`
-whether a scale is under way.
+A scale leaves a request for the process that holds the segments; `requests` shows its state, and whether a scale is
+under way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -25,7 +27,6 @@ from accel.cli.stream.options import (
     parse_name,
     read_by,
     scope_options,
-    size_options,
     stream_options,
 )
 from accel.errors import InvalidArgument, NotInHistory
@@ -37,28 +38,89 @@ from accel.rendering import Column, Output, Shown, said, table_of, word
 from accel.units import count_text
 
 if TYPE_CHECKING:
+    from accel.history.rules.epochs import EpochRecord
+    from accel.history.rules.requests import WorkflowRequest
     from accel.history.rules.segments import Segments
     from accel.history.store import Stream, StreamStore
-if TYPE_CHECKING:
-    from accel.history.rules.requests import WorkflowRequest
-
 
 EXIT_FAILED = 1
 SHOWN_IDS_MAX = 20
 LISTED_IDS_MAX = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What to scale of a stream.
+
+    Args:
+        ids: the segments to seal.
+        ask: leaves a request for it.
+        act: does it.
+    """
+
+    ids: Sequence[int]
+    ask: Callable[..., UUID]
+    act: Callable[..., EpochRecord]
+
+
+def _scaling(
+    stream: Stream,
+    divided: int | None,
+    into: int | None,
+    merged: tuple[int, ...],
+    sealed: tuple[int, ...],
+    ranges: tuple[tuple[float, float], ...],
+) -> Scaling:
+    if divided is not None:
+        parts = 2 if into is None else into
+        ask, act = partial(stream.request_split, divided, parts), partial(stream.split, divided, parts)
+        return Scaling([divided], ask, act)
+    if merged:
+        return Scaling(merged, partial(stream.request_merge, *merged), partial(stream.merge, *merged))
+    return Scaling(sealed, partial(stream.request_scale, sealed, ranges), partial(stream.scale, sealed, ranges))
+
+
+def _refuse_contradictions(
+    divided: int | None,
+    into: int | None,
+    merged: tuple[int, ...],
+    sealed: tuple[int, ...],
+    ranges: tuple[tuple[float, float], ...],
+) -> None:
+    if sum((divided is not None, bool(merged), bool(sealed or ranges))) != 1:
+        raise click.UsageError("Expected one of '--split', '--merge', and '--seal' with '--range'.")
+    if into is not None and divided is None:
+        raise click.UsageError("Expected '--split' with '--into'.")
+    if len(merged) == 1:
+        raise click.UsageError("Expected two segments or more, such as --merge 2@1 --merge 3@1.")
+    if bool(sealed) != bool(ranges):
+        raise click.UsageError("Expected '--seal' and '--range' together.")
+
+
 @command(
-    "Seal segments, and create others in their place.",
+    "Split or merge segments, or replace them by others.",
+    "accel stream scale --store s3://bucket --scope shop --stream orders --split 0@0 --into 4",
+    "accel stream scale --store s3://bucket --scope shop --stream orders --merge 2@1 --merge 3@1",
     "accel stream scale --store s3://bucket --scope shop --stream orders \\",
     "  --seal 0@0 --range 0.0:0.25 --range 0.25:0.5",
+)
+@click.option(
+    "--split", "divided", metavar="N@E", callback=read_by(parse_segment), help="A segment to divide evenly by its keys."
+)
+@click.option("--into", type=click.IntRange(min=2), metavar="PARTS", help="With --split: how many; 2 by default.")
+@click.option(
+    "--merge",
+    "merged",
+    metavar="N@E",
+    multiple=True,
+    callback=read_by(parse_segment),
+    help="A segment to merge with others of adjacent keys; may be repeated.",
 )
 @click.option(
     "--seal",
     "sealed",
     metavar="N@E",
     multiple=True,
-    required=True,
     callback=read_by(parse_segment),
     help="A segment to seal; may be repeated.",
 )
@@ -67,168 +129,41 @@ LISTED_IDS_MAX = 1000
     "ranges",
     metavar="START:END",
     multiple=True,
-    required=True,
     callback=read_by(parse_range),
     help="Keys of a new segment; may be repeated. Together they are exactly those of the sealed ones.",
 )
 @moment_option("--time", "Time of the scale; now by default.")
-@size_options
+@holder_option
 @stream_options
-def scale(
-    *,
-    sealed: tuple[int, ...],
-    ranges: tuple[tuple[float, float], ...],
-    time: Moment | None,
-    sizes: dict[int, int] | None,
-    stream: StreamChoice,
-    output: Output,
-) -> None:
+def scale(*, time: Moment | None, is_held: bool, stream: StreamChoice, output: Output, **wanted: Any) -> None:
     """Seal some segments, and create others in their place.
 
-    Leaves a request for the process that holds the segments, and prints its id. With --size or --data-elsewhere it
-    scales at once, and shows the next epoch; repeat it if it was interrupted.
+    Leaves a request for the process that holds the segments, and prints its id. With --data-elsewhere it scales at
+    once, and shows the next epoch; repeat it if it was interrupted.
     """
-    opened = stream.open(sizes, may_be_here=True)
+    _refuse_contradictions(**wanted)
+    opened = stream.open(is_held=is_held, may_be_here=True)
     time_ms = given_ms(time, opened.parts.store.now_ms)
-    if sizes is None:
-        _show_asked(opened, opened.request_scale(sealed, ranges, time_ms), output)
+    scaling = _scaling(opened, **wanted)
+    if not is_held:
+        asked = opened.scale_status(scaling.ask(time_ms=time_ms))
+        output.show(shown_request(asked, waiting_note(asked)))
         return
-    _check_sizes(stream, opened, sealed, sizes, output)
-    output.show(shown_epoch(opened.scale(sealed, ranges, time_ms)))
-
-
-@command(
-    "Split a segment into parts.",
-    "accel stream split --store s3://bucket --scope shop --stream orders 0@0",
-    "accel stream split --store s3://bucket --scope shop --stream orders 0@0 4",
-)
-@click.argument("segment", metavar="N@E")
-@click.argument("parts", metavar="[PARTS]", required=False)
-@moment_option("--time", "Time of the scale; now by default.")
-@size_options
-@stream_options
-def split(
-    *,
-    segment: str,
-    parts: str | None,
-    time: Moment | None,
-    sizes: dict[int, int] | None,
-    stream: StreamChoice,
-    output: Output,
-) -> None:
-    """Seal a segment, and create PARTS others, 2 by default, that divide its keys evenly. Otherwise as `scale`."""
-    [segment_id], count = _segment_ids([segment]), _parts(parts)
-    opened = stream.open(sizes, may_be_here=True)
-    time_ms = given_ms(time, opened.parts.store.now_ms)
-    if sizes is None:
-        _show_asked(opened, opened.request_split(segment_id, count, time_ms), output)
-        return
-    _check_sizes(stream, opened, [segment_id], sizes, output)
-    output.show(shown_epoch(opened.split(segment_id, count, time_ms)))
-
-
-@command(
-    "Merge segments with adjacent keys.",
-    "accel stream merge --store s3://bucket --scope shop --stream orders 2@1 3@1",
-)
-@click.argument("segments", metavar="N@E N@E...", nargs=-1)
-@moment_option("--time", "Time of the scale; now by default.")
-@size_options
-@stream_options
-def merge(
-    *,
-    segments: tuple[str, ...],
-    time: Moment | None,
-    sizes: dict[int, int] | None,
-    stream: StreamChoice,
-    output: Output,
-) -> None:
-    """Seal segments with adjacent keys, and create one with all their keys. Otherwise as `scale`."""
-    if len(segments) < 2:
-        raise click.UsageError("Expected two segments or more, such as 2@1 3@1.")
-    ids = _segment_ids(segments)
-    opened = stream.open(sizes, may_be_here=True)
-    time_ms = given_ms(time, opened.parts.store.now_ms)
-    if sizes is None:
-        _show_asked(opened, opened.request_merge(*ids, time_ms=time_ms), output)
-        return
-    _check_sizes(stream, opened, ids, sizes, output)
-    output.show(shown_epoch(opened.merge(*ids, time_ms=time_ms)))
-
-
-@command(
-    "Show whether a scale is under way.",
-    "accel stream scale-status --store s3://bucket --scope shop --stream orders --epoch 4",
-    name="scale-status",
-)
-@click.option(
-    "--epoch",
-    type=click.IntRange(0),
-    help="The epoch in which the scale was requested; the current one by default.",
-)
-@stream_options
-def scale_status(*, epoch: int | None, stream: StreamChoice, output: Output) -> None:
-    """Show whether the stream has left an epoch ("done"), is about to leave it ("under way"), or neither ("none").
-
-    It also lists requests of scales that wait for the process that holds the segments, and whether a policy made them.
-    The history stores when an epoch began, not its reason: the metrics of the process that holds the segments count
-    scales by policies that are done.
-    """
-    opened = stream.open()
-    current = opened.current_epoch()
-    since = current.epoch if epoch is None else epoch
-    progress = opened.scale_progress(since)
-    waiting = [each for each in opened.requests() if isinstance(each.plan, ScalePlan) and each.status in _OPEN]
-    data = {
-        "epoch": since,
-        "progress": progress.value,
-        "current_epoch": current.epoch,
-        "current_epoch_ms": current.creation_time_ms,
-        "segments": len(current.segments),
-        "requests": [_data(each) for each in waiting],
-    }
-    now = f"now epoch {current.epoch}, begun {moment_ms_text(current.creation_time_ms)}"
-    sentence = (
-        f"scale since epoch {since}: {progress.value}; {now}, with {count_text(len(current.segments), 'segment')};"
-        f" {count_text(len(waiting), 'request')} open"
-    )
-    output.show(Shown(data, (*chain.from_iterable(shown_request(each).lines for each in waiting), sentence)))
-
-
-_OPEN = {RequestStatus.WAITING, RequestStatus.CLAIMED}
-
-
-def _segment_ids(texts: Sequence[str]) -> list[int]:
-    try:
-        return list(map(parse_segment, texts))
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'N@E'") from error
-
-
-def _parts(text: str | None) -> int:
-    if text is None:
-        return 2
-    if not (text.isascii() and text.isdigit() and int(text) >= 2):
-        raise click.BadParameter(f"expected a number of at least 2, found {text!r}", param_hint="'PARTS'")
-    return int(text)
-
-
-def _show_asked(stream: Stream, request_id: UUID, output: Output) -> None:
-    asked = stream.scale_status(request_id)
-    output.show(shown_request(asked, waiting_note(asked)))
+    _refuse_ends_here(stream, opened, scaling.ids, output)
+    output.show(shown_epoch(scaling.act(time_ms=time_ms)))
 
 
 @command("Seal a stream permanently.", "accel stream seal --store s3://bucket --scope shop --stream orders")
-@size_options
+@holder_option
 @stream_options
-def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
+def seal(*, is_held: bool, stream: StreamChoice, output: Output) -> None:
     """Seal a stream permanently: open transactions are aborted, and no event can be written to it any more."""
-    opened = stream.open(sizes, may_be_here=True)
-    if sizes is not None:
+    opened = stream.open(is_held=is_held, may_be_here=True)
+    if is_held:
         active = opened.active_segments().ids.tolist()
-        _check_sizes(stream, opened, active, sizes, output)
+        _refuse_ends_here(stream, opened, active, output)
         if stream.ends_here(opened, active) and any(opened.transactions.each_active()):
-            stream.open(sizes).parts.require_host("end transactions")
+            stream.open(is_held=True).parts.require_host("end transactions")
     opened.seal()
     output.show(said(f"stream {stream} sealed", stream=str(stream), state=opened.state().value))
 
@@ -242,15 +177,13 @@ def seal(*, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) 
 @cut_options()
 @holder_option
 @stream_options
-def truncate(
-    *, yes: bool, cut: dict[int, int], sizes: dict[int, int] | None, stream: StreamChoice, output: Output
-) -> None:
+def truncate(*, yes: bool, cut: dict[int, int], is_held: bool, stream: StreamChoice, output: Output) -> None:
     """Truncate a stream at a cut: the data before it are deleted.
 
     Without --yes it checks the cut, and shows what would be deleted. A cut after the end of a segment is refused, if
     the end is known: of sealed segments, and of data in the bucket's catalog. Otherwise a note says so.
     """
-    opened = stream.open(sizes)
+    opened = stream.open(is_held=is_held)
     stream.refuse_beyond(opened, output, cut)
     if opened.parts.has_host:
         opened.parts.require_host("truncate")
@@ -270,18 +203,15 @@ def truncate(
     "accel stream recover --store s3://bucket --scope shop --stream orders",
 )
 @option("--stream", callback=read_by(parse_name), help="The stream; without it, all streams of the scope.")
-@size_options
+@holder_option
 @scope_options
-def recover(*, stream: str | None, sizes: dict[int, int] | None, scope: ScopeChoice, output: Output) -> None:
+def recover(*, stream: str | None, is_held: bool, scope: ScopeChoice, output: Output) -> None:
     """Finish interrupted workflows in one stream, in all streams of --scope, or in all streams.
 
     It may run at any time, beside other processes. A stream that fails does not stop the others; the command then names
-    it, and exits with 1. Workflows that need the process that holds the segments fail without --size or
-    --data-elsewhere.
+    it, and exits with 1. Workflows that need the process that holds the segments fail without --data-elsewhere.
     """
-    if stream is None and sizes:
-        raise click.UsageError("Expected --stream with --size: segments of which stream?")
-    store = scope.open(sizes)
+    store = scope.open(is_held=is_held)
     if stream is not None:
         done, failed = _recovered(store, scope.scope, stream), dict[str, str]()
     else:
@@ -301,36 +231,32 @@ def recover(*, stream: str | None, sizes: dict[int, int] | None, scope: ScopeCho
 @yes_option("Delete; without it nothing is changed.")
 @holder_option
 @stream_options
-def delete(*, yes: bool, sizes: dict[int, int] | None, stream: StreamChoice, output: Output) -> None:
+def delete(*, yes: bool, is_held: bool, stream: StreamChoice, output: Output) -> None:
     """Delete a stream that is sealed or was not completely created; a missing stream counts as deleted."""
-    store = stream.scope.open(sizes)
+    store = stream.scope.open(is_held=is_held)
     if yes:
         store.delete_stream(stream.scope.scope, stream.name)
         output.show(said(f"stream {stream} deleted", stream=str(stream), dry_run=False, exists=False))
         return
     exists = _refuse_undeletable(store, stream)
-    who = _who_does_it(is_held=sizes is not None)
+    who = _who_does_it(is_held=is_held)
     would = f"stream {stream} would be deleted ({who})" if exists else f"there is no stream {stream}"
     output.show(said(f"dry run: {would}", stream=str(stream), dry_run=True, exists=exists))
 
 
-def _check_sizes(
-    stream: StreamChoice, opened: Stream, sealed: Sequence[int], sizes: Mapping[int, int], output: Output
-) -> None:
-    """Refuse sizes that are not those of data in the bucket's catalog; note which sizes count as 0.
+def _refuse_ends_here(stream: StreamChoice, opened: Stream, sealed: Sequence[int], output: Output) -> None:
+    """Refuse to seal segments that have data in the bucket's catalog; note which sizes count as 0.
 
     Raises:
-        InvalidArgument: the catalog has other data of a segment that is not sealed yet.
+        InvalidArgument: the catalog has data of a segment that is not sealed yet.
     """
     for segment_id, end in stream.ends_here(opened, sealed).items():
-        if end != sizes.get(segment_id, 0):
+        if end:
             raise InvalidArgument(
                 f"expected the size of segment {segment_text(segment_id)} in this bucket's catalog, {end}, found "
-                f"{sizes.get(segment_id, 0)}: leave a request, without --size and --data-elsewhere"
+                f"0: leave a request, without --data-elsewhere"
             )
-    missing = sorted(segment_id for segment_id in sealed if segment_id not in sizes)
-    if missing:
-        output.note(f"no --size of {_ids_text(missing, len(missing))}: counts 0 unless it is recorded already")
+    output.note(f"the size of {_ids_text(sorted(sealed), len(sealed))} counts 0 unless it is recorded already")
 
 
 def _refuse_undeletable(store: StreamStore, stream: StreamChoice) -> bool:
@@ -400,29 +326,54 @@ RANGES_SHOWN_MAX = 5
 
 
 @command(
-    "Show requests of workflows, and their state.",
-    "accel stream requests --store s3://bucket --scope shop --stream orders",
+    "Show requests of workflows, and whether a scale is under way.",
+    "accel stream requests --store s3://bucket --scope shop --stream orders --epoch 4",
     "accel stream requests --store s3://bucket --scope shop --stream orders --id ID",
 )
 @click.option("--id", "request_id", type=click.UUID, help="One request; without it, all requests of the stream.")
+@click.option(
+    "--epoch",
+    type=click.IntRange(0),
+    help="The epoch in which a scale was requested; the current one by default.",
+)
 @stream_options
-def requests(*, request_id: UUID | None, stream: StreamChoice, output: Output) -> None:
+def requests(*, request_id: UUID | None, epoch: int | None, stream: StreamChoice, output: Output) -> None:
     """Show the requests of a stream: those that wait, those under way, and the last 100 that ended.
 
-    The process that holds the segments carries waiting requests out.
+    The process that holds the segments carries waiting requests out. The last line says whether the stream has left
+    --epoch ("done"), is about to leave it ("under way"), or neither ("none"). The history stores when an epoch began,
+    not its reason: the metrics of the process that holds the segments count scales by policies that are done.
     """
     opened = stream.open()
     if request_id is not None:
         output.show(shown_request(opened.scale_status(request_id)))
         return
-    known = opened.requests()
-    data = {"requests": [_data(request) for request in known]}
+    current = opened.current_epoch()
+    since = current.epoch if epoch is None else epoch
+    progress, known = opened.scale_progress(since), opened.requests()
+    data = {
+        "requests": [_data(request) for request in known],
+        "epoch": since,
+        "progress": progress.value,
+        "current_epoch": current.epoch,
+        "current_epoch_ms": current.creation_time_ms,
+        "segments": len(current.segments),
+    }
     columns: tuple[Column[WorkflowRequest], ...] = (
         word("request", lambda request: request.workflow_id),
         word("status", lambda request: request.status.value),
         word("workflow", _what),
     )
-    output.show(Shown(data, (table_of(known, *columns), "", count_text(len(known), "request"))))
+    waiting = [each for each in known if isinstance(each.plan, ScalePlan) and each.status in _OPEN]
+    now = f"now epoch {current.epoch}, begun {moment_ms_text(current.creation_time_ms)}"
+    sentence = (
+        f"scale since epoch {since}: {progress.value}; {now}, with {count_text(len(current.segments), 'segment')};"
+        f" {count_text(len(waiting), 'request')} open"
+    )
+    output.show(Shown(data, (table_of(known, *columns), "", count_text(len(known), "request"), sentence)))
+
+
+_OPEN = {RequestStatus.WAITING, RequestStatus.CLAIMED}
 
 
 def shown_request(request: WorkflowRequest, note: str = "") -> Shown:

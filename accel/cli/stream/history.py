@@ -1,7 +1,8 @@
-"""`accel stream epochs`, `history`, `segments` and `successors`: the past and present segments of a stream."""
+"""`accel stream history` and `segments`: the past and present segments of a stream."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,87 +31,93 @@ EPOCHS_SHOWN = 20
 
 
 @command(
-    "Show epochs by number.",
-    "accel stream epochs --store s3://bucket --scope shop --stream orders",
-    "accel stream epochs --store s3://bucket --scope shop --stream orders --from 0 --to 9 --output json",
-)
-@click.option(
-    "--from", "first", type=click.IntRange(min=0), help=f"The first epoch; {EPOCHS_SHOWN - 1} before --to by default."
-)
-@click.option("--to", "last", type=click.IntRange(min=0), help="The last epoch; the current one by default.")
-@stream_options
-def epochs(*, first: int | None, last: int | None, stream: StreamChoice, output: Output) -> None:
-    """Show the epochs from one number to another, one a line, each with its segments."""
-    opened = stream.open()
-    high = opened.current_epoch().epoch if last is None else last
-    low = max(high - EPOCHS_SHOWN + 1, 0) if first is None else first
-    if low > high:
-        raise click.UsageError(f"Expected --from at or before --to, found {low} after {high}.")
-    output.show_each(map(shown_epoch, opened.epochs.between(low, high)))
-
-
-@command(
-    "Show epochs by time, with splits and merges.",
+    "Show epochs, by number or by time.",
+    "accel stream history --store s3://bucket --scope shop --stream orders",
+    "accel stream history --store s3://bucket --scope shop --stream orders --first 0 --last 9 --output json",
     "accel stream history --store s3://bucket --scope shop --stream orders --from '24h ago'",
     "accel stream history --store s3://bucket --scope shop --stream orders --to 2026-11-21T17:00:00Z",
 )
-@moment_option("--from", "The earliest time; the stream's beginning by default.", default="0", show_default=False)
+@click.option(
+    "--first", type=click.IntRange(min=0), help=f"The first epoch; {EPOCHS_SHOWN - 1} before --last by default."
+)
+@click.option("--last", type=click.IntRange(min=0), help="The last epoch; the current one by default.")
+@moment_option("--from", "The earliest time; the stream's beginning by default.")
 @moment_option("--to", "The latest time; now by default.")
 @stream_options
-def history(*, stream: StreamChoice, output: Output, **bounds: Moment | None) -> None:
-    """Show the epochs from one time to another, one a line, with the numbers of segments split and merged.
+def history(
+    *, first: int | None, last: int | None, stream: StreamChoice, output: Output, **bounds: Moment | None
+) -> None:
+    """Show epochs of a stream, one a line, each with its segments.
 
-    The first is the epoch at --from, without its splits and merges.
+    With --from or --to: the epochs from one time to another, with the numbers of segments split and merged. The first
+    is the epoch at --from, without its splits and merges.
     """
+    is_by_number, is_by_time = (first, last) != (None, None), set(bounds.values()) != {None}
+    if is_by_number and is_by_time:
+        raise click.UsageError("Expected '--first' and '--last', or '--from' and '--to', found both.")
     opened = stream.open()
-    low, high = (given_ms(bounds[each], opened.parts.store.now_ms) for each in ("from", "to"))
-    low = low or 0
-    if high is not None and low > high:
+    if is_by_time:
+        output.show_each(map(_shown_summary, _scales(opened, bounds["from"], bounds["to"])))
+        return
+    high = opened.current_epoch().epoch if last is None else last
+    low = max(high - EPOCHS_SHOWN + 1, 0) if first is None else first
+    if low > high:
+        raise click.UsageError(f"Expected --first at or before --last, found {low} after {high}.")
+    output.show_each(map(shown_epoch, opened.epochs.between(low, high)))
+
+
+def _scales(stream: Stream, start: Moment | None, end: Moment | None) -> Iterable[EpochSummary]:
+    low, high = (given_ms(each, stream.parts.store.now_ms) for each in (start, end))
+    if high is not None and (low or 0) > high:
         raise click.UsageError("Expected --from at or before --to.")
-    scales = opened.epochs.scales(low, MOMENT_MS_MAX if high is None else high)
-    output.show_each(map(_shown_summary, scales))
+    return stream.epochs.scales(low or 0, MOMENT_MS_MAX if high is None else high)
 
 
 @command(
-    "Show the segments of the present, or of another time.",
+    "Show segments, of now or another time, or what follows one.",
     "accel stream segments --store s3://bucket --scope shop --stream orders",
     "accel stream segments --store s3://bucket --scope shop --stream orders --at '24h ago'",
+    "accel stream segments --store s3://bucket --scope shop --stream orders --successors 1@0",
 )
 @moment_option("--at", "A time; without it, the segments that accept writes now.")
+@click.option("--successors", metavar="N@E", callback=read_by(parse_segment), help="Show what follows this segment.")
+@click.option("--predecessors", metavar="N@E", callback=read_by(parse_segment), help="Show what this segment follows.")
 @stream_options
-def segments(*, at: Moment | None, stream: StreamChoice, output: Output) -> None:
+def segments(
+    *,
+    at: Moment | None,
+    successors: int | None,
+    predecessors: int | None,
+    stream: StreamChoice,
+    output: Output,
+) -> None:
     """Show a stream's segments and their keys.
 
     With --at: the segments of that time that still exist, each with its first offset. If one of them was deleted, the
     command shows the segments at the head of the stream instead.
+
+    With --successors: the successors of a segment, each with all its predecessors; an active segment has none. With
+    --predecessors: its predecessors, each with all their successors.
     """
+    if sum(each is not None for each in (at, successors, predecessors)) > 1:
+        raise click.UsageError("Expected one of '--at', '--successors' and '--predecessors'.")
     opened = stream.open()
     at_ms = given_ms(at, opened.parts.store.now_ms)
-    output.show(_active(opened) if at_ms is None else _segments_at(opened, at_ms))
+    if successors is not None:
+        rows = opened.epochs.successors(successors)
+        output.show(_neighbours(successors, rows, "successors", "follows", "nothing follows {} yet"))
+    elif predecessors is not None:
+        rows = opened.epochs.predecessors(predecessors)
+        output.show(_neighbours(predecessors, rows, "predecessors", "followed by", "{} follows no other"))
+    else:
+        output.show(_active(opened) if at_ms is None else _segments_at(opened, at_ms))
 
 
-@command(
-    "Show the successors of a segment.",
-    "accel stream successors --store s3://bucket --scope shop --stream orders --segment 1@0",
-)
-@click.option(
-    "--segment", metavar="N@E", required=True, callback=read_by(parse_segment), help="The segment, such as 3@1."
-)
-@click.option("--before", is_flag=True, help="Show its predecessors instead.")
-@stream_options
-def successors(*, segment: int, before: bool, stream: StreamChoice, output: Output) -> None:
-    """Show the successors of a segment, each with all its predecessors; an active segment has none.
-
-    With --before: its predecessors, each with all their successors.
-    """
-    opened = stream.open()
-    neighbours = opened.epochs.predecessors(segment) if before else opened.epochs.successors(segment)
-    relation = "followed by" if before else "follows"
-    rows = [(segment_text(segment_id), list(map(segment_text, others))) for segment_id, others in neighbours.items()]
-    data: dict[str, Any] = {"segment": segment_text(segment), "predecessors" if before else "successors": dict(rows)}
-    nothing = f"{segment_text(segment)} follows no other" if before else f"nothing follows {segment_text(segment)} yet"
-    lines = [f"{name}  {relation} {', '.join(others)}" for name, others in rows]
-    output.show(Shown(data, tuple(lines or [nothing])))
+def _neighbours(segment: int, found: Mapping[int, Iterable[int]], what: str, relation: str, nothing: str) -> Shown:
+    rows = {segment_text(each): list(map(segment_text, others)) for each, others in found.items()}
+    lines = [f"{name}  {relation} {', '.join(others)}" for name, others in rows.items()]
+    data = {"segment": segment_text(segment), what: rows}
+    return Shown(data, tuple(lines or [nothing.format(segment_text(segment))]))
 
 
 def shown_epoch(record: EpochRecord) -> Shown:

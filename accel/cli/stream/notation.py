@@ -7,7 +7,7 @@
     | segment   | 3@1: number 3, created in epoch 1                                                          |
     | number    | 3@1=120: an offset or a size of a segment                                                  |
     | key range | 0.0:0.5: from the first key up to, but not including, the second                           |
-    | cut       | a file with {"3@1": 120, "4@2": -1}, or {"cut": ...} around it, as `cuts show` prints it   |
+    | cut       | a file with {"3@1": 120, "4@2": -1}, or {"cut": ...} around it, as `cuts --head` prints it   |
     | place     | a cut, also as pairs: 3@1=120 4@2=-1; a moment; head; or tail                              |
 
 Functions that parse raise ValueError with a text for the user.

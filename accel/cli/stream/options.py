@@ -14,7 +14,7 @@ The store of streams is loaded when a command opens it, so that other commands s
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -33,11 +33,9 @@ if TYPE_CHECKING:
     from accel.rendering import Output
     from loaders.store import ObjectStore
 
-data_elsewhere_option = option(
-    "--data-elsewhere",
-    is_flag=True,
-    help="You hold the segments' data, outside this bucket's catalog, and change them as the command requires.",
-)
+_ELSEWHERE = "You hold the segments' data, outside this bucket's catalog, and change them as the command requires."
+
+data_elsewhere_option = option("--data-elsewhere", is_flag=True, help=_ELSEWHERE)
 
 Callback: TypeAlias = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -79,21 +77,19 @@ class ScopeChoice:
     store: StoreChoice
     name: str | None = None
 
-    def open(self, sizes: Mapping[int, int] | None = None, *, may_be_here: bool = False) -> StreamStore:
+    def open(self, *, is_held: bool = False, may_be_here: bool = False) -> StreamStore:
         """The streams of the store.
 
         Args:
-            sizes: sizes of segments by id; a missing one counts as 0. None = the user does not hold the segments, and
-                operations that need a host are refused.
-            may_be_here: whether the command itself compares the sizes with data in the bucket's catalog; otherwise
-                operations with sizes are refused on streams whose data is there.
+            is_held: whether the user holds the segments; otherwise operations that need a host are refused.
+            may_be_here: whether the command itself compares the ends of segments with data in the bucket's catalog;
+                otherwise operations on streams whose data is there are refused.
         """
         from accel.history.store import GivenSizes, StreamStore  # noqa: PLC0415 - only some commands need it
 
         store = self.store.open()
-        if sizes is None:
-            return StreamStore.open(store)
-        return StreamStore.open(store, host=GivenSizes(sizes, None if may_be_here else partial(_refuse_here, store)))
+        refuse = None if may_be_here else partial(_refuse_here, store)
+        return StreamStore.open(store, host=GivenSizes(refuse=refuse) if is_held else None)
 
     @property
     def scope(self) -> str:
@@ -122,19 +118,19 @@ class StreamChoice:
     def __str__(self) -> str:
         return f"{self.scope.scope}/{self.name}"
 
-    def open(self, sizes: Mapping[int, int] | None = None, *, may_be_here: bool = False) -> Stream:
+    def open(self, *, is_held: bool = False, may_be_here: bool = False) -> Stream:
         """The stream; arguments as for `ScopeChoice.open`.
 
         Raises:
             NotInHistory: it does not exist, or was not completely created.
         """
-        return self.scope.open(sizes, may_be_here=may_be_here).stream(self.scope.scope, self.name)
+        return self.scope.open(is_held=is_held, may_be_here=may_be_here).stream(self.scope.scope, self.name)
 
     def refuse_beyond(self, stream: Stream, output: Output, *cuts: Cut, is_read_here: bool = False) -> None:
         """Refuse cuts after the end of a segment; note which ends are not known here.
 
-        Ends are those of sealed segments, those that the user passed, and those of data in the bucket's catalog. A cut
-        that is not valid is left to the command, which refuses it.
+        Ends are those of sealed segments, and those of data in the bucket's catalog. A cut that is not valid is left
+        to the command, which refuses it.
 
         Args:
             stream: the stream, opened.
@@ -146,7 +142,7 @@ class StreamChoice:
         Raises:
             PositionBeyondEnd: a segment ends before its offset.
         """
-        ask = partial(_open_ends, self.scope.store, stream, is_read_here=is_read_here)
+        ask = partial(_catalog_ends, self.scope.store, stream, is_read_here=is_read_here)
         unknown = {each for cut in cuts if stream.cuts.is_valid(cut) for each in stream.cuts.refuse_beyond(cut, ask)}
         if unknown:
             names = some_ids(sorted(unknown))
@@ -163,12 +159,6 @@ def _refuse_here(store: ObjectStore, stream: StreamName, what: str) -> None:
     from accel.streams.segment_directory import refuse_data_here  # noqa: PLC0415 - only some commands need it
 
     refuse_data_here(store, stream, what)
-
-
-def _open_ends(store: StoreChoice, stream: Stream, ids: Integers, *, is_read_here: bool) -> dict[int, int]:
-    """The ends of segments that are not sealed, as far as they are known here."""
-    given = dict(stream.parts.host.tails(stream.parts.name, ids)) if stream.parts.has_host else {}
-    return _catalog_ends(store, stream, ids, is_read_here=is_read_here) | given
 
 
 def _catalog_ends(store: StoreChoice, stream: Stream, ids: Integers, *, is_read_here: bool) -> dict[int, int]:
@@ -257,18 +247,12 @@ def cut_options(
 
 
 def holder_option(command: Command) -> Command:
-    """`--data-elsewhere` -> ``sizes``: none if it is given; None if the user holds no segments."""
-
-    @data_elsewhere_option
-    @functools.wraps(command)
-    def wrapped(*args: Any, data_elsewhere: bool, **others: Any) -> Any:
-        return command(*args, sizes={} if data_elsewhere else None, **others)
-
-    return wrapped  # type: ignore[return-value]  # likewise
+    """`--data-elsewhere` -> ``is_held``: whether the user holds the segments."""
+    return option("--data-elsewhere", "is_held", is_flag=True, help=_ELSEWHERE)(command)
 
 
-def size_options(command: Command) -> Command:
-    """`--size` and `--data-elsewhere` -> ``sizes``, by segment id; None if neither is given."""
+def sizes_option(command: Command) -> Command:
+    """`--size` -> ``sizes``, by segment id."""
 
     @click.option(
         "--size",
@@ -276,15 +260,14 @@ def size_options(command: Command) -> Command:
         metavar="N@E=SIZE",
         multiple=True,
         callback=read_by(parse_number),
-        help="The size of a segment, in the stream's offset unit; may be repeated. 0 for other segments.",
+        help="The size of a sealed segment, in the stream's offset unit; may be repeated.",
     )
-    @data_elsewhere_option
     @functools.wraps(command)
-    def wrapped(*args: Any, sizes: tuple[tuple[int, int], ...], data_elsewhere: bool, **others: Any) -> Any:
+    def wrapped(*args: Any, sizes: tuple[tuple[int, int], ...], **others: Any) -> Any:
         given = _once("--size", sizes)
         if min(given.values(), default=0) < 0:
             raise click.UsageError("Expected sizes of at least 0 with '--size'.")
-        return command(*args, sizes=given if given or data_elsewhere else None, **others)
+        return command(*args, sizes=given, **others)
 
     return wrapped  # type: ignore[return-value]  # likewise
 

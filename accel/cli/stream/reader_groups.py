@@ -1,4 +1,4 @@
-"""`accel stream group`: create groups of readers, show them, move them to another position, and delete them."""
+"""`accel group`: create groups of readers, show them, move them to another position, and delete them."""
 
 from __future__ import annotations
 
@@ -43,23 +43,8 @@ def group_option(command: Command) -> Command:
 
 
 @command(
-    "List the groups of a stream.",
-    "accel stream group list --store s3://bucket --scope shop --stream orders",
-    name="list",
-    group=groups_group,
-)
-@limit_option(1000, "The maximum number; 0 for all.")
-@stream_options
-def list_groups(*, limit: int, stream: StreamChoice, output: Output) -> None:
-    """List the groups of readers of a stream, in the order of their encoded names."""
-    from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - other commands start without it
-
-    output.show(shown_names("groups", ReaderGroup.names(stream.open()), limit))
-
-
-@command(
     "Create a group.",
-    "accel stream group create --store s3://bucket --scope shop --stream orders --group billing --from '1h ago'",
+    "accel group create --store s3://bucket --scope shop --stream orders --group billing --from '1h ago'",
     group=groups_group,
 )
 @click.option(
@@ -92,21 +77,32 @@ def create(*, group: str, start: Place | None, stream: StreamChoice, reader: Rea
 
 
 @command(
-    "Show the position of a group, and its readers.",
-    "accel stream group show --store s3://bucket --scope shop --stream orders --group billing --behind",
+    "List the groups of a stream, or show one.",
+    "accel group list --store s3://bucket --scope shop --stream orders",
+    "accel group list --store s3://bucket --scope shop --stream orders --group billing --behind",
+    name="list",
     group=groups_group,
 )
-@click.option("--behind", is_flag=True, help="Show how much is unread, also if the lag is known; reads some events.")
-@group_option
+@limit_option(1000, "The maximum number; 0 for all.")
+@click.option("--behind", is_flag=True, help="Of one: how much is unread, also if the lag is known; reads some events.")
+@click.option("--group", callback=read_by(parse_name), help="The name of one to show.")
 @stream_reader_options
-def show(*, group: str, behind: bool, stream: StreamChoice, reader: ReaderChoice, output: Output) -> None:
-    """Show the segments that a group reads, its position, and its readers: shares, lag and leases.
+def list_groups(
+    *, limit: int, behind: bool, group: str | None, stream: StreamChoice, reader: ReaderChoice, output: Output
+) -> None:
+    """List the groups of readers of a stream, in the order of their encoded names.
 
-    Other readers take over from a reader that is silent for longer than its lease. A lag is the last report, within the
-    lease; it is unknown if there is none. Then, or with --behind, the command shows how much is unread: what exists
-    after the group's position.
+    With --group: the segments that it reads, its position, and its readers: shares, lag and leases. Other readers take
+    over from a reader that is silent for longer than its lease. A lag is the last report, within the lease; it is
+    unknown if there is none. Then, or with --behind, the command shows how much is unread: what exists after the
+    group's position.
     """
+    from accel.streams.groups import ReaderGroup  # noqa: PLC0415 - other commands start without it
+
     opened = stream.open()
+    if group is None:
+        output.show(shown_names("groups", ReaderGroup.names(opened), limit))
+        return
     found = _existing(opened, group)
     state, now_ms = found.state(), opened.parts.store.now_ms()
     left: int | None = None
@@ -118,7 +114,7 @@ def show(*, group: str, behind: bool, stream: StreamChoice, reader: ReaderChoice
 
 @command(
     "Move a group to another position; a dry run without --yes.",
-    "accel stream group reset --store s3://bucket --scope shop --stream orders --group billing --to '1h ago' --yes",
+    "accel group reset --store s3://bucket --scope shop --stream orders --group billing --to '1h ago' --yes",
     group=groups_group,
 )
 @click.option("--to", "place", metavar="PLACE", required=True, callback=read_by(parse_place), help="The new position.")
@@ -146,7 +142,7 @@ def reset(
 
 @command(
     "Declare a reader dead.",
-    "accel stream group offline --store s3://bucket --scope shop --stream orders --group billing --reader one",
+    "accel group offline --store s3://bucket --scope shop --stream orders --group billing --reader one",
     group=groups_group,
 )
 @click.option("--reader", "name", required=True, callback=read_by(parse_name), help="The reader's name.")
@@ -166,7 +162,7 @@ def offline(*, group: str, name: str, stream: StreamChoice, output: Output) -> N
 
 @command(
     "Delete a group; a dry run without --yes.",
-    "accel stream group delete --store s3://bucket --scope shop --stream orders --group billing --yes",
+    "accel group delete --store s3://bucket --scope shop --stream orders --group billing --yes",
     group=groups_group,
 )
 @yes_option("Delete; without it nothing is changed.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from accel.cli.options import command, end_with, yes_option
-from accel.cli.stream.options import StreamChoice, size_options, stream_options
+from accel.cli.stream.options import StreamChoice, sizes_option, stream_options
 from accel.rendering import Output, Shown
 from accel.units import count_text
 from loaders.layout import TABLE_MARKER
@@ -26,7 +26,7 @@ EXIT_FAILED: Final = 1
     "accel stream repair --store s3://bucket --scope shop --stream orders --size 0@0=100 --yes",
 )
 @yes_option("Write what can be rebuilt; without it nothing is changed.")
-@size_options
+@sizes_option
 @stream_options
 def repair(*, yes: bool, sizes: dict[int, int], stream: StreamChoice, output: Output) -> None:
     """Find records that cannot be read, are missing, or contradict others, and rebuild those derivable from others.

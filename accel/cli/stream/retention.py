@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
-from accel.cli.groups import CommandGroup
 from accel.cli.options import command, end_with, option, yes_option
 from accel.cli.stream.notation import Moment, given_ms, moment_ms_text
 from accel.cli.stream.options import (
     ScopeChoice,
     StreamChoice,
     cut_options,
+    holder_option,
     moment_option,
     parse_name,
     read_by,
     scope_options,
-    size_options,
 )
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
 from accel.units import count_text
@@ -90,32 +89,26 @@ def _lines(streams: Sequence[StreamRetention], sentence: str, *, is_dry_run: boo
     yield sentence
 
 
-@click.group("retention", cls=CommandGroup)
-def retention_group() -> None:
-    """Record cuts, and truncate streams by their policies."""
-
-
 @command(
     "Record a cut, and truncate by policy; a dry run without --yes.",
-    "accel stream retention run --store s3://bucket --scope shop",
-    "accel stream retention run --store s3://bucket --scope shop --stream orders --size 2@1=5000 --yes",
-    group=retention_group,
+    "accel stream retention --store s3://bucket --scope shop",
+    "accel stream retention --store s3://bucket --scope shop --stream orders --read-at 2@1=5000 --yes",
 )
 @yes_option()
 @option("--stream", callback=read_by(parse_name), help="The stream; without it, all streams of the scope.")
 @moment_option("--time", "Time of the cut; now by default.")
-@size_options
+@holder_option
 @cut_options("--read-by-all", "--read-at", "read_by_all", "The cut up to which all readers have read", required=False)
 @scope_options
 @click.pass_context
-def run(
+def retention(
     ctx: click.Context,
     /,
     *,
     yes: bool,
     stream: str | None,
     time: Moment | None,
-    sizes: dict[int, int] | None,
+    is_held: bool,
     read_by_all: dict[int, int],
     scope: ScopeChoice,
     output: Output,
@@ -127,20 +120,19 @@ def run(
     A stream that fails does not stop the others; the command then exits with 1. So it does if the store does not report
     its time: this machine's clock may be wrong, and nothing is recorded or deleted.
 
-    The sizes of segments come from the process that holds them, or from --size. With --data-elsewhere, an unsealed
-    segment without --size counts as empty, so that streams are truncated by whole segments. Streams whose data is in
-    the bucket's catalog fail then.
+    The sizes of segments come from the process that holds them. With --data-elsewhere, an unsealed segment counts as
+    empty, so that streams are truncated by whole segments. Streams whose data is in the bucket's catalog fail then.
     """
-    if stream is None and (sizes or read_by_all):
-        raise click.UsageError("Expected --stream with --size and --read-by-all: segments of which stream?")
+    if stream is None and read_by_all:
+        raise click.UsageError("Expected --stream with --read-by-all: segments of which stream?")
     if not read_by_all and ctx.get_parameter_source("read_by_all_file") is not ParameterSource.DEFAULT:
         raise click.UsageError("Expected a cut with segments with --read-by-all: nothing is truncated on a guess.")
-    store = scope.open(sizes)
+    store = scope.open(is_held=is_held)
     time_ms = given_ms(time, store.now_ms)
     if stream is None:
         streams = store.run_retention(scope.scope, time_ms, is_dry_run=not yes)
     else:
-        from accel.history.store import StreamRetention  # noqa: PLC0415 - only some commands need it
+        from accel.history.store.stream_store import StreamRetention  # noqa: PLC0415 - only some commands need it
 
         opened = store.stream(scope.scope, stream)
         StreamChoice(scope, stream).refuse_beyond(opened, output, read_by_all)

@@ -69,7 +69,7 @@ def abort(
     decide_only: bool,
     give_up: bool,
     yes: bool,
-    sizes: dict[int, int] | None,
+    is_held: bool,
     stream: StreamChoice,
     output: Output,
 ) -> None:
@@ -84,14 +84,14 @@ def abort(
     """
     if yes and not give_up:
         raise click.UsageError("Expected '--yes' with '--give-up'.")
-    opened = stream.open(sizes)
+    opened = stream.open(is_held=is_held)
     if give_up:
         output.show(_given_up(stream, opened, transaction_id, yes=yes))
         return
     if decide_only:
         status = opened.transactions.seal(transaction_id, commit=False)
     else:
-        if sizes is not None:
+        if is_held:
             _refuse_events_here(opened, transaction_id)
         status = opened.transactions.abort(transaction_id)
     output.show(_status(transaction_id, status))

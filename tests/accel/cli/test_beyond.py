@@ -32,7 +32,8 @@ class Orders:
     def run(self, *args: str) -> Result:
         """A command."""
         named = {**NO_ENVIRONMENT, "ACCEL_STORE": self.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders"}
-        return CliRunner().invoke(main, ["stream", *args], env=named, prog_name="accel")
+        line = args if args[0] == "group" else ("stream", *args)
+        return CliRunner().invoke(main, line, env=named, prog_name="accel")
 
     def error(self, *args: str) -> tuple[int, str, str]:
         """The exit code, class and text of a command's error."""
@@ -61,11 +62,6 @@ def written(streams: Connection) -> None:
 
 SEALED, EMPTY = "0@0=7", "1@1=1"
 COMMANDS = {
-    "check": ("cuts", "check", "--at", SEALED),
-    "check an empty segment": ("cuts", "check", "--at", EMPTY, "--at", "2@1=0"),
-    "compare": ("cuts", "compare", "--at", "0@0=1", "--other-at", SEALED),
-    "between": ("cuts", "between", "--end-at", SEALED),
-    "between, start": ("cuts", "between", "--start-at", EMPTY, "--start-at", "2@1=0"),
     "truncate, dry run": ("truncate", "--at", SEALED),
     "truncate an empty segment, dry run": ("truncate", "--at", EMPTY, "--at", "2@1=0"),
     "truncate, data elsewhere": ("truncate", "--at", SEALED, "--data-elsewhere", "--yes"),
@@ -78,7 +74,7 @@ COMMANDS = {
     "create a group": ("group", "create", "--group", "new", "--from", f"{EMPTY} 2@1=0"),
     "move a group": ("group", "reset", "--group", "old", "--to", SEALED, "--yes"),
     "move a group, dry run": ("group", "reset", "--group", "old", "--to", f"{EMPTY} 2@1=0"),
-    "retention": ("retention", "run", "--read-at", EMPTY, "--read-at", "2@1=0", "--data-elsewhere"),
+    "retention": ("retention", "--read-at", EMPTY, "--read-at", "2@1=0", "--data-elsewhere"),
 }
 
 
@@ -102,7 +98,7 @@ def test_the_open_end_is_found_in_the_catalog_of_the_bucket() -> None:
     with accel.connect(made.url, create=True) as streams:
         written(streams)
         assert made.error("truncate", "--at", SEALED, "--data-elsewhere", "--yes")[1] == "PositionBeyondEnd"
-        checked = made.run("cuts", "check", "--at", "0@0=6")
+        checked = made.run("truncate", "--at", "0@0=6")
         assert (checked.exit_code, checked.stderr) == (0, "")
 
 
@@ -139,15 +135,12 @@ def test_where_the_data_is_elsewhere_the_command_says_what_it_did_not_check(*, h
     if has_catalog:
         with accel.connect(made.url, create=True):
             pass
-    named = {**NO_ENVIRONMENT, "ACCEL_STORE": made.url, "ACCEL_SCOPE": "shop"}
-    assert CliRunner().invoke(main, ["scope", "create"], env=named).exit_code == 0
     assert made.run("create", "--min-segments", "2").exit_code == 0
-    assert made.run("split", "0@0", "--size", "0@0=5").exit_code == 0
+    assert made.run("scale", "--split", "0@0", "--data-elsewhere").exit_code == 0
     note = "not checked: the end of 1@0, 2@1 is unknown, as its data is not in this bucket's catalog"
     places = ("--at", "1@0=1000", "--at", "2@1=3", "--at", "3@1=0")
-    for command in (("cuts", "check", *places), ("truncate", *places)):
-        found = made.run(*command)
-        assert (found.exit_code, note in found.stderr) == (0, True)
+    found = made.run("truncate", *places)
+    assert (found.exit_code, note in found.stderr) == (0, True)
     assert (
         made.error("truncate", "--at", "0@0=6", "--at", "1@0=0", "--yes", "--data-elsewhere")[1] == "PositionBeyondEnd"
     )
@@ -156,9 +149,9 @@ def test_where_the_data_is_elsewhere_the_command_says_what_it_did_not_check(*, h
 
 
 SEALING = {
-    "split": ("split", "1@1"),
+    "split": ("scale", "--split", "1@1"),
     "scale": ("scale", "--seal", "1@1", "--range", "0.0:0.5"),
-    "merge": ("merge", "1@1", "2@1"),
+    "merge": ("scale", "--merge", "1@1", "--merge", "2@1"),
     "seal": ("seal",),
 }
 
@@ -169,20 +162,19 @@ def test_a_size_that_is_not_that_of_the_data_in_the_catalog_seals_nothing(orders
         with streams.writer("shop", "orders") as writer:
             for number in range(20):
                 writer.write(b"event", key=str(number))
-        for sizes in (("--data-elsewhere",), ("--size", "1@1=1000", "--size", "2@1=1000")):
-            exit_code, error, message = orders.error(*SEALING[command], *sizes)
-            assert (exit_code, error) == (1, "InvalidArgument")
-            assert "of segment 1@1 in this bucket's catalog" in message
+        exit_code, error, message = orders.error(*SEALING[command], "--data-elsewhere")
+        assert (exit_code, error) == (1, "InvalidArgument")
+        assert "of segment 1@1 in this bucket's catalog" in message
         stream = streams.stream("shop", "orders")
         assert (stream.state().value, stream.current_epoch().epoch) == ("ACTIVE", 1)
         with streams.reader("shop", "orders") as reader:
             assert len(list(reader)) == EVENTS + 20
 
 
-@pytest.mark.parametrize("command", ["cuts check", "truncate", "group create", "read"])
+@pytest.mark.parametrize("command", ["truncate", "group create", "read"])
 def test_below_zero_only_minus_one_is_an_offset(orders: Orders, command: str) -> None:
     place = ("--group", "new", "--from", "0@0=-2") if "group" in command else ("--from", "0@0=-2")
-    places = ("--at", "0@0=-2") if command in {"cuts check", "truncate"} else place
+    places = ("--at", "0@0=-2") if command == "truncate" else place
     assert orders.error(*command.split(), *places)[:2] == (1, "InvalidArgument")
     assert orders.run("group", "list").stdout == ""
 
@@ -191,7 +183,7 @@ def test_below_zero_only_minus_one_is_an_offset(orders: Orders, command: str) ->
 def test_a_place_at_a_time_that_has_not_come_is_refused(orders: Orders, command: str) -> None:
     """Whoever mistypes a year would pass everything that is unread."""
     assert orders.run("group", "create", "--group", "old").exit_code == 0
-    before = orders.run("group", "show", "--group", "old").stdout
+    before = orders.run("group", "list", "--group", "old").stdout
     words = {
         "group create": ("--group", "new", "--from", "2136-01-01"),
         "group reset": ("--group", "old", "--yes", "--to", "2136-01-01"),
@@ -201,7 +193,7 @@ def test_a_place_at_a_time_that_has_not_come_is_refused(orders: Orders, command:
     exit_code, error, message = orders.error(*command.split(), *words)
     assert (exit_code, error, "at most 5 minutes from now" in message) == (1, "InvalidArgument", True)
     assert orders.run("group", "list").stdout == "old\n"
-    assert orders.run("group", "show", "--group", "old").stdout == before
+    assert orders.run("group", "list", "--group", "old").stdout == before
 
 
 @pytest.mark.parametrize("events", [0, 3])
@@ -223,7 +215,7 @@ def test_the_tail_of_a_sealed_stream_is_where_its_segments_end(events: int) -> N
         assert (read.exit_code, read.stdout) == (0, "")
         assert made.run("group", "create", "--group", "unread").exit_code == 0
         for group, behind in (("g", 0), ("unread", events)):
-            shown = json.loads(made.run("group", "show", "--group", group, "--output", "json").stdout)
+            shown = json.loads(made.run("group", "list", "--group", group, "--output", "json").stdout)
             assert (shown["lag_seconds"], shown["behind"]) == (None, behind)
         assert made.run("group", "reset", "--group", "unread", "--to", "0s ago", "--yes").exit_code == 0
 
@@ -233,17 +225,15 @@ def test_a_cut_that_no_reader_can_be_at_is_refused(orders: Orders) -> None:
         streams.stream("shop", "orders").merge("1@1", "2@1")
         streams.stream("shop", "orders").split("3@2")
     impossible = ("--at", "1@1=0", "--at", "5@3=0")
-    for command in (("cuts", "check", *impossible), ("truncate", *impossible)):
-        exit_code, error, message = orders.error(*command)
-        assert (exit_code, error, "a reader can be at" in message) == (1, "InvalidArgument", True)
+    exit_code, error, message = orders.error("truncate", *impossible)
+    assert (exit_code, error, "a reader can be at" in message) == (1, "InvalidArgument", True)
 
 
 HELD = {
     "truncate": ("truncate", "--at", "0@0=5"),
     "truncate, for good": ("truncate", "--at", "0@0=5", "--yes"),
-    "retention": ("retention", "run"),
-    "retention, for good": ("retention", "run", "--yes"),
-    "retention with sizes": ("retention", "run", "--size", "1@1=0", "--size", "2@1=0", "--yes"),
+    "retention": ("retention",),
+    "retention, for good": ("retention", "--yes"),
 }
 
 
@@ -263,7 +253,7 @@ def test_who_holds_no_segments_does_not_move_the_head_of_a_stream_whose_data_is_
 ) -> None:
     assert orders.run("configure", "--keep-size", "1").exit_code == 0
     before = states(orders)
-    found = orders.error(*HELD[command], *(() if "--size" in HELD[command] else ("--data-elsewhere",)))
+    found = orders.error(*HELD[command], "--data-elsewhere")
     assert found[:2] == (1, "InvalidArgument")
     assert "found segments of the stream in the catalog" in found[2]
     assert states(orders) == before
@@ -273,7 +263,7 @@ def test_a_whole_scope_is_retained_without_the_streams_whose_data_is_here(orders
     for each in (("create", "--stream", "ours"), ("configure",)):
         assert orders.run(*each, "--keep-size", "1").exit_code == 0
     named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop"}
-    line = ["stream", "retention", "run", "--yes", "--data-elsewhere", "--output", "json"]
+    line = ["stream", "retention", "--yes", "--data-elsewhere", "--output", "json"]
     before = states(orders)
     found = CliRunner().invoke(main, line, env=named, prog_name="accel")
     outcomes = {each["stream"]: each["outcome"] for each in json.loads(found.stdout)["streams"]}
@@ -293,7 +283,7 @@ def test_who_holds_no_segments_does_not_delete_a_stream_whose_data_is_here(order
 
 
 def test_who_holds_no_segments_does_not_carry_out_what_waits_for_the_process_that_does(orders: Orders) -> None:
-    assert orders.run("split", "1@1").exit_code == 0
+    assert orders.run("scale", "--split", "1@1").exit_code == 0
     before = states(orders)
     assert orders.error("recover", "--data-elsewhere")[:2] == (1, "InvalidArgument")
     assert states(orders) == before
@@ -305,10 +295,9 @@ def test_who_holds_no_segments_ends_no_transaction_whose_data_is_here(orders: Or
         transaction = str(stream.transactions.begin(lease_ms=600_000))
     named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders"}
     before = states(orders)
-    for verb in ("commit", "abort"):
-        line = ["txn", verb, "--id", transaction, "--data-elsewhere", "--output", "json", "--quiet"]
-        found = CliRunner().invoke(main, line, env=named, prog_name="accel")
-        assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "InvalidArgument")
+    line = ["txn", "abort", "--id", transaction, "--data-elsewhere", "--output", "json", "--quiet"]
+    found = CliRunner().invoke(main, line, env=named, prog_name="accel")
+    assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "InvalidArgument")
     assert orders.error("seal", "--data-elsewhere")[1] == "InvalidArgument"
     assert states(orders) == before
 
@@ -325,9 +314,9 @@ def test_who_holds_no_segments_ends_no_transaction_whose_events_its_writer_store
     with accel.connect(orders.url) as streams:
         stream = streams.stream("shop", "new")
         transaction = stream.transactions.begin()
-        stream.transactions.seal(transaction, commit=True, contents=TransactionContents(3, 300))
+        stream.transactions.record_contents(transaction, TransactionContents(3, 300))
     named = {**NO_ENVIRONMENT, "ACCEL_STORE": orders.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "new"}
-    line = ["txn", "commit", "--id", str(transaction), "--data-elsewhere", "--output", "json", "--quiet"]
+    line = ["txn", "abort", "--id", str(transaction), "--data-elsewhere", "--output", "json", "--quiet"]
     found = CliRunner().invoke(main, line, env=named, prog_name="accel")
     assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "InvalidArgument")
-    assert stream.transactions.status(transaction) is TransactionStatus.COMMITTING
+    assert stream.transactions.status(transaction) is TransactionStatus.OPEN

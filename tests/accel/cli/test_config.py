@@ -111,10 +111,10 @@ def test_no_secret_is_shown(file: Path) -> None:
     ],
 )
 def test_an_unknown_variable_is_an_error_that_names_the_nearest(name: str, nearest: str) -> None:
-    result = run("scope", "list", "memory://nothing", environment={name: "x"})
+    result = run("stream", "list", "memory://nothing", environment={name: "x"})
     assert result.exit_code == 2
     assert f"the variable {name} is unknown{nearest}" in result.stderr
-    assert run("scope", "list", "--help", environment={name: "x"}).exit_code == 0
+    assert run("stream", "list", "--help", environment={name: "x"}).exit_code == 0
     assert run("--version", environment={name: "x"}).exit_code == 0
 
 
@@ -135,7 +135,7 @@ def test_an_unknown_variable_is_an_error_that_names_the_nearest(name: str, neare
 )
 def test_a_wrong_file_is_an_error_that_names_it(body: str | bytes, message: str, file: Path) -> None:
     file.write_bytes(body if isinstance(body, bytes) else body.encode())
-    result = run("--config", str(file), "scope", "list", "memory://nothing")
+    result = run("--config", str(file), "stream", "list", "memory://nothing")
     assert result.exit_code == 2
     assert str(file) in result.stderr
     assert message in result.stderr
@@ -152,18 +152,18 @@ def test_a_file_gives_a_number_no_other_value_than_the_command_line_does(value: 
 
 
 def test_a_file_that_is_named_and_missing_is_an_error(tmp_path: Path) -> None:
-    result = run("scope", "list", "memory://nothing", environment={"ACCEL_CONFIG": str(tmp_path / "none.toml")})
+    result = run("stream", "list", "memory://nothing", environment={"ACCEL_CONFIG": str(tmp_path / "none.toml")})
     assert result.exit_code == 2
     assert "No such file" in result.stderr
 
 
 def test_a_wrong_value_names_the_place_that_it_comes_from(file: Path) -> None:
     file.write_text('client = "boto4"')
-    result = run("--config", str(file), "scope", "list", "memory://nothing")
+    result = run("--config", str(file), "stream", "list", "memory://nothing")
     assert (result.exit_code, f", from {file}" in result.stderr) == (2, True)
-    result = run("scope", "list", "memory://nothing", environment={"ACCEL_CLIENT": "boto4"})
+    result = run("stream", "list", "memory://nothing", environment={"ACCEL_CLIENT": "boto4"})
     assert (result.exit_code, ", from ACCEL_CLIENT" in result.stderr) == (2, True)
-    assert ", from" not in run("scope", "list", "memory://nothing", "--client", "boto4").stderr
+    assert ", from" not in run("stream", "list", "memory://nothing", "--client", "boto4").stderr
 
 
 def test_the_file_is_the_named_one_else_that_of_the_folder_else_that_of_the_user(

@@ -1,4 +1,4 @@
-"""`accel stream group` makes groups, shows them, moves them; `accel stream read --group` reads as one reader of one."""
+"""`accel group` makes groups, shows them, moves them; `accel stream read --group` reads as one reader of one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class Shop:
     def run(self, *args: str) -> Result:
         """A command on the stream."""
         named = {**NO_ENVIRONMENT, "ACCEL_STORE": self.url, "ACCEL_SCOPE": "shop", "ACCEL_STREAM": "orders"}
-        return CliRunner().invoke(main, ["stream", *args], env=named, prog_name="accel")
+        line = args if args[0] == "group" else ("stream", *args)
+        return CliRunner().invoke(main, line, env=named, prog_name="accel")
 
     def json(self, *args: str) -> Any:
         """What a command that succeeds says, as data."""
@@ -61,7 +62,7 @@ class Shop:
 
     def position(self) -> dict[str, int]:
         """Where the group is."""
-        found: dict[str, int] = self.json("group", "show", "--group", "billing")["position"]
+        found: dict[str, int] = self.json("group", "list", "--group", "billing")["position"]
         return found
 
 
@@ -86,7 +87,7 @@ def test_reads_of_a_group_go_on_where_the_last_one_ended_and_nothing_comes_twice
     assert shop.read() == []
     shop.write(EVENTS)
     assert shop.read() == [EVENTS]
-    assert shop.json("group", "show", "--group", "billing")["readers"] == []
+    assert shop.json("group", "list", "--group", "billing")["readers"] == []
     told = shop.run("read", "--group", "billing").stderr
     assert f"group billing continues at {' '.join(f'{each}={at}' for each, at in shop.position().items())}" in told
 
@@ -96,10 +97,10 @@ def test_a_group_shows_who_reads_what_and_how_much_is_left(shop: Shop) -> None:
     with accel.connect(shop.url) as streams:
         reader = streams.group_reader("shop", "orders", "billing", "one", lease_seconds=30.0)
         assert next(reader).payload
-        found = shop.json("group", "show", "--group", "billing", "--behind")
-        told = shop.run("group", "show", "--group", "billing").stdout
+        found = shop.json("group", "list", "--group", "billing", "--behind")
+        told = shop.run("group", "list", "--group", "billing").stdout
         reader.rebalance()
-        later = shop.json("group", "show", "--group", "billing")
+        later = shop.json("group", "list", "--group", "billing")
     assert (found["behind"], found["unit"]) == (EVENTS - 4, "records")
     assert [each["reader"] for each in found["segments"]] == ["one", "one"]
     assert sum(each["offset"] for each in found["segments"]) == 4
@@ -114,7 +115,7 @@ def test_a_group_shows_who_reads_what_and_how_much_is_left(shop: Shop) -> None:
 
 def test_the_lag_of_a_group_whose_readers_are_silent_is_unknown_and_what_is_unread_is_shown(shop: Shop) -> None:
     shop.read("--limit", "4")
-    left = shop.json("group", "show", "--group", "billing")
+    left = shop.json("group", "list", "--group", "billing")
     assert (left["lag_seconds"], left["behind"], left["readers"]) == (None, EVENTS - 4, [])
     with accel.connect(shop.url) as streams:
         group = streams.group("shop", "orders", "billing")
@@ -123,8 +124,8 @@ def test_the_lag_of_a_group_whose_readers_are_silent_is_unknown_and_what_is_unre
         silent = ReaderGroup.open(StreamStore.open(streams.store, system=system).stream("shop", "orders"), "billing")
         silent.join("one", Lease(7, 0, 30_000))
         silent.rebalance("one", {}, 0, lease=Lease(7, 0, 30_000))
-        found = shop.json("group", "show", "--group", "billing")
-        told = shop.run("group", "show", "--group", "billing").stdout
+        found = shop.json("group", "list", "--group", "billing")
+        told = shop.run("group", "list", "--group", "billing").stdout
         group.leave("one")
     assert (found["lag_seconds"], found["behind"], found["readers"][0]["lag_seconds"]) == (None, EVENTS - 4, None)
     assert f"lag unknown: not reported within a lease, {EVENTS - 4} records behind the tail" in told
@@ -177,11 +178,11 @@ def test_a_group_is_deleted_only_if_that_is_said(shop: Shop) -> None:
     assert "there is no group" in shop.run("group", "delete", "--group", "billing", "--yes").stdout
 
 
-@pytest.mark.parametrize("args", [("show",), ("reset", "--to", "head"), ("offline", "--reader", "one")])
+@pytest.mark.parametrize("args", [("list",), ("reset", "--to", "head"), ("offline", "--reader", "one")])
 def test_a_wrong_name_makes_no_group(shop: Shop, args: tuple[str, ...]) -> None:
     found = shop.run("group", *args, "--group", "biling", "--output", "json")
     assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "NotInHistory")
-    assert "accel stream group list" in json.loads(found.stderr)["advice"]
+    assert "accel group list" in json.loads(found.stderr)["advice"]
     assert shop.json("group", "list")["groups"] == []
 
 

@@ -1,4 +1,4 @@
-"""`accel scope`, `accel stream` and `accel txn` make streams, tell their history, and change it."""
+"""`accel stream`, `accel scope` and `accel txn` make streams, tell their history, and change it."""
 
 from __future__ import annotations
 
@@ -91,6 +91,11 @@ class Shop:
         """The stream as programs see it."""
         return StreamStore.open(open_store(self.url)).stream("shop", "orders")
 
+    def held(self, sizes: Mapping[str, int], name: str = "orders") -> Stream:
+        """The stream as a program sees it that holds segments of these sizes."""
+        host = GivenSizes({parse_segment(segment): size for segment, size in sizes.items()})
+        return StreamStore.open(open_store(self.url), host=host).stream("shop", name)
+
 
 @pytest.fixture
 def empty() -> Shop:
@@ -101,10 +106,10 @@ def empty() -> Shop:
 @pytest.fixture
 def shop(empty: Shop) -> Shop:
     """The stream of the picture in docs/explanation/history.md."""
-    empty.done("scope create")
     empty.done(f"stream create --min-segments 2 --time {FIRST_MS}")
-    empty.done("stream scale --seal 0@0 --range 0.0:0.25 --range 0.25:0.5 --size 0@0=100 --time 2000")
-    empty.done("stream scale --seal 3@1 --seal 1@0 --range 0.25:1.0 --size 3@1=90 --size 1@0=50 --time 3000")
+    held = empty.held({"0@0": 100, "3@1": 90, "1@0": 50})
+    held.scale(["0@0"], [(0.0, 0.25), (0.25, 0.5)], 2000)
+    held.scale(["3@1", "1@0"], [(0.25, 1.0)], 3000)
     return empty
 
 
@@ -112,23 +117,25 @@ def names(found: Any) -> list[str]:
     return [each["segment"] for each in found["segments"]]
 
 
-def test_a_scope_is_made_once_and_listed(empty: Shop) -> None:
-    assert [empty.json("scope create")["created"] for _ in range(2)] == [True, False]
-    empty.done("scope create --scope other")
-    assert empty.json("scope list") == {"scopes": ["other", "shop"], "more": False}
-    assert empty.json("scope list --limit 1") == {"scopes": ["other"], "more": True}
+def scopes(made: Shop, *options: str) -> Any:
+    """The list of scopes: of streams without a scope."""
+    return json.loads(run("stream", "list", "--store", made.url, "--output", "json", *options).stdout)
 
 
-def test_an_empty_store_has_no_scopes(empty: Shop) -> None:
-    assert empty.json("scope list") == {"scopes": [], "more": False}
+def test_a_stream_is_created_with_its_scope_and_scopes_are_listed(empty: Shop) -> None:
+    assert scopes(empty) == {"scopes": [], "more": False}
+    assert [empty.json("stream create")["created"] for _ in range(2)] == [True, False]
+    empty.done("stream create --scope other")
+    assert scopes(empty) == {"scopes": ["other", "shop"], "more": False}
+    assert scopes(empty, "--limit", "1") == {"scopes": ["other"], "more": True}
 
 
 def test_a_scope_is_deleted_only_if_that_is_said(empty: Shop) -> None:
-    empty.done("scope create")
+    StreamStore.open(open_store(empty.url)).create_scope("shop")
     assert empty.json("scope delete") == {"scope": "shop", "dry_run": True, "exists": True}
-    assert empty.json("scope list")["scopes"] == ["shop"]
+    assert scopes(empty)["scopes"] == ["shop"]
     empty.done("scope delete --yes")
-    assert empty.json("scope list")["scopes"] == []
+    assert scopes(empty)["scopes"] == []
     assert empty.json("scope delete") == {"scope": "shop", "dry_run": True, "exists": False}
 
 
@@ -138,7 +145,6 @@ def test_a_scope_with_streams_is_not_deleted(shop: Shop, flag: str) -> None:
 
 
 def test_a_created_stream_is_described_and_listed(empty: Shop) -> None:
-    empty.done("scope create")
     wanted = "--min-segments 2 --segments 3 --keep 7d --keep-max 8d --scale-events 100 --unit bytes --tag b --tag a"
     made = empty.json(f"stream create --time 1000 {wanted}")
     assert made == empty.json("stream describe") | {"created": True}
@@ -165,10 +171,10 @@ def test_a_stream_that_is_there_stays_as_it_is(shop: Shop) -> None:
 def test_times_of_a_wrong_clock_are_named_and_given_ones_refused(shop: Shop) -> None:
     assert shop.json("stream describe")["times_ahead_until_ms"] is None
     for command in (
-        "stream split 2@1 --time 2036-11-25T18:00Z --size 2@1=1",
-        "stream merge 2@1 4@2 --time 2036-11-25T18:00Z --size 2@1=1 --size 4@2=1",
+        "stream scale --split 2@1 --time 2036-11-25T18:00Z",
+        "stream scale --merge 2@1 --merge 4@2 --time 2036-11-25T18:00Z",
         "stream create --stream carts --time 2036-11-25",
-        "stream retention run --time 2036-11-25 --yes --stream orders",
+        "stream retention --time 2036-11-25 --yes --stream orders",
     ):
         if "retention" in command:
             shop.done("stream configure --keep 1h")
@@ -206,9 +212,8 @@ def test_a_description_says_where_the_stream_begins(shop: Shop) -> None:
     ],
 )
 def test_a_configuration_that_cannot_be_is_wrong_usage(empty: Shop, wrong: str) -> None:
-    empty.done("scope create")
     assert empty.refusal(f"stream create {wrong}")[0] == 2
-    assert empty.json("stream list")["streams"] == []
+    assert scopes(empty)["scopes"] == []
 
 
 def test_the_segments_of_now_and_of_a_time(shop: Shop) -> None:
@@ -226,41 +231,41 @@ def test_segments_at_a_time_see_through_a_truncation(shop: Shop) -> None:
 
 
 def test_epochs_come_by_number(shop: Shop) -> None:
-    assert [each["epoch"] for each in shop.rows("stream epochs")] == [0, 1, 2]
-    assert [names(each) for each in shop.rows("stream epochs --from 1 --to 1")] == [["1@0", "2@1", "3@1"]]
-    [line] = shop.done("stream epochs --from 2").splitlines()
+    assert [each["epoch"] for each in shop.rows("stream history")] == [0, 1, 2]
+    assert [names(each) for each in shop.rows("stream history --first 1 --last 1")] == [["1@0", "2@1", "3@1"]]
+    [line] = shop.done("stream history --first 2").splitlines()
     assert line == "epoch 2     1970-01-01T00:00:03.000Z  2@1 [0.0, 0.25), 4@2 [0.25, 1.0)"
 
 
 def test_epochs_that_are_not_there_are_told(shop: Shop) -> None:
-    assert shop.refusal("stream epochs --from 9") == (2, "UsageError")
-    assert shop.refusal("stream epochs --from 9 --to 9") == (1, "NotInHistory")
+    assert shop.refusal("stream history --first 9") == (2, "UsageError")
+    assert shop.refusal("stream history --first 9 --last 9") == (1, "NotInHistory")
 
 
 def test_history_comes_by_time_with_splits_and_merges(shop: Shop) -> None:
-    found = shop.rows("stream history")
+    found = shop.rows("stream history --from 0")
     assert [(each["epoch"], each["splits"], each["merges"]) for each in found] == [(0, 0, 0), (1, 1, 0), (2, 0, 1)]
     assert [each["epoch"] for each in shop.rows("stream history --from 2500 --to 2600")] == [1]
     assert shop.refusal("stream history --from 2 --to 1")[0] == 2
 
 
 def test_a_segments_followers_and_what_it_follows(shop: Shop) -> None:
-    assert shop.json("stream successors --segment 1@0")["successors"] == {"4@2": ["1@0", "3@1"]}
-    assert shop.json("stream successors --segment 4@2")["successors"] == {}
-    assert shop.json("stream successors --segment 3@1 --before")["predecessors"] == {"0@0": ["2@1", "3@1"]}
-    assert shop.done("stream successors --segment 1@0") == "4@2  follows 1@0, 3@1\n"
-    assert shop.refusal("stream successors --segment 9@2") == (1, "NotInHistory")
+    assert shop.json("stream segments --successors 1@0")["successors"] == {"4@2": ["1@0", "3@1"]}
+    assert shop.json("stream segments --successors 4@2")["successors"] == {}
+    assert shop.json("stream segments --predecessors 3@1")["predecessors"] == {"0@0": ["2@1", "3@1"]}
+    assert shop.done("stream segments --successors 1@0") == "4@2  follows 1@0, 3@1\n"
+    assert shop.refusal("stream segments --successors 9@2") == (1, "NotInHistory")
 
 
 def test_a_scale_shows_the_epoch_that_follows(shop: Shop) -> None:
-    found = shop.json("stream scale --seal 2@1 --range 0:0.125 --range 0.125:0.25 --size 2@1=7")
+    found = shop.json("stream scale --seal 2@1 --range 0:0.125 --range 0.125:0.25")
     assert (found["epoch"], names(found)) == (3, ["4@2", "5@3", "6@3"])
     assert shop.stream.active_segments().ids.tolist() == [parse_segment(each) for each in names(found)]
 
 
 def test_a_scale_says_which_sizes_it_does_not_know(shop: Shop) -> None:
     line = "stream scale --seal 2@1 --range 0:0.125 --range 0.125:0.25"
-    assert "no --size of 1 segment (2@1)" in shop.run(line).stderr
+    assert "the size of 1 segment (2@1) counts 0" in shop.run(line).stderr
 
 
 @pytest.mark.parametrize(
@@ -269,12 +274,13 @@ def test_a_scale_says_which_sizes_it_does_not_know(shop: Shop) -> None:
         ("--seal 3@1 --range 0.25:0.5", 1, "ScalePrecondition"),
         ("--seal 2@1 --range 0:0.2", 1, "ScaleInputInvalid"),
         ("--seal 2@1 --seal 4@2 --range 0:1", 1, "ScalePrecondition"),
-        ("--seal 2@1", 2, "MissingParameter"),
+        ("--seal 2@1", 2, "UsageError"),
+        ("--range 0:1", 2, "UsageError"),
+        ("", 2, "UsageError"),
+        ("--seal 2@1 --range 0:0.25 --split 2@1", 2, "UsageError"),
         ("--seal 2 --range 0:0.25", 2, "BadParameter"),
         ("--seal 2@1 --range 0-0.25", 2, "BadParameter"),
         ("--seal 2@1 --range nan:0.25", 2, "BadParameter"),
-        ("--seal 2@1 --range 0:0.25 --size 2@1=-1", 2, "UsageError"),
-        ("--seal 2@1 --range 0:0.25 --size 2@1=1 --size 2@1=2", 2, "UsageError"),
     ],
 )
 def test_a_scale_that_cannot_be_is_refused(shop: Shop, wrong: str, code: int, kind: str) -> None:
@@ -283,12 +289,12 @@ def test_a_scale_that_cannot_be_is_refused(shop: Shop, wrong: str, code: int, ki
 
 
 def test_a_segment_is_split_evenly_and_parts_are_merged(shop: Shop) -> None:
-    found = shop.json("stream split 2@1 4 --size 2@1=7")
+    found = shop.json("stream scale --split 2@1 --into 4")
     assert (found["epoch"], names(found)) == (3, ["4@2", "5@3", "6@3", "7@3", "8@3"])
     assert [each["key_end"] for each in found["segments"][1:]] == [0.0625, 0.125, 0.1875, 0.25]
-    assert names(shop.json("stream merge 6@3 5@3 --size 5@3=1 --size 6@3=1"))[-1] == "9@4"
-    assert names(shop.json("stream split 4@2 --size 4@2=1"))[-2:] == ["10@5", "11@5"]
-    assert shop.json("stream scale-status --epoch 2") == {
+    assert names(shop.json("stream scale --merge 6@3 --merge 5@3"))[-1] == "9@4"
+    assert names(shop.json("stream scale --split 4@2"))[-2:] == ["10@5", "11@5"]
+    assert shop.json("stream requests --epoch 2") == {
         "epoch": 2,
         "progress": "done",
         "current_epoch": 5,
@@ -296,24 +302,22 @@ def test_a_segment_is_split_evenly_and_parts_are_merged(shop: Shop) -> None:
         "segments": 5,
         "requests": [],
     }
-    assert shop.json("stream scale-status")["progress"] == "none"
+    assert shop.json("stream requests")["progress"] == "none"
 
 
 @pytest.mark.parametrize(
     ("wrong", "code", "kind"),
     [
-        ("split 3@1", 1, "ScalePrecondition"),
-        ("split 2@1 1", 2, "BadParameter"),
-        ("split 2@1 two", 2, "BadParameter"),
-        ("split 2", 2, "BadParameter"),
-        ("split", 2, "MissingParameter"),
-        ("split 2@1 2 3", 2, "UsageError"),
-        ("merge 2@1", 2, "UsageError"),
-        ("merge", 2, "UsageError"),
-        ("merge 2@1 2@1", 1, "InvalidArgument"),
-        ("merge 2@1 9@9", 1, "ScalePrecondition"),
-        ("merge 2@1 x", 2, "BadParameter"),
-        ("scale-status --epoch 9", 1, "InvalidArgument"),
+        ("scale --split 3@1", 1, "ScalePrecondition"),
+        ("scale --split 2@1 --into 1", 2, "BadParameter"),
+        ("scale --split 2@1 --into two", 2, "BadParameter"),
+        ("scale --split 2", 2, "BadParameter"),
+        ("scale --into 2 --merge 2@1 --merge 4@2", 2, "UsageError"),
+        ("scale --merge 2@1", 2, "UsageError"),
+        ("scale --merge 2@1 --merge 2@1", 1, "InvalidArgument"),
+        ("scale --merge 2@1 --merge 9@9", 1, "ScalePrecondition"),
+        ("scale --merge 2@1 --merge x", 2, "BadParameter"),
+        ("requests --epoch 9", 1, "InvalidArgument"),
     ],
 )
 def test_a_split_or_merge_that_cannot_be_is_refused(shop: Shop, wrong: str, code: int, kind: str) -> None:
@@ -366,27 +370,8 @@ def test_a_file_without_a_cut_is_wrong_usage(shop: Shop, tmp_path: Path, text: s
 def test_a_shown_cut_can_be_given_back(shop: Shop, tmp_path: Path) -> None:
     shop.done(f"stream truncate {CUT} --yes")
     path = tmp_path / "head.json"
-    path.write_text(shop.done("stream cuts show --output json"))
+    path.write_text(shop.done("stream cuts --head --output json"))
     assert numbers_by_segment(read_cut(str(path))) == {"2@1": 20, "3@1": 90, "4@2": -1}
-    assert shop.json(f"stream cuts compare --cut {path} {CUT.replace('--at', '--other-at')}")["order"] == "EqualOrAfter"
-
-
-def test_cuts_are_checked_compared_and_measured(shop: Shop) -> None:
-    found = shop.json(f"stream cuts check {CUT}")
-    assert (found["low"], found["high"], len(found["segments"])) == (1, 2, 3)
-    assert shop.refusal("stream cuts check --at 2@1=20") == (1, "InvalidArgument")
-    assert shop.refusal("stream cuts check --at 9@1=20") == (1, "NotInHistory")
-    other = "--other-at 0@0=5 --other-at 1@0=5"
-    assert shop.json(f"stream cuts compare {CUT} {other}") == {"order": "EqualOrAfter"}
-    assert "is before" in shop.done("stream cuts compare --at 0@0=5 --at 1@0=5 --other-at 0@0=6 --other-at 1@0=6")
-    assert shop.json(f"stream cuts between {CUT.replace('--at', '--end-at')}")["size"] == 260
-    assert shop.json(f"stream cuts between {CUT.replace('--at', '--start-at')}")["segments"] == ["2@1", "3@1", "4@2"]
-
-
-@pytest.mark.parametrize("command", ["retention run", "recover"])
-def test_sizes_without_a_stream_are_wrong_usage(shop: Shop, command: str) -> None:
-    url = ("--store", shop.url, "--scope", "shop")
-    assert run("stream", *command.split(), *url, "--size", "0@0=1").exit_code == 2
 
 
 def test_recovery_finishes_what_was_left_behind(shop: Shop) -> None:
@@ -411,9 +396,10 @@ def test_a_stream_is_sealed_and_then_deleted_if_that_is_said(shop: Shop) -> None
 
 
 def test_a_stream_whose_creation_was_cut_short_can_be_deleted(empty: Shop) -> None:
-    empty.done("scope create")
+    store = StreamStore.open(open_store(empty.url), host=Unreachable())
+    store.create_scope("shop")
     with pytest.raises(ConnectionError):
-        StreamStore.open(open_store(empty.url), host=Unreachable()).create_stream("shop", "orders")
+        store.create_stream("shop", "orders")
     assert empty.refusal("stream describe") == (1, "NotInHistory")
     assert empty.json("stream delete")["exists"] is True
     empty.done("stream delete --yes")
@@ -421,61 +407,51 @@ def test_a_stream_whose_creation_was_cut_short_can_be_deleted(empty: Shop) -> No
 
 
 @pytest.mark.parametrize(
-    "command", ["describe", "segments", "epochs", "seal", "cuts list", "retention run", "recover", "delete --stream x"]
+    "command", ["describe", "segments", "history", "seal", "cuts", "retention", "recover", "delete --stream x"]
 )
 def test_a_stream_that_is_not_there_is_told(shop: Shop, command: str) -> None:
     found = shop.run(f"stream {command} --stream nope")
     assert (found.exit_code, "nope" in found.output) == (int("delete" not in command), True)
 
 
-@pytest.mark.parametrize("command", ["scope create", "stream list", "stream describe --stream orders"])
+@pytest.mark.parametrize(
+    "command", ["scope delete", "stream create --stream orders", "stream describe --stream orders"]
+)
 def test_a_command_without_a_scope_is_wrong_usage(shop: Shop, command: str) -> None:
     result = run(*command.split(), "--store", shop.url)
     assert (result.exit_code, "--scope" in result.stderr) == (2, True)
 
 
-def test_a_transaction_is_begun_listed_and_committed(shop: Shop) -> None:
-    begun = shop.json("txn create --lease 5m --writer me")
+def test_a_transaction_is_listed_and_aborted(shop: Shop) -> None:
+    begun = str(shop.stream.transactions.begin(lease_ms=300_000, writer_id="me"))
     [listed] = shop.json("txn list")["transactions"]
-    assert (listed["transaction"], listed["status"], listed["writer"]) == (begun["transaction"], "OPEN", "me")
+    assert (listed["transaction"], listed["status"], listed["writer"]) == (begun, "OPEN", "me")
     assert listed["lease_expiry_ms"] - listed["created_ms"] == 300_000
-    given = f"--id {begun['transaction']}"
     for _ in range(2):
-        assert shop.json(f"txn commit {given}")["status"] == "COMMITTED"
-    assert shop.json(f"txn status {given}")["status"] == "COMMITTED"
-    assert shop.refusal(f"txn abort {given}") == (1, "IllegalState")
+        assert shop.json(f"txn abort --id {begun}")["status"] == "ABORTED"
     assert shop.json("txn list")["transactions"] == []
 
 
 def test_a_transaction_of_older_segments_is_committed_by_a_roll(shop: Shop) -> None:
-    begun = shop.json("txn create")
-    shop.done("stream scale --seal 4@2 --range 0.25:0.5 --range 0.5:1 --size 4@2=1")
-    assert shop.json(f"txn commit --id {begun['transaction']}")["status"] == "COMMITTED"
-    assert [each["reference_epoch"] for each in shop.rows("stream epochs")] == [0, 1, 2, 3, 2, 3]
-    assert "repeats 2: " in shop.done("stream epochs --from 4 --to 4")
+    begun = shop.stream.transactions.begin()
+    held = shop.held({"4@2": 1})
+    held.scale(["4@2"], [(0.25, 0.5), (0.5, 1.0)])
+    held.transactions.seal(begun, commit=True)
+    held.commit()
+    assert [each["reference_epoch"] for each in shop.rows("stream history")] == [0, 1, 2, 3, 2, 3]
+    assert "repeats 2: " in shop.done("stream history --first 4 --last 4")
+    assert shop.refusal(f"txn abort --id {begun}") == (1, "IllegalState")
 
 
-def test_a_transaction_is_aborted(shop: Shop) -> None:
-    begun = shop.json("txn create")
-    for _ in range(2):
-        assert shop.json(f"txn abort --id {begun['transaction']}")["status"] == "ABORTED"
-    assert shop.refusal(f"txn commit --id {begun['transaction']}") == (1, "IllegalState")
-
-
-@pytest.mark.parametrize(
-    ("verb", "wanted"), [("commit", TransactionStatus.COMMITTING), ("abort", TransactionStatus.ABORTING)]
-)
-def test_to_carry_out_an_end_can_be_left_to_others(shop: Shop, verb: str, wanted: TransactionStatus) -> None:
-    begun = shop.json("txn create")["transaction"]
-    assert shop.json(f"txn {verb} --decide-only --id {begun}")["status"] == wanted.value
-    assert shop.stream.transactions.status(UUID(begun)) is wanted
+def test_to_carry_out_an_abort_can_be_left_to_others(shop: Shop) -> None:
+    begun = shop.stream.transactions.begin()
+    assert shop.json(f"txn abort --decide-only --id {begun}")["status"] == "ABORTING"
+    assert shop.stream.transactions.status(begun) is TransactionStatus.ABORTING
 
 
 def test_a_transaction_that_nobody_knows(shop: Shop) -> None:
-    assert shop.json(f"txn status --id {MISSING_ID}")["status"] == "UNKNOWN"
-    assert shop.refusal(f"txn commit --id {MISSING_ID}") == (1, "NotInHistory")
-    assert shop.refusal("txn status --id 7") == (2, "BadParameter")
-    assert shop.refusal("txn create --lease 0s") == (1, "InvalidArgument")
+    assert shop.refusal(f"txn abort --id {MISSING_ID}") == (1, "NotInHistory")
+    assert shop.refusal("txn abort --id 7") == (2, "BadParameter")
 
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 999, 1_000, 1_800_000_000_500, MOMENT_MS_MAX])
@@ -501,18 +477,17 @@ def test_ages_in_commands_are_by_the_clock_of_the_store(
     monkeypatch.setattr(
         StoreChoice, "open", lambda choice: CountingStore(ClockStore(opened(choice), lambda: true_ms / 1000))
     )
-    empty.done("scope create")
     made = empty.json("stream create --time '3h ago'")
     assert abs(true_ms - 3 * HOUR_MS - made["epoch_time_ms"]) < 60_000
-    scaled = json.loads(empty.done("stream split 0@0 --size 0@0=5 --time '2h ago' --output json"))
+    scaled = empty.json("stream scale --split 0@0 --time '2h ago'")
     assert abs(true_ms - 2 * HOUR_MS - scaled["time_ms"]) < 60_000
     assert names(empty.json("stream segments --at '150m ago'")) == ["0@0"]
     assert names(empty.json("stream segments --at '1h ago'")) == ["1@1", "2@1"]
     assert [each["epoch"] for each in empty.rows("stream history --from '1h ago'")] == [1]
     assert [each["epoch"] for each in empty.rows("stream history --to '150m ago'")] == [0]
     empty.done("stream configure --keep 1h")
-    empty.done("stream retention run --stream orders --time '30m ago' --yes")
-    [recorded] = empty.json("stream cuts list")["cuts"]
+    empty.done("stream retention --stream orders --time '30m ago' --yes")
+    [recorded] = empty.json("stream cuts")["cuts"]
     assert abs(true_ms - HOUR_MS / 2 - recorded["recording_time_ms"]) < 60_000
     assert empty.refusal("stream segments --at '60000d ago'") == (1, "InvalidArgument")
 

@@ -29,7 +29,6 @@ def shop() -> Shop:
     """A stream of two segments; the commands' user holds no data."""
     made = Shop()
     made.holding = {}
-    made.done("scope create")
     made.done("stream create --min-segments 2 --keep 1s --time 1000")
     return made
 
@@ -51,25 +50,25 @@ def kept(shop: Shop) -> dict[str, bytes]:
 
 
 def test_a_split_and_a_merge_are_asked_for_and_followed(shop: Shop) -> None:
-    asked = shop.json("stream split 0@0 2")
+    asked = shop.json("stream scale --split 0@0 --into 2")
     assert (asked["status"], asked["seal"], asked["ranges"]) == ("waiting", ["0@0"], [[0.0, 0.25], [0.25, 0.5]])
-    assert shop.json("stream scale-status")["requests"] == [asked]
+    assert shop.json("stream requests")["requests"] == [asked]
     assert holding(shop).carry_out_requests() == ["scale"]
-    told = shop.done("stream scale-status --epoch 0")
+    told = shop.done("stream requests --epoch 0")
     assert "scale since epoch 0: done; now epoch 1, begun " in told
     assert ", with 3 segments; 0 requests open" in told
-    merged = shop.json("stream merge 2@1 3@1")
+    merged = shop.json("stream scale --merge 2@1 --merge 3@1")
     assert (merged["seal"], merged["ranges"]) == (["2@1", "3@1"], [[0.0, 0.5]])
-    assert "shows its state" in shop.done("stream split 1@0")
+    assert "shows its state" in shop.done("stream scale --split 1@0")
     assert len(shop.json("stream requests")["requests"]) == 3
 
 
 def test_a_scale_that_waits_says_whether_a_policy_asked_for_it(shop: Shop) -> None:
-    shop.done("stream split 1@0")
+    shop.done("stream scale --split 1@0")
     shop.stream.request_scale([0], [(0.0, 0.25), (0.25, 0.5)], is_manual=False)
-    waiting = shop.json("stream scale-status")["requests"]
+    waiting = shop.json("stream requests")["requests"]
     assert {each["seal"][0]: each["by_policy"] for each in waiting} == {"0@0": True, "1@0": False}
-    lines = shop.done("stream scale-status").splitlines()
+    lines = shop.done("stream requests").splitlines()
     assert [line.endswith(", by a policy") for line in lines if "scale of 0@0" in line] == [True]
 
 
@@ -77,7 +76,7 @@ def test_a_scale_is_asked_for_and_followed(shop: Shop) -> None:
     asked = shop.json(SPLIT)
     assert (asked["status"], asked["seal"], asked["ranges"]) == ("waiting", ["0@0"], [[0.0, 0.25], [0.25, 0.5]])
     assert shop.json("stream describe")["epoch"] == 0
-    assert shop.json("stream requests") == {"requests": [asked]}
+    assert shop.json("stream requests")["requests"] == [asked]
     assert holding(shop).carry_out_requests() == ["scale"]
     found = shop.json(f"stream requests --id {asked['request']}")
     assert (found["status"], found["reason"]) == ("done", "")
@@ -98,14 +97,14 @@ def test_people_are_told_how_a_request_is_followed(shop: Shop) -> None:
 
 def test_a_scale_that_cannot_be_leaves_no_request(shop: Shop) -> None:
     assert shop.refusal("stream scale --seal 9@1 --range 0:0.5") == (1, "ScalePrecondition")
-    assert shop.json("stream requests") == {"requests": []}
+    assert shop.json("stream requests")["requests"] == []
     assert shop.refusal(f"stream requests --id {MISSING_ID}") == (1, "NotInHistory")
 
 
 NEEDS: dict[str, Callable[[Stream], object]] = {
     "seal": lambda _: None,
     "truncate --at 0@0=0 --at 1@0=5 --yes": lambda _: None,
-    "retention run": lambda _: None,
+    "retention": lambda _: None,
     "recover": lambda stream: stream.workflows.truncations.start({0: 1, 1: 1}),
     "delete --yes": lambda stream: stream.seal(),
 }
@@ -121,25 +120,21 @@ def test_what_needs_the_segments_is_refused_with_advice(shop: Shop, command: str
 
 def test_retention_of_a_whole_scope_is_refused(shop: Shop) -> None:
     before = kept(shop)
-    found = run("stream", "retention", "run", "--store", shop.url, "--scope", "shop", "--quiet", "--output", "json")
+    found = run("stream", "retention", "--store", shop.url, "--scope", "shop", "--quiet", "--output", "json")
     assert (found.exit_code, json.loads(found.stderr)["type"]) == (1, "HostMissing")
     assert kept(shop) == before
 
 
 def test_how_a_transaction_ends_is_decided_and_left_to_others(shop: Shop) -> None:
-    to_commit, to_abort = (shop.json("txn create")["transaction"] for _ in range(2))
-    assert shop.json(f"txn commit --id {to_commit}")["status"] == "COMMITTING"
+    to_abort = shop.stream.transactions.begin()
     assert shop.json(f"txn abort --id {to_abort}")["status"] == "ABORTING"
-    assert holding(shop).carry_out_requests() == ["commit"]
     assert holding(shop).transactions.abort_expired() == []
-    assert shop.json(f"txn status --id {to_commit}")["status"] == "COMMITTED"
-    assert shop.json(f"txn status --id {to_abort}")["status"] == "ABORTED"
+    assert shop.stream.transactions.status(to_abort) is TransactionStatus.ABORTED
 
 
-@pytest.mark.parametrize("flag", ["--data-elsewhere", "--size 0@0=5"])
-def test_a_user_who_holds_the_data_says_so(shop: Shop, flag: str) -> None:
-    assert shop.json(f"{SPLIT} {flag}")["epoch"] == 1
-    assert shop.stream.cuts.sealed_size(0) == (5 if "size" in flag else 0)
+def test_a_user_who_holds_the_data_says_so(shop: Shop) -> None:
+    assert shop.json(f"{SPLIT} --data-elsewhere")["epoch"] == 1
+    assert shop.stream.cuts.sealed_size(0) == 0
     assert shop.stream.state() is StreamState.ACTIVE
 
 

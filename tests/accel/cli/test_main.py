@@ -18,7 +18,7 @@ from tests.accel.cli.worlds import World, run
 
 COMMANDS = (
     *(("get-objects",), ("explain",), ("read",), ("object", "inspect"), ("object", "verify"), ("demo",)),
-    *(("catalog", "init"), ("catalog", "status"), ("catalog", "refresh"), ("table", "list"), ("table", "get")),
+    *(("catalog", "init"), ("catalog", "status"), ("catalog", "refresh"), ("table",)),
 )
 
 
@@ -211,7 +211,7 @@ def test_no_color_means_no_styles_at_all(
 def test_a_host_without_threads_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     store = ("--store", f"file://{tmp_path}")
     assert run("catalog", "init", "--namespace", "n", *store).exit_code == 0
-    assert run("scope", "create", "--scope", "a", *store).exit_code == 0
+    assert run("stream", "create", "--scope", "a", "--stream", "b", *store).exit_code == 0
 
     def refused(_: object) -> None:
         raise RuntimeError("can't start new thread")

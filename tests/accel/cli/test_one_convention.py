@@ -30,21 +30,13 @@ NEEDED = {
     "catalog undo": ("--node", "4"),
     "catalog put-back": ("--from", URL),
     "table": ("tables",),
-    "scope create": ("--scope", "shop"),
     "scope delete": ("--scope", "shop"),
-    "stream list": ("--scope", "shop"),
     "stream configure": (*STREAM, "--min-segments", "1"),
     "stream read": STREAM,
-    "stream split": (*STREAM, "0@0", "2"),
-    "stream merge": (*STREAM, "0@0", "1@0"),
-    "stream group create": (*STREAM, "--group", "billing"),
-    "stream group show": (*STREAM, "--group", "billing"),
-    "stream group reset": (*STREAM, "--group", "billing", "--to", "head"),
+    "group create": (*STREAM, "--group", "billing"),
+    "group reset": (*STREAM, "--group", "billing", "--to", "head"),
     "stream scale": (*STREAM, "--seal", "0@0", "--range", "0:1"),
-    "stream successors": (*STREAM, "--segment", "0@0"),
     "stream truncate": (*STREAM, "--at", "0@0=1"),
-    "stream cuts check": (*STREAM, "--at", "0@0=1"),
-    "stream cuts compare": (*STREAM, "--at", "0@0=1", "--other-at", "0@0=2"),
 }
 """What a command cannot do without, besides a store; for others it is the options that it requires."""
 

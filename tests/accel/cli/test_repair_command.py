@@ -16,9 +16,8 @@ from tests.accel.cli.worlds import run
 def shop() -> Shop:
     """A stream that was split once."""
     made = Shop()
-    made.done("scope create")
     made.done("stream create --time 1000")
-    made.done("stream scale --time 2000 --seal 0@0 --range 0.0:0.5 --range 0.5:1.0 --size 0@0=7")
+    made.held({"0@0": 7}).scale(["0@0"], [(0.0, 0.5), (0.5, 1.0)], 2000)
     return made
 
 
@@ -64,7 +63,7 @@ def test_what_cannot_be_rebuilt_is_named_and_the_command_ends_with_1(shop: Shop)
     assert finding["outcome"] == "cannot be rebuilt"
     assert finding["remedy"] == "pass the sizes of 0@0, which the host has"
     assert "rebuilt" in shop.done("stream repair --size 0@0=7 --yes")
-    assert shop.json("stream cuts between --end-at 1@1=0 --end-at 2@1=0")["size"] == 7
+    assert shop.stream.cuts.sealed_size(0) == 7
 
 
 def test_the_text_names_the_first_findings_only(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`accel stream retention run` truncates one stream or all of a scope, and tells what became of each."""
+"""`accel stream retention` truncates one stream or all of a scope, and tells what became of each."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ NOTHING = dict.fromkeys((each.value for each in Retained), 0)
 def shop() -> Shop:
     """A scope without streams."""
     made = Shop()
-    made.done("scope create")
+    StreamStore.open(open_store(made.url)).create_scope("shop")
     return made
+
+
+def recorded(shop: Shop, time_ms: int, size: int, name: str = "orders") -> None:
+    """A cut that the process recorded that holds the segment."""
+    shop.held({"0@0": size}, name).retention.retain(time_ms)
 
 
 def add(shop: Shop, *names: str, keep: str = "--keep 1s") -> None:
@@ -37,7 +42,6 @@ def whole_scope(shop: Shop, time: str, *others: str) -> Result:
     return run(
         "stream",
         "retention",
-        "run",
         "--yes",
         "--store",
         shop.url,
@@ -62,40 +66,42 @@ def row(outcome: str, time_ms: int | None = None, size: int | None = None, strea
 
 def test_retention_records_cuts_and_truncates(shop: Shop) -> None:
     add(shop, "orders")
-    first = shop.json("stream retention run --yes --time 2000 --size 0@0=10")
+    first = shop.json("stream retention --yes --time 2000")
     assert first == {"dry_run": False, "streams": [row("recorded")], "totals": {**NOTHING, "recorded": 1}}
-    found = shop.json("stream retention run --yes --time 3000 --size 0@0=30")
-    assert found == {"dry_run": False, "streams": [row("truncated", 2000, 10)], "totals": {**NOTHING, "truncated": 1}}
-    listed = shop.json("stream cuts list")
-    assert [(each["recording_time_ms"], each["size"]) for each in listed["cuts"]] == [(2000, 10), (3000, 30)]
-    assert shop.json("stream cuts list --limit 1")["left_out"] == 1
-    assert shop.json("stream cuts show --recorded 3000")["cut"] == {"0@0": 30}
-    assert shop.refusal("stream cuts show --recorded 77") == (1, "NotInHistory")
-    assert shop.json("stream describe")["head"] == {"0@0": 10}
-    shop.done("stream retention run --yes --time 4000 --size 0@0=40")
-    assert [each["recording_time_ms"] for each in shop.json("stream cuts list")["cuts"]] == [3000, 4000]
+    found = shop.json("stream retention --yes --time 3000")
+    assert found == {"dry_run": False, "streams": [row("truncated", 2000, 0)], "totals": {**NOTHING, "truncated": 1}}
+    listed = shop.json("stream cuts")
+    assert [(each["recording_time_ms"], each["size"]) for each in listed["cuts"]] == [(2000, 0), (3000, 0)]
+    assert shop.json("stream cuts --limit 1")["left_out"] == 1
+    assert shop.json("stream cuts --recorded 3000")["cut"] == {"0@0": 0}
+    assert shop.refusal("stream cuts --recorded 77") == (1, "NotInHistory")
+    assert shop.json("stream describe")["head"] == {"0@0": 0}
+    shop.done("stream retention --yes --time 4000")
+    assert [each["recording_time_ms"] for each in shop.json("stream cuts")["cuts"]] == [3000, 4000]
 
 
 @pytest.mark.parametrize("as_file", [False, True])
 def test_retention_waits_for_readers(shop: Shop, tmp_path: Path, *, as_file: bool) -> None:
     add(shop, "orders")
-    for time, size in (("2000", 10), ("3000", 30), ("4000", 50)):
-        shop.done(f"stream retention run --yes --time {time} --size 0@0={size} --read-at 0@0=0")
-    read = "--read-at 0@0=31"
+    recorded(shop, 2000, 10)
+    shop.held({"0@0": 30}).scale(["0@0"], [(0.0, 0.5), (0.5, 1.0)], 2500)
+    for time in ("3000", "4000"):
+        shop.done(f"stream retention --yes --time {time} --read-at 0@0=0")
+    read = "--read-at 0@0=20"
     if as_file:
-        (tmp_path / "cut.json").write_text('{"0@0": 31}')
+        (tmp_path / "cut.json").write_text('{"0@0": 20}')
         read = f"--read-by-all {tmp_path / 'cut.json'}"
-    [found] = shop.json(f"stream retention run --yes --time 5000 --size 0@0=70 {read}")["streams"]
-    assert found == row("truncated", 3000, 30)
+    [found] = shop.json(f"stream retention --yes --time 5000 {read}")["streams"]
+    assert found == row("truncated", 2000, 10)
 
 
 def test_a_cut_without_segments_does_not_count_as_no_readers(shop: Shop, tmp_path: Path) -> None:
     add(shop, "orders")
-    shop.done("stream retention run --yes --time 2000 --size 0@0=10")
+    shop.done("stream retention --yes --time 2000")
     (tmp_path / "cut.json").write_text("{}")
-    refused = shop.run(f"stream retention run --yes --time 3000 --size 0@0=30 --read-by-all {tmp_path / 'cut.json'}")
+    refused = shop.run(f"stream retention --yes --time 3000 --read-by-all {tmp_path / 'cut.json'}")
     assert refused.exit_code == 2
-    assert len(shop.json("stream cuts list")["cuts"]) == 1
+    assert len(shop.json("stream cuts")["cuts"]) == 1
 
 
 def test_retention_runs_in_all_streams_of_a_scope(shop: Shop) -> None:
@@ -117,7 +123,7 @@ def test_a_scope_without_streams_has_nothing_to_retain(shop: Shop) -> None:
 def test_people_are_told_of_truncations_and_of_what_went_wrong(shop: Shop) -> None:
     add(shop, "one", "two", "three")
     add(shop, "free", keep="")
-    shop.done("stream retention run --yes --stream two --time 1500 --size 0@0=10")
+    recorded(shop, 1500, 10, "two")
     store = StreamStore.open(open_store(shop.url))
     store.stream("shop", "three").set_state(StreamState.SCALING)
     whole_scope(shop, "2000")
@@ -147,13 +153,12 @@ def test_only_so_many_streams_are_shown(shop: Shop, monkeypatch: pytest.MonkeyPa
 def test_one_stream_that_cannot_be_retained_is_an_error(shop: Shop) -> None:
     add(shop, "orders")
     shop.stream.set_state(StreamState.SCALING)
-    shop.done("stream retention run --yes --time 2000")
-    assert shop.refusal("stream retention run --yes --time 3000") == (1, "OperationNotAllowed")
+    shop.done("stream retention --yes --time 2000")
+    assert shop.refusal("stream retention --yes --time 3000") == (1, "OperationNotAllowed")
 
 
-@pytest.mark.parametrize("option", ["--size 0@0=1", "--read-at 0@0=1"])
-def test_numbers_of_segments_need_a_stream(shop: Shop, option: str) -> None:
-    assert whole_scope(shop, "2000", *option.split()).exit_code == 2
+def test_offsets_of_readers_need_a_stream(shop: Shop) -> None:
+    assert whole_scope(shop, "2000", "--read-at", "0@0=1").exit_code == 2
 
 
 def test_without_yes_nothing_is_recorded_or_truncated_and_it_is_told_what_would_be(shop: Shop) -> None:
@@ -161,10 +166,10 @@ def test_without_yes_nothing_is_recorded_or_truncated_and_it_is_told_what_would_
     add(shop, "free", keep="")
     whole_scope(shop, "2000")
     before = {info.key: info.etag for info in open_store(shop.url).list("")}
-    dry = ("stream", "retention", "run", "--store", shop.url, "--scope", "shop", "--data-elsewhere", "--time", "3000")
+    dry = ("stream", "retention", "--store", shop.url, "--scope", "shop", "--data-elsewhere", "--time", "3000")
     planned = json.loads(run(*dry, "--output", "json").stdout)
     text = [" ".join(each.split()) for each in run(*dry).stdout.splitlines()]
-    alone = shop.json("stream retention run --stream one --time 3000 --size 0@0=0")
+    alone = shop.json("stream retention --stream one --time 3000")
     assert {info.key: info.etag for info in open_store(shop.url).list("")} == before
     assert planned["dry_run"]
     assert "shop/one would be truncated 1970-01-01T00:00:02.000Z 0" in text
@@ -176,5 +181,5 @@ def test_without_yes_nothing_is_recorded_or_truncated_and_it_is_told_what_would_
 
 def test_a_dry_run_finds_what_is_wrong_as_well(shop: Shop) -> None:
     add(shop, "orders")
-    shop.done("stream retention run --yes --time 1500 --size 0@0=10")
-    assert shop.refusal("stream retention run --time 3000") == (1, "InvalidArgument")
+    recorded(shop, 1500, 10)
+    assert shop.refusal("stream retention --time 3000") == (1, "InvalidArgument")

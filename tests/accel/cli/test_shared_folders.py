@@ -24,7 +24,6 @@ def done(url: str, *words: str, exit_code: int = 0) -> str:
 def filled(folder: Path) -> str:
     url = f"file://{folder}"
     done(url, "catalog", "init", "--namespace", "n")
-    done(url, "scope", "create", "--scope", "shop")
     done(url, "stream", "create", "--scope", "shop", "--stream", "orders")
     return url
 
@@ -32,7 +31,7 @@ def filled(folder: Path) -> str:
 def worked_with(url: str, scope: str) -> None:
     """What a user does with a store, command by command."""
     done(url, "catalog", "status")
-    done(url, "scope", "create", "--scope", scope)
+    done(url, "stream", "create", "--scope", scope, "--stream", "orders")
     done(url, "catalog", "build-hints")
     done(url, "catalog", "gc", "--yes")
     done(url, "catalog", "verify")

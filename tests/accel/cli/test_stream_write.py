@@ -141,8 +141,8 @@ def test_windows_of_time_have_each_event_once_though_a_split_waited_for_a_writer
             assert run(url, "stream", "write", stdin=b"%s %d\n" % (word.encode(), number)).exit_code == 0
 
     write("before")
-    assert run(url, "stream", "split", "0@0").exit_code == 0
-    assert run(url, "stream", "split", "1@0").exit_code == 0
+    assert run(url, "stream", "scale", "--split", "0@0").exit_code == 0
+    assert run(url, "stream", "scale", "--split", "1@0").exit_code == 0
     write("meanwhile")
     with accel.connect(url) as streams, streams.writer("shop", "orders") as writer:
         assert writer.carry_out_requests() == ["scale"]  # the other one is of an epoch that has passed
