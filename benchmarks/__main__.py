@@ -27,32 +27,25 @@ BENCHMARKS: Final = {
     "filter_build": "ingest.run_build",
     "filter_probe": "ingest.run_probe",
     "index_memory": "range_index.run_memory",
-    "floor": "range_index.run_floor",
     "warm_lookup": "warm_lookup.run",
     "warm_many": "warm_lookup.run_many",
     "cold_requests": "cold_requests.run",
-    "cold_live": "cold_requests.run_live",
     "cold_hints": "cold_hints.run",
     "hint_build": "hint_build.run",
-    "hint_build_large": "hint_build.run_large",
     "catalog_refresh": "following.run_catalog_refresh",
-    "follow_idle": "following.run_idle",
-    "refresh": "following.run_refresh",
     "compaction_copy": "compaction_copy.run",
     "compaction_aging": "compaction_copy.run_aging",
     "history_year": "history_year.run",
     "time_order": "time_order.run",
     "order_latency": "reader_latency.run_order",
     "order_slow": "reader_latency.run_order_slow",
-    "stream_read": "stream_client.run_read",
     "stream_read_slow": "stream_client.run_read_slow",
     "stream_decode": "stream_client.run_decode",
     "seen_latency": "reader_latency.run_seen",
-    "reader_idle": "reader_latency.run_idle",
     "reader_restart": "reader_latency.run_restart",
     "write_durable": "stream_client.run_durable",
     "ack_latency": "stream_client.run_ack",
-    "writer_restart": "stream_client.run_restart",
+    "writer_resume": "stream_client.run_resume",
     "read_pipelined": "read_pipelined.run",
     "slow_get": "read_pipelined.run_slow_get",
     "hanging": "read_pipelined.run_hanging",
@@ -62,20 +55,15 @@ BENCHMARKS: Final = {
 ROUNDS: Final = 7
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"NAME is one of: {', '.join(BENCHMARKS)}. Without a name all benchmarks run.",
+)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON array and nothing else on stdout.")
 @click.option("--rounds", type=click.IntRange(min=1), default=ROUNDS, show_default=True, help="Rounds of each side.")
 def main(names: tuple[str, ...], rounds: int, *, as_json: bool) -> None:
-    """Compare Accel with a peer, both sides in one run, and print the ratio.
-
-    NAME is one of: parse, ingest, filter_build, filter_probe, index_memory, floor, warm_lookup, warm_many,
-    cold_requests, cold_live, cold_hints, hint_build, hint_build_large, catalog_refresh, follow_idle,
-    refresh, compaction_copy, compaction_aging, history_year, time_order, order_latency, order_slow, stream_read,
-    stream_read_slow, stream_decode, seen_latency, reader_idle, reader_restart, write_durable, ack_latency,
-    writer_restart, read_pipelined, slow_get, hanging.
-    Without a name all benchmarks run.
-    """
+    """Compare Accel with a peer, both sides in one run, and print the ratio."""
     unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
         raise click.UsageError(f"no benchmark {', '.join(unknown)}; there are: {', '.join(BENCHMARKS)}")

@@ -8,7 +8,7 @@ have the method of the production system. Rows are means over five generated nod
 
 An image has one of three kinds of ends of a stream (`End`). A live stream's last ownership range is open; its end is
 *told*, that is, recorded by commits (images from a catalog), or *unknown* (other images). A *closed* range contains its
-end: the `cold_live` rows compare live streams with closed ranges.
+end.
 
 Opening an object index is one request, so the objects that a search opens are its GETs: no store, no threads and no
 time are needed. A round of n GETs over 64 connections takes as long as ceil(n / 64) sequential GETs; this number is
@@ -254,11 +254,6 @@ def nodes_of(kind: str, objects: int = OBJECTS_MAX, count: int = NODES_EACH) -> 
     return [make_cold_node(objects, share, first + number, clusters=clusters) for number in range(count)]
 
 
-def nodes() -> dict[str, Node]:
-    """One node of each kind."""
-    return {kind: nodes_of(kind, count=1)[0] for kind in KINDS}
-
-
 def places_of(node: Node, place: str) -> list[int]:
     """The offsets of the lookups in a node."""
     return offsets(node, place, RANDOM_OFFSETS if place == "random" else 1, SEED)
@@ -308,40 +303,6 @@ def _spread_only(kind: str, objects: int) -> Iterator[Comparison]:
         filtered = mean_of(measured, place, Spread(), filters=True)
         yield from _rows(f"{name}, spread + filters", filtered, everything)
         yield from _rows(f"{name}, spread, end unknown", mean_of(unknown, place, Spread()), everything)
-
-
-LIVE_RATIO_MIN = 1 / 1.2
-"""A live stream whose end commits record costs at most a fifth more than a stream whose last range is closed."""
-
-
-def run_live(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - likewise
-    """GETs of live streams, whose end was recorded with the last object or 64 objects ago, against closed ranges."""
-    rows = []
-    for objects in (OBJECTS_MAX, LONG_LIST_OBJECTS):
-        for kind in KINDS:
-            rows += list(_against_closed(kind, objects))
-    return rows
-
-
-BEHIND_OBJECTS = 64
-"""A node's list has a checkpoint of its streams' ends at least once in this number of commits."""
-
-
-def _against_closed(kind: str, objects: int) -> Iterator[Comparison]:
-    told = nodes_of(kind, objects)
-    closed = [with_end(node, End.CLOSED) for node in told]
-    older = [with_end(node, End.TOLD, behind=BEHIND_OBJECTS) for node in told]
-    unknown = [with_end(node, End.UNKNOWN) for node in told]
-    for place in PLACES:
-        peer = mean_of(closed, place, Spread())[0]
-        name = f"cold_live: {kind}, {objects} objects, {place}"
-        for ways, measured, goal in (
-            ("", told, LIVE_RATIO_MIN),
-            (f", told {BEHIND_OBJECTS} objects ago", older, LIVE_RATIO_MIN),
-            (", end unknown", unknown, None),
-        ):
-            ours = mean_of(measured, place, Spread())[0]
-            yield Comparison.exact(name + ways, ours, "GETs", "closed range", peer, goal)
 
 
 def _rows(name: str, ours: Means, everything: Means) -> Iterator[Comparison]:

@@ -1,16 +1,10 @@
 """Merging objects: the work of a merge, and what becomes of a list in the course of 30 days.
 
-Ten objects of 10 MB in memory, without a store: 9,000 streams of small blocks, 900 and 90 of larger ones. Three lines
-a shape:
-
-* `compaction_copy`: plan, copy, and make the new index. The peer is a simple loop over the rows of `BlockIndex`: merged
-  by a heap, each block cut out and appended, rows coalesced and encoded one by one.
-* `compaction_join`: only the copying, from the plan to the joined parts. The peer is the minimum work of any merge:
-  `bytes.join` over the same blocks, as slices that were cut out beforehand. 0.5 means twice its time.
-* `compaction_checked`: as the first, and both sides check the header of every block and hash the bytes read and the
-  bytes to be sent. This is the whole work of a merge besides requests.
-
-Each round of the first and the third must produce the same object on both sides, byte for byte.
+`compaction_copy`: ten objects of 10 MB in memory, without a store: 9,000 streams of small blocks, 900 and 90 of larger
+ones. Ours plans, copies, makes the new index, checks the header of every block, and hashes the bytes read and the bytes
+to be sent: the whole work of a merge besides requests. The peer is a simple loop over the rows of `BlockIndex`: merged
+by a heap, each block cut out, checked and appended, rows coalesced and encoded one by one. Each round must produce the
+same object on both sides, byte for byte.
 
 `compaction_aging`: 30 days of uploads in virtual time, without any bytes; the planning of compactions is what runs. The
 results are exact: bytes that are rewritten for each uploaded one, the longest list, and the GETs of cold lookups in the
@@ -52,7 +46,7 @@ from benchmarks.harness import Comparison, interleave
 from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch, open_tail
 from loaders.format.index import ROW_SIZE_BYTES, Footer
 from loaders.format.object_encoder import STREAMS_MAX
-from loaders.merge.merger import cut_pieces, join_copies
+from loaders.merge.merger import join_copies
 from loaders.merge.plan import Copies, MergedOutput, MergeLimits, plan_merge
 from loaders.merge.transfer import PartBuffer, Source, SourceSpan, divide, locate
 from loaders.object_ref import ObjectRef
@@ -88,35 +82,17 @@ class Group(NamedTuple):
 
 
 def run(rounds: int = 7) -> list[Comparison]:
-    """Each shape against a loop over rows, and against a join; the values are those of the whole group."""
-    return [line for streams, block_size_bytes in SHAPES for line in _compare(streams, block_size_bytes, rounds)]
+    """Each shape against a loop over rows; the values are those of the whole group."""
+    return [_compare(streams, block_size_bytes, rounds) for streams, block_size_bytes in SHAPES]
 
 
-def _compare(streams: int, block_size_bytes: int, rounds: int) -> Iterator[Comparison]:
+def _compare(streams: int, block_size_bytes: int, rounds: int) -> Comparison:
     group = make_group(streams, block_size_bytes)
     megabytes = sum(source.ref.size_bytes for source in group.sources) / 1e6
     shape = f"{megabytes:,.0f} MB of {streams:,} streams, blocks of {block_size_bytes:,} bytes"
 
-    for name, checked, goal in (("copy", False, 3.0), ("checked", True, None)):
-        merging = interleave(
-            partial(merged, group, checked=checked),
-            partial(merged_by_row_loop, group, checked=checked),
-            rounds=rounds,
-            same=_same_bytes,
-        )
-        yield merging.compare(f"compaction_{name}_{streams}", peer=f"row by row, {shape}", unit="ms", goal=goal)
-
-    (output,) = plan_merge(group.indexes, NO_STREAMS, NO_STREAMS, LIMITS).outputs
-    parts = [copies for copies, _ in _parts(output)]
-    blocks = [_blocks(group, copies) for copies in parts]
-    copying = interleave(
-        lambda: [_copied(group, number, copies, b"") for number, copies in enumerate(parts)],
-        lambda: [b"".join(pieces) for pieces in blocks],
-        rounds=rounds,
-        same=_same_bytes,
-    )
-    peer = f"bytes.join over the same blocks, {shape}"
-    yield copying.compare(f"compaction_join_{streams}", peer=peer, unit="ms", goal=0.5)
+    merging = interleave(partial(merged, group), partial(merged_by_row_loop, group), rounds=rounds, same=_same_bytes)
+    return merging.compare(f"compaction_copy_{streams}", peer=f"row by row, {shape}", unit="ms")
 
 
 def make_group(streams: int, block_size_bytes: int) -> Group:
@@ -143,21 +119,15 @@ def _opened(number: int, body: bytes) -> Source:
     return Source(ObjectRef(number, len(body), index.nbytes), "benchmark", index, body, 0, 0)
 
 
-def merged(group: Group, *, checked: bool) -> list[memoryview]:
+def merged(group: Group) -> list[memoryview]:
     """Ours: the parts of the merged object."""
     (output,) = plan_merge(group.indexes, NO_STREAMS, NO_STREAMS, LIMITS).outputs
-    join = _checked if checked else _copied
-    return [join(group, number, copies, tail) for number, (copies, tail) in enumerate(_parts(output))]
+    return [_checked(group, number, copies, tail) for number, (copies, tail) in enumerate(_parts(output))]
 
 
 def _parts(output: MergedOutput) -> Iterator[tuple[Copies, bytes]]:
     for part in (part for band in divide([output], WHOLE) for part in band):
         yield output.copies[part.first : part.end], output.tail if part.is_last else b""
-
-
-def _copied(group: Group, number: int, copies: Copies, tail: bytes) -> memoryview:
-    located = locate(group.spans, copies["source"], copies["position"])
-    return _buffer(group, number).fill([*cut_pieces(copies, located, group.chunks), tail])
 
 
 def _checked(group: Group, number: int, copies: Copies, tail: bytes) -> memoryview:
@@ -172,21 +142,15 @@ def _buffer(group: Group, number: int) -> PartBuffer:
     return buffer
 
 
-def _blocks(group: Group, copies: Copies) -> list[memoryview]:
-    columns = (copies["source"].tolist(), copies["position"].tolist(), copies["size_bytes"].tolist())
-    return [group.chunks[source][at : at + size] for source, at, size in zip(*columns, strict=True)]
-
-
-def merged_by_row_loop(group: Group, *, checked: bool) -> list[Body]:
+def merged_by_row_loop(group: Group) -> list[Body]:
     """The same object by a loop over the sorted rows of all sources."""
     numbered = [[(row, number) for row in index] for number, index in enumerate(group.indexes)]
     data, index, read = bytearray(), bytearray(), xxh3_64()
     last: BlockRow | None = None
     for row, number in heapq.merge(*numbered):
         block = group.chunks[number][row.position : row.position + row.size_bytes]
-        if checked:
-            assert _HEADER.unpack_from(block) == (0x5A, 2, row.record_count, row.size_bytes - 10, 0x22)
-            read.update(block)
+        assert _HEADER.unpack_from(block) == (0x5A, 2, row.record_count, row.size_bytes - 10, 0x22)
+        read.update(block)
         if last and joins(last, row):
             records, size_bytes = last.record_count + row.record_count, last.size_bytes + row.size_bytes
             last = last._replace(end=row.end, record_count=records, size_bytes=size_bytes)
@@ -196,8 +160,7 @@ def merged_by_row_loop(group: Group, *, checked: bool) -> list[Body]:
         data += block
     assert last is not None
     index += last.encode()
-    if checked:
-        assert xxh3_64(data).intdigest() == read.intdigest()
+    assert xxh3_64(data).intdigest() == read.intdigest()
     return [data, index, Footer(len(data), len(index)).encode()]
 
 

@@ -7,8 +7,6 @@ reading it. Every answer is compared with the result computed from the epochs' n
     index of times              a list of 16 bytes an epoch, which each scale would write as a whole
     epoch at a time             a binary search over the chunks of the history, the upstream system's method
     segments, size between      the records of the epochs in between, one after another
-    cut before a position       a scan of all recorded cuts
-    a run of retention          the size counted from the stream's beginning, a chunk and a shard for each 1,000 epochs
 
 There are four segments; epoch e seals the segment that is four epochs old and creates another one with its keys:
 
@@ -37,10 +35,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accel.history import records as codecs
-from accel.history.rules.configuration import RetentionKind, RetentionPolicy, StreamConfiguration
+from accel.history.rules.configuration import StreamConfiguration
 from accel.history.rules.cuts import CutOrder
 from accel.history.rules.epochs import EpochRecord, HistoryChunk
-from accel.history.rules.retention import RetentionEntry, RetentionSet, StreamCutRecord
 from accel.history.rules.segments import Segments
 from accel.history.rules.values import NUMBER_BITS, IdMap
 from accel.history.store import GivenSizes, Stream, StreamStore, keys
@@ -60,10 +57,7 @@ SECOND_MS: Final = 1_000
 JITTER_MS: Final = 200
 START_MS: Final = 1_760_000_000_000
 CHUNK: Final = 1_000
-CUT_EPOCHS: Final = 1_800
-"""A cut is recorded each half hour."""
 
-CUTS: Final = EPOCHS // CUT_EPOCHS
 SIZES: Final = 7
 
 Integers = NDArray[np.int64]
@@ -131,16 +125,6 @@ def size_till(epoch: int) -> int:
     return size_before(epoch - SEGMENTS + 1) + sum(cut_at(epoch).values())
 
 
-def cut_epoch(number: int) -> int:
-    """The epoch of a recorded cut."""
-    return number * CUT_EPOCHS
-
-
-def cut_times() -> Integers:
-    """The times of recorded cuts: the starts of their epochs."""
-    return times_of(np.arange(CUTS, dtype=np.int64) * CUT_EPOCHS)
-
-
 def chunk_of(number: int) -> HistoryChunk:
     """The changes of a thousand epochs."""
     epochs = np.arange(number * CHUNK, (number + 1) * CHUNK, dtype=np.int64)
@@ -204,12 +188,8 @@ class YearStore(DecoratedStore):
         self._prefix = metadata_prefix
         self._gone: set[str] = set()
         self.root = times_root()
-        cuts = np.arange(CUTS, dtype=np.int64) * CUT_EPOCHS
-        self._cut_numbers = {time: number for number, time in enumerate(cut_times().tolist())}
-        recorded = [size_till(epoch) for epoch in cuts.tolist()]
         self._overwrite(keys.CURRENT_EPOCH, codecs.EPOCH_RECORD.encode(epoch_record(EPOCHS - 1)))
         self._overwrite(keys.TIMES_ROOT, codecs.EPOCH_TIMES.encode(self.root))
-        self._overwrite(keys.RETENTION, codecs.RETENTION_SET.encode(RetentionSet(cut_times(), recorded)))
         for key in (keys.epoch_key(0), keys.chunk_key(0), keys.shard_key(0)):
             self._store.delete(self._prefix + key)
 
@@ -244,16 +224,8 @@ class YearStore(DecoratedStore):
             "historyIndex-leaf": lambda: codecs.EPOCH_TIMES_BLOCK.encode(times_block(self.root, "leaf", number)),
             "historyIndex-part": lambda: codecs.EPOCH_TIMES_BLOCK.encode(times_block(self.root, "part", number)),
             "segmentsSealedSizeMapShard": lambda: codecs.SEALED_SIZES.encode(shard_of(number)),
-            "retentionCuts": lambda: self._cut(number),
         }
         return makers[kind]() if kind in makers else None
-
-    def _cut(self, time_ms: int) -> bytes | None:
-        number = self._cut_numbers.get(time_ms)
-        if number is None:
-            return None
-        epoch = cut_epoch(number)
-        return codecs.STREAM_CUT.encode(StreamCutRecord(time_ms, size_till(epoch), IdMap.of(cut_at(epoch))))
 
     def _overwrite(self, name: str, value: bytes) -> None:
         key = self._prefix + name
@@ -290,13 +262,11 @@ class Year:
 
     @classmethod
     def open(cls) -> Year:
-        """Open the stream in a new bucket, with a policy that keeps the year except half an hour."""
+        """Open the stream in a new bucket."""
         memory = MemoryStore()
         streams = StreamStore.open(memory)
         streams.create_scope(SCOPE)
-        kept_ms = (CUTS - 1) * CUT_EPOCHS * SECOND_MS
-        policy = RetentionPolicy(RetentionKind.TIME, kept_ms)
-        streams.create_stream(SCOPE, NAME, StreamConfiguration(min_segments=4, retention=policy), START_MS)
+        streams.create_stream(SCOPE, NAME, StreamConfiguration(min_segments=4), START_MS)
         current = next(info.key for info in memory.list("") if info.key.endswith(CURRENT_EPOCH))
         store = CountingStore(YearStore(memory, current.removesuffix(CURRENT_EPOCH)))
         host = GivenSizes(cut_at(EPOCHS - 1))
@@ -318,7 +288,7 @@ class Year:
 
 def run(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - times are queried thousands of times, the rest is long
     """Run all comparisons."""
-    return [index_line(), *time_lines(), *cut_lines(), *recorded_cut_lines(), *retention_lines(), memory_line()]
+    return [index_line(), *time_lines(), *cut_lines(), memory_line()]
 
 
 def index_line() -> Comparison:
@@ -359,25 +329,6 @@ def cut_lines() -> list[Comparison]:
         for what, cost in (("segments between", between), ("size between", size), ("compare", order)):
             lines += _lines(f"{what}, {name}", [cost], "the record of each epoch", [walked])
     return lines
-
-
-def recorded_cut_lines() -> list[Comparison]:
-    """The last of 17,520 recorded cuts before a position."""
-    ours, looked = [], []
-    for name in PLACES:
-        number = {"head": 1, "middle": CUTS // 2, "tail": CUTS - 2}[name]
-        position, recorded = cut_at(number * CUT_EPOCHS + 5), int(cut_times()[number])
-        ours.append(Year.open().ask(partial(_reference, cut=position), recorded))
-        looked.append(Year.open().ask(partial(_looked, count=number + 1), number + 1))
-    return _lines("recorded cut before a position", ours, "all cuts up to there", looked)
-
-
-def retention_lines() -> list[Comparison]:
-    """A run of retention that records a cut at the tail, and truncates half an hour."""
-    now_ms = START_MS + (EPOCHS + 1) * SECOND_MS
-    second = RetentionEntry(int(cut_times()[1]), size_till(CUT_EPOCHS))
-    cost = Year.open().ask(lambda stream: stream.retention.run(now_ms), second)
-    return [_line("a run of retention", cost.calls, "calls", "size from the beginning", 2 * EPOCHS / CHUNK)]
 
 
 def memory_line() -> Comparison:
@@ -427,16 +378,6 @@ def _order(stream: Stream, one: Mapping[int, int], other: Mapping[int, int]) -> 
 def _walked(stream: Stream, first: int, last: int) -> list[int]:
     records = map(stream.epochs.epoch, range(first, last + 1))
     return sorted({segment_id for record in records for segment_id in record.segments.ids.tolist()})
-
-
-def _reference(stream: Stream, cut: dict[int, int]) -> int | None:
-    reference = stream.retention.reference_before(cut)
-    return None if reference is None else reference.recording_time_ms
-
-
-def _looked(stream: Stream, count: int) -> int:
-    retention = stream.retention
-    return sum(1 for reference in retention.read()[:count] if len(retention.cut(reference.recording_time_ms).cut))
 
 
 def _lines(name: str, ours: list[Asked], peer: str, peers: list[Asked]) -> list[Comparison]:

@@ -2,8 +2,7 @@
 
 `parse`: parsing the block indexes of ten objects, 9,000 rows each, into one range a stream.
 
-Ours also checks every rule of the format; the peer, a loop over rows with struct, checks nothing. In the first line
-each stream has one row, as in a new upload of many streams; in the second it has two on average.
+Ours also checks every rule of the format; the peer, a loop over rows with struct, checks nothing.
 
 `ingest`: indexing one object of 9,000 streams, after 100 others of its node.
 
@@ -31,7 +30,6 @@ import io
 import struct
 import time
 from bisect import bisect_right, insort
-from collections.abc import Iterator
 
 import numpy as np
 import pybloom_live
@@ -45,7 +43,6 @@ from range_index import StreamRangeIndex
 from range_index.object_ranges import ObjectRanges
 
 OBJECTS = 10
-ROWS = 9_000
 STREAMS_OF_CLUSTER = 200_000
 
 _ROW = struct.Struct(">qqiiqi")
@@ -54,31 +51,8 @@ Ranges = dict[int, tuple[int, int, bool]]
 
 
 def run_parse(rounds: int = 7) -> list[Comparison]:
-    """One row a stream, and two; the values are those of one object."""
-    return [
-        _compare("parse", ROWS, "a row a stream", rounds=rounds),
-        _compare("parse_folded", ROWS // 2, "two rows a stream", rounds=rounds),
-    ]
-
-
-def make_index(streams: int, seed: int) -> bytes:
-    """The bytes of a valid block index of ``ROWS`` rows, without holes."""
-    generator = np.random.default_rng(seed)
-    stream_ids = np.sort(generator.choice(STREAMS_OF_CLUSTER, streams, replace=False))
-    rows = np.empty(ROWS, dtype=ROW_DTYPE)
-    # Each stream at least once; the remaining rows go to streams at random.
-    rows["stream_id"] = np.sort(np.concatenate((stream_ids, generator.choice(stream_ids, ROWS - streams))))
-    deltas = generator.integers(1, 200, ROWS)
-    rows["start"] = np.cumsum(deltas) - deltas
-    rows["end_delta"] = deltas
-    rows["record_count"] = 1
-    rows["position"] = np.arange(ROWS) * BLOCK_SIZE_BYTES_MIN
-    rows["size_bytes"] = BLOCK_SIZE_BYTES_MIN
-    return rows.tobytes()
-
-
-def _compare(name: str, streams: int, kind: str, *, rounds: int) -> Comparison:
-    indexes = [make_index(streams, seed) for seed in range(OBJECTS)]
+    """One comparison; the value is that of one object."""
+    indexes = [make_index_bytes(object_id) for object_id in range(OBJECTS)]
 
     def ours() -> list[ObjectRanges]:
         return [parsed(data) for data in indexes]
@@ -87,13 +61,13 @@ def _compare(name: str, streams: int, kind: str, *, rounds: int) -> Comparison:
         return [ranges_by_row_loop(data) for data in indexes]
 
     timings = interleave(ours, theirs, rounds=rounds, same=_same_ranges)
-    peer = f"row loop with struct, {ROWS:,} rows, {kind}"
-    return timings.compare(name, peer=peer, unit="us", calls=OBJECTS, goal=12)
+    peer = f"row loop with struct, {STREAMS_OF_OBJECT:,} rows"
+    return [timings.compare("parse", peer=peer, unit="us", calls=OBJECTS, goal=12)]
 
 
 def parsed(data: bytes) -> ObjectRanges:
-    """Ours: the ranges of an object whose data section has the length of ``make_index``."""
-    data_size_bytes = ROWS * BLOCK_SIZE_BYTES_MIN
+    """Ours: the ranges of an object whose data section has the length of ``make_index_bytes``."""
+    data_size_bytes = STREAMS_OF_OBJECT * BLOCK_SIZE_BYTES_MIN
     object_size_bytes = data_size_bytes + len(data) + FOOTER_SIZE_BYTES
     index = decode_block_index(
         data, data_size_bytes=data_size_bytes, key="benchmark", object_size_bytes=object_size_bytes
@@ -179,12 +153,7 @@ class OurNode:
 
     def take_in(self, object_id: int, data: bytes) -> int:
         """Parse, index, build the filter and add it to the matrix."""
-        data_size_bytes = STREAMS_OF_OBJECT * BLOCK_SIZE_BYTES_MIN
-        object_size_bytes = data_size_bytes + len(data) + FOOTER_SIZE_BYTES
-        rows = decode_block_index(
-            data, data_size_bytes=data_size_bytes, key="benchmark", object_size_bytes=object_size_bytes
-        )
-        ranges = rows.object_ranges()
+        ranges = parsed(data)
         self._index.insert(NODE, object_id, ranges)
         self._newest = StreamFilter.build(ranges.stream_ids, cache=self._pieces)
         self._matrix.add(object_id, self._newest)
@@ -207,7 +176,7 @@ class PeerNode:
     def take_in(self, object_id: int, data: bytes) -> int:
         """Row by row."""
         stream_filter = pybloom_live.BloomFilter(self._capacity, 0.01)
-        for stream_id, start, end in _ranges_by_row_loop(data):
+        for stream_id, (start, end, _) in ranges_by_row_loop(data).items():
             insort(self._entries.setdefault(stream_id, []), (start, end, object_id))
             stream_filter.add(stream_id)
         self._filters[object_id] = stream_filter
@@ -225,14 +194,6 @@ class PeerNode:
         return entries[position - 1] if position else None
 
 
-def _ranges_by_row_loop(data: bytes) -> Iterator[tuple[int, int, int]]:
-    ranges: dict[int, tuple[int, int]] = {}
-    for stream_id, start, end_delta, *_ in _ROW.iter_unpack(data):
-        known = ranges.get(stream_id)
-        ranges[stream_id] = (start if known is None else known[0], start + end_delta)
-    return ((stream_id, start, end) for stream_id, (start, end) in ranges.items())
-
-
 def _same(ours: OurNode, peer: PeerNode, object_id: object) -> bool:
     stream_ids = np.random.default_rng(0).integers(0, STREAMS_OF_CLUSTER, COMPARED_STREAMS).tolist()
     assert isinstance(object_id, int)
@@ -240,14 +201,9 @@ def _same(ours: OurNode, peer: PeerNode, object_id: object) -> bool:
     return ours.answer(stream_ids, offset) == peer.answer(stream_ids, offset)
 
 
-BUILT_OBJECTS = 10
-STREAMS = 9_000
-CAPACITY = 9_000
-
-
 def run_build(rounds: int = 7) -> list[Comparison]:
     """Hashing included, and ids hashed before; the values are those of one filter."""
-    objects = [make_stream_ids(STREAMS, seed) for seed in range(BUILT_OBJECTS)]
+    objects = [make_stream_ids(STREAMS_OF_OBJECT, seed) for seed in range(OBJECTS)]
     cache = PieceCache()
     cache.hash_ids(np.arange(STREAMS_OF_CLUSTER))
     return [
@@ -260,13 +216,13 @@ def _compare_build(
     name: str, objects: list[NDArray[np.int64]], cache: PieceCache | None, *, rounds: int, goal: float
 ) -> Comparison:
     def ours() -> list[bytes]:
-        return [StreamFilter.build(stream_ids, CAPACITY, cache=cache).to_bytes() for stream_ids in objects]
+        return [StreamFilter.build(stream_ids, STREAMS_OF_OBJECT, cache=cache).to_bytes() for stream_ids in objects]
 
     def theirs() -> list[bytes]:
-        return [pybloom_bytes(stream_ids, CAPACITY) for stream_ids in objects]
+        return [pybloom_bytes(stream_ids, STREAMS_OF_OBJECT) for stream_ids in objects]
 
-    peer = f"pybloom_live add loop, {STREAMS:,} ids"
-    return interleave(ours, theirs, rounds=rounds).compare(name, peer=peer, unit="us", calls=BUILT_OBJECTS, goal=goal)
+    peer = f"pybloom_live add loop, {STREAMS_OF_OBJECT:,} ids"
+    return interleave(ours, theirs, rounds=rounds).compare(name, peer=peer, unit="us", calls=OBJECTS, goal=goal)
 
 
 def make_stream_ids(count: int, seed: int = 1) -> NDArray[np.int64]:
@@ -286,16 +242,15 @@ def pybloom_bytes(stream_ids: NDArray[np.int64], capacity: int) -> bytes:
 
 
 PROBED_OBJECTS = 5_000
-STREAMS_AN_OBJECT = 9_000
 STREAMS_MAX = 20_000
 PROBES = 20
 
 
 def run_probe(rounds: int = 7) -> list[Comparison]:
     """Objects of one size, and of sizes by Zipf's law."""
-    equal_sizes = np.full(PROBED_OBJECTS, STREAMS_AN_OBJECT)
+    equal_sizes = np.full(PROBED_OBJECTS, STREAMS_OF_OBJECT)
     return [
-        _compare_probe("filter_probe", equal_sizes, f"all of {STREAMS_AN_OBJECT:,} ids", rounds=rounds, goal=150),
+        _compare_probe("filter_probe", equal_sizes, f"all of {STREAMS_OF_OBJECT:,} ids", rounds=rounds, goal=150),
         _compare_probe("filter_probe_zipf", zipf_sizes(PROBED_OBJECTS), "mixed (zipf) sizes", rounds=rounds, goal=60),
     ]
 

@@ -1,9 +1,8 @@
 """The time of reads against a reader with perfect knowledge, and with slow requests or a hanging endpoint.
 
 Requests have the latencies of `LatencyModel` (half of them 15 ms, one in a hundred 100 ms), at default settings, so
-with at most 64 at once. All reads begin cold. Both sides run alternately on the same objects: first on a virtual clock,
-which only requests advance, then in threads, where processor time counts too; ours also caches indexes, and the peer
-does not.
+with at most 64 at once. All reads begin cold. Both sides run alternately on the same objects, in threads, where
+processor time counts, too; ours also caches indexes, and the peer does not.
 
     read_pipelined, lookup of 1,000   1,000 objects of a list of 5,000 in one lookup; the peer has their ids, and opens
                                       them all at once
@@ -15,11 +14,7 @@ does not.
     slow_get, needed                  the first request for the only object that the answer needs takes 3 s; the peer
                                       has no second requests, and waits. Both have opened 90 objects before
 
-A ratio of 1 is as fast as perfect knowledge; the goal is 1 / 1.3.
-
-On the virtual clock the result does not depend on the machine. The benchmark answers the steps of a lookup and of a
-read. A request takes the time that `LatencyModel` draws; at most 64 are under way, the others queue in order. Only
-requests take time, and no request is sent twice. So the result shows only the order and the overlap of requests.
+A ratio of 1 is as fast as perfect knowledge.
 
 Last, lookups while an endpoint hangs, that is, accepts requests and does not answer them.
 
@@ -34,12 +29,9 @@ A request hangs until the measurement is over. A ratio of 1 is as fast as withou
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import random
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -47,20 +39,15 @@ from typing import Any, Final
 
 from accel import MetadataImage, ReadAccelerator, Settings, StaticImages
 from accel.image_source import PolledImages
-from accel.lookup.answer import Answer, Ending, Request
-from accel.lookup.index_cache import SharedIndexCache
-from accel.lookup.reading import BYTES_MAX, Batches, read_range
-from accel.lookup.search import search
-from accel.lookup.steps import AwaitAny, Begin, Begun, Came, CurrentImage, Inputs, OpenObject, OpenObjects, Reply
+from accel.lookup.answer import Ending
 from accel.system import SYSTEM
-from accel.testing import LatencyModel, LatencyStore
-from benchmarks.harness import AnswersDiffer, Comparison, Timings, interleave
+from accel.testing import LatencyStore
+from benchmarks.harness import Comparison, interleave
 from loaders.format import FOOTER_SIZE_BYTES, RecordBatch, decode_block_bytes
 from loaders.layout import ObjectLayout
 from loaders.object_index import ObjectIndexLoader, OpenedObject, fetch_tail, open_fetched
 from loaders.object_ref import ObjectRef
 from loaders.object_writer import ObjectWriter
-from loaders.plan import policy_of
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import Answer as StoreAnswer
 from loaders.store.decorated import DecoratedStore, StoreCall
@@ -78,7 +65,6 @@ NEEDED_OBJECT: Final = 350
 TIMED: Final = 90
 PAYLOAD_BYTES: Final = 1000
 SEED: Final = 20261122
-WITHIN_SHARE: Final = 1 / 1.3
 UNNEEDED_SHARE: Final = 0.8
 NEEDED_TIMES: Final = 10.0
 LAYOUT = ObjectLayout()
@@ -89,11 +75,7 @@ def run(rounds: int = 7) -> list[Comparison]:
     store, refs = written_objects(OBJECTS)
     image = list_image(refs)
     slow = _slow(store, SEED)
-    with ThreadPoolExecutor(1) as executor:
-        opened = list(_opened(store, refs, executor))
     return [
-        _virtual_lookups(store, image, opened, rounds),
-        _virtual_reads(store, image, opened, rounds),
         _compare_lookups(slow, image, refs[:SCANNED], rounds),
         _compare_reads(slow, image, refs[:READ], rounds),
     ]
@@ -103,32 +85,6 @@ def run_slow_get(rounds: int = 7) -> list[Comparison]:
     """A lookup with a slow object that it does not need, and a lookup with a slow object that it needs."""
     store, refs = written_objects(400)
     return [_compare_unneeded(store, refs, rounds), _compare_needed(store, refs, rounds)]
-
-
-def _virtual_lookups(store: ObjectStore, image: MetadataImage, opened: list[OpenedObject], rounds: int) -> Comparison:
-    timings = Timings([], [])
-    for seed in range(SEED, SEED + rounds):
-        ours, peer = Connections(random.Random(seed)), Connections(random.Random(seed))
-        answer = VirtualReader(image, opened, store, ours).look_up(Request(STREAM_ID, 0, -1, SCANNED))
-        if [each.object_id for each in answer.objects] != list(range(SCANNED)):
-            raise AnswersDiffer(f"expected objects 0 to {SCANNED - 1}, found {answer.objects}")
-        timings.ours_seconds.append(ours.now_seconds)
-        timings.peer_seconds.append(read_all_seconds(opened[:SCANNED], [0] * SCANNED, peer))
-    name = f"read_pipelined: lookup of {SCANNED:,} objects"
-    return timings.compare(name, peer="given the objects, opens them at once", unit="ms", goal=WITHIN_SHARE)
-
-
-def _virtual_reads(store: ObjectStore, image: MetadataImage, opened: list[OpenedObject], rounds: int) -> Comparison:
-    timings, sizes = Timings([], []), [each.index.row(0).size_bytes for each in opened[:READ]]
-    for seed in range(SEED, SEED + rounds):
-        ours, peer = Connections(random.Random(seed)), Connections(random.Random(seed))
-        found = VirtualReader(image, opened, store, ours).read(STREAM_ID, 0, READ * OFFSETS)
-        if found != list(range(0, READ * OFFSETS, OFFSETS)):
-            raise AnswersDiffer(f"expected {READ} batches, found those at {found}")
-        timings.ours_seconds.append(ours.now_seconds)
-        timings.peer_seconds.append(read_all_seconds(opened[:READ], sizes, peer))
-    name = f"read_pipelined: read of {READ:,} objects"
-    return timings.compare(name, peer="given the objects, reads them at once", unit="ms", goal=WITHIN_SHARE)
 
 
 def _compare_lookups(store: ObjectStore, image: MetadataImage, refs: list[ObjectRef], rounds: int) -> Comparison:
@@ -257,180 +213,6 @@ class _Stuck(DecoratedStore):
             self._times = None if self._times is None else self._times - 1
             SYSTEM.sleep(SLOW_SECONDS)
         return send()
-
-
-DEFAULTS = Settings()
-
-
-class Connections:
-    """Requests on a virtual clock. One thread.
-
-    Args:
-        rng: draws the latency of each request.
-        most: the maximum number of requests under way.
-    """
-
-    def __init__(self, rng: random.Random, most: int = DEFAULTS.parallel_loads) -> None:
-        self._rng = rng
-        self._free = most
-        self._model = LatencyModel()
-        self._numbers = itertools.count()
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        self._running: list[tuple[float, int, Callable[[], None]]] = []
-        self.now_seconds = 0.0
-        self.requests = 0
-
-    def begin(self, size_bytes: int, done: Callable[[], None]) -> None:
-        """Send a request; `done` is called when its response arrives."""
-        self.requests += 1
-        self._waiting.append((size_bytes, done))
-        self._send()
-
-    def wait(self) -> None:
-        """Advance the clock to the next response."""
-        self.now_seconds, _, done = heapq.heappop(self._running)
-        self._free += 1
-        self._send()
-        done()
-
-    def wait_for_all(self) -> None:
-        """Advance the clock until no request is under way."""
-        while self._running:
-            self.wait()
-
-    def _send(self) -> None:
-        while self._free and self._waiting:
-            size_bytes, done = self._waiting.popleft()
-            end_seconds = self.now_seconds + self._model.seconds(self._rng, size_bytes)
-            heapq.heappush(self._running, (end_seconds, next(self._numbers), done))
-            self._free -= 1
-
-
-class VirtualReader:
-    """A cold reader. One thread.
-
-    Args:
-        image: one node, whose objects have the positions of ``opened``.
-        opened: the opened index of each object.
-        store: holds the blocks.
-        connections: process the requests.
-    """
-
-    def __init__(
-        self, image: MetadataImage, opened: Sequence[OpenedObject], store: ObjectStore, connections: Connections
-    ) -> None:
-        self.image = image
-        self.opened = opened
-        self.store = store
-        self.connections = connections
-        self.cache = SharedIndexCache(DEFAULTS, lambda: connections.now_seconds, lambda: 0.5)
-        [self._node_id] = image.nodes
-        self._at_hand: set[int] = set()
-        self._asked: dict[int, list[Callable[[], None]]] = {}
-        self._replies: dict[int, Reply] = {}
-        self._came: dict[int, Begun] = {}
-        self._looking: OpenObjects | None = None
-
-    def look_up(self, request: Request) -> Answer:
-        """One lookup."""
-        steps = search(request, self.image, self.cache, policy_of(DEFAULTS.policy))
-        sent: dict[int, Reply] | None = None
-        while True:
-            try:
-                step = steps.send(sent)
-            except StopIteration as stop:
-                answer: Answer = stop.value
-                return answer
-            self._ask(step)
-            while not self._replies:
-                self.connections.wait()
-            sent = self._take_replies()
-
-    def read(self, stream_id: int, start: int, end: int) -> list[int]:
-        """The base offsets of all batches of a read."""
-        inputs = Inputs(self.cache, policy_of(DEFAULTS.policy), LAYOUT.object_key, lambda _: False)
-        sizes = (DEFAULTS.read_ahead_size_bytes, DEFAULTS.read_window_size_bytes)
-        steps = read_range(
-            stream_id, start, end, BYTES_MAX, inputs, span_size_bytes_max=sizes[0], window_size_bytes=sizes[1]
-        )
-        offsets: list[int] = []
-        sent: MetadataImage | Begun | Came | None = None
-        while True:
-            try:
-                step = steps.send(sent)
-            except StopIteration:
-                return offsets
-            sent = None
-            if isinstance(step, Batches):
-                offsets += [batch.base_offset for batch in step.columns]
-            elif isinstance(step, CurrentImage):
-                sent = self.image
-            elif isinstance(step, Begin):
-                sent = self._begin(step)
-            elif isinstance(step, AwaitAny):
-                sent = self._await(step)
-            else:
-                raise TypeError(f"expected a step of a read from one image, found {step}")
-
-    def _begin(self, step: Begin) -> Begun | None:
-        wanted, ticket = step.step, step.ticket
-        if isinstance(wanted, OpenObject):
-            position = wanted.ref.object_id
-            if position in self._at_hand:
-                return self.opened[position]
-            self._open(position, lambda: self._came.update({ticket: self.opened[position]}))
-            return None
-        key = LAYOUT.object_key(wanted.object_id)
-        body = self.store.get_range(key, wanted.start, wanted.end).body
-        self.connections.begin(len(body), lambda: self._came.update({ticket: body}))
-        return None
-
-    def _await(self, step: AwaitAny) -> Came:
-        if step.lookup is not None and step.lookup is not self._looking:
-            self._looking = step.lookup
-            self._ask(step.lookup)
-        while not self._came and not (step.lookup is not None and self._replies):
-            self.connections.wait()
-        came, self._came = self._came, {}
-        return Came(came, self._take_replies() if step.lookup is not None and self._replies else None)
-
-    def _ask(self, step: OpenObjects) -> None:
-        for position in step.positions:
-            self._open(position, partial(self._reply, position))
-
-    def _reply(self, position: int) -> None:
-        self._replies[position] = self.opened[position].ranges
-
-    def _take_replies(self) -> dict[int, Reply]:
-        replies, self._replies = self._replies, {}
-        return replies
-
-    def _open(self, position: int, done: Callable[[], None]) -> None:
-        """Open an object, or wait for the request that is already opening it."""
-        waiting = self._asked.setdefault(position, [])
-        waiting.append(done)
-        if len(waiting) == 1:
-            self.connections.begin(self.opened[position].bytes_read, lambda: self._has_come(position))
-
-    def _has_come(self, position: int) -> None:
-        opened = self.opened[position]
-        self._at_hand.add(position)
-        self.cache.learn(self._node_id, opened.ref, opened.ranges)
-        for done in self._asked.pop(position):
-            done()
-
-
-def read_all_seconds(opened: Sequence[OpenedObject], sizes: Sequence[int], connections: Connections) -> float:
-    """The time to open all of these objects at once, and to fetch bytes of each as soon as it is open (0 = none)."""
-
-    def fetch(size_bytes: int) -> None:
-        if size_bytes:
-            connections.begin(size_bytes, lambda: None)
-
-    for each, size_bytes in zip(opened, sizes, strict=True):
-        connections.begin(each.bytes_read, partial(fetch, size_bytes))
-    connections.wait_for_all()
-    return connections.now_seconds
 
 
 HANGING_OBJECTS: Final = 200

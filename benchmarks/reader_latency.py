@@ -1,6 +1,6 @@
 """Readers on a store with the latencies of S3: delays, requests, and the order of events.
 
-A reader at the tail: the delay until it returns flushed events, its requests without new events, the cost of a restart.
+A reader at the tail: the delay until it returns flushed events, and the cost of a restart.
 
 Stores have the latencies of `LatencyModel`; writers have none, so that a flush has an exact time. All settings are the
 defaults.
@@ -8,8 +8,6 @@ defaults.
     seen_latency, found   from the return of a flush until the reader returns the event, without a notification. The
                           peer is a simple poller: each second it lists new objects, and gets them
     seen_latency, told    the same if the reader is notified of each commit (`image_changed`); the peer sends three GETs
-    reader_idle           requests of a reader that follows without new events; the peer is the same reader over a
-                          source without notifications of new data, so that it asks by a timer
     reader_restart        ranged GETs of a reader that begins with an empty cache at the tail of 430 flushes of 16
                           segments; the peer opens each object
 
@@ -82,8 +80,6 @@ RESTART_FLUSHES: Final = 430
 RESTART_GOAL_GETS: Final = 20
 POLL_SECONDS: Final = 1.0
 SEEN_EACH_ROUND: Final = 5
-SETTLE_SECONDS: Final = 13.0
-IDLE_SECONDS: Final = 25.0
 MARK: Final = b"event "
 MARK_DIGITS: Final = 6
 
@@ -153,12 +149,12 @@ def _sleep(seconds: float) -> None:
 
 
 @contextmanager
-def following(store: ObjectStore, seen: Seen, *, is_watched: bool = True) -> Iterator[ReadAccelerator]:
+def following(store: ObjectStore, seen: Seen) -> Iterator[ReadAccelerator]:
     """A reader in a thread that follows the stream, with its defaults."""
     with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
         stream = StreamStore.open(store).stream(SCOPE, NAME)
         source = ObjectSegmentSource(stream, accelerator, store)
-        reader = StreamReader(stream, source if is_watched else Unwatched(source), follow=True)
+        reader = StreamReader(stream, source, follow=True)
         is_over = Event()
         thread = Thread(target=_follow, args=(reader, seen, is_over))
         thread.start()
@@ -168,13 +164,6 @@ def following(store: ObjectStore, seen: Seen, *, is_watched: bool = True) -> Ite
             is_over.set()
             thread.join()
             reader.close()
-
-
-class Unwatched:
-    """A source without notifications of new data."""
-
-    def __init__(self, source: ObjectSegmentSource) -> None:
-        self.fill, self.ask_end = source.fill, source.ask_end
 
 
 def _follow(reader: StreamReader, seen: Seen, is_over: Event) -> None:
@@ -254,32 +243,6 @@ def _three_gets(store: ObjectStore, samples: int) -> list[float]:
             slowed.get(key, size_bytes_max=1 << 20)
         seconds.append(SYSTEM.timer() - started)
     return seconds
-
-
-def run_idle(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - a rate over half a minute; one round
-    """Requests a second without new events."""
-    ours, peer = (_idle_requests(is_watched=is_watched) / IDLE_SECONDS for is_watched in (True, False))
-    return [
-        Comparison.exact(
-            f"reader_idle: {SEGMENTS} segments, a node", ours, "requests a second", "asking by a timer", peer, peer
-        )
-    ]
-
-
-def _idle_requests(*, is_watched: bool) -> int:
-    writing, seen = Writing(SEGMENTS), Seen()
-    counted = CountingStore(writing.store)
-    payload = MARK + b"0" * MARK_DIGITS
-    try:
-        with following(slow(counted, 1), seen, is_watched=is_watched):
-            writing.flush(payload)
-            seen.wait(payload)
-            SYSTEM.sleep(SETTLE_SECONDS)
-            before = counted.snapshot().total.requests
-            SYSTEM.sleep(IDLE_SECONDS)
-            return counted.snapshot().total.requests - before
-    finally:
-        writing.close()
 
 
 def run_restart(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests do not vary

@@ -63,8 +63,7 @@ from accel.compaction.running import Committed, commit_outcome, run_group
 from accel.compaction.settings import CompactionSettings
 from accel.image import version_number
 from accel.system import SYSTEM
-from benchmarks.slow_s3 import SlowS3, Weather, slow_s3
-from benchmarks.stream_client import KEYS
+from benchmarks.slow_s3 import KEYS, SlowS3, Weather, slow_s3
 from loaders.format import RecordBatch
 from loaders.store import ObjectStore
 from loaders.tables import FormatRecord

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 SLOW_SECONDS: Final = 5.0
+KEYS: Final = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_DEFAULT_REGION": "us-east-1"}
 REFUSAL: Final = (
     b"<?xml version='1.0' encoding='UTF-8'?><Error><Code>SlowDown</Code><Message>slow down</Message></Error>"
 )

@@ -1,20 +1,13 @@
-"""The client of streams with much data: reading whole streams, durable writes, restarts of writers.
+"""The client of streams with much data: reading whole streams, durable writes, the resume of a writer.
 
-`stream_read`: reading a whole stream, merged in the order of time, against reading the same objects front to back.
+`stream_read_slow`: reading a whole stream batch by batch, merged in the order of time, against reading the same objects
+front to back.
 
-A stream of 16 segments, events of 1 KiB appended up to 64 at a time, in stream set objects of 16 MiB on an S3 server in
-a separate process (moto's, so requests are expensive). The peer reads the objects that hold the stream by plain ranged
-GETs of the reader's size. It neither decodes nor merges nor returns events, so no reader can be faster. Both sides
-begin with an empty cache; ours also opens the catalog and reads its image and the stream's history.
-
-    stream_read, front to back   event by event; the peer reads range by range
-    stream_read, events          the same; the peer has eight requests under way at once
-    stream_read, batches         batch by batch, as appended; the peer has eight requests under way at once
-
-Each side counts the bytes of all payloads that it has read; ours must have read each event.
-
-`stream_read_slow`: the same, batch by batch, on `LatencyStore`, which takes no processor time: 256 MiB in objects of 16
-and of 64 MiB. The peer has one GET under way, or eight.
+A stream of 16 segments, 256 MiB of events of 1 KiB appended up to 64 at a time, in objects of 16 and of 64 MiB, on
+`LatencyStore`, which takes no processor time. The peer reads the objects that hold the stream by plain ranged GETs of
+the reader's size, one or eight at once. It neither decodes nor merges nor returns events, so no reader can be faster.
+Both sides begin with an empty cache; ours also opens the catalog and reads its image and the stream's history. Each
+side counts what it has read; ours must have read each event.
 
 `stream_decode`: processor time of one core for each event of 100 bytes, and of 10 kB, in memory, 64 to a batch: reading
 a stream batch by batch, against event by event.
@@ -31,27 +24,16 @@ an event: 8 segments on `LatencyStore` (half of all requests within 15 ms, 99 % 
                     the same model: a put, the rest of the commit under way, and a commit; of 10 events a second, which
                     rarely meet a commit under way, a put and a commit
 
-`writer_restart`: the restart of a writer after its process was killed, on such a store. A stream of 8 segments, 300
-flushes of 50 events of 100 bytes, then the process is killed. Ours and the peer restart on `LatencyStore` (half of all
-requests within 15 ms, 99 % within 100 ms), default settings: catalog, session of the node, writer. The peer is the same
-on a catalog without the arrival times of appends, as earlier releases wrote it, so that the time indexes are read from
-the data. Both must then have the same time indexes.
+`writer_resume`: a producer that was killed after 1,000 flushes of 50 events needs the number of its last durable event,
+on such a store. Ours opens a writer by its id and calls `resume`; the peer opens a writer and reads the stream, as a
+producer without an id must. Both must find the same flush: ours repeats at most the events of one flush.
 
-    writer_restart: seconds    from the start to a writer that accepts events
-    writer_restart: requests   of the writer only, after its session was opened
-
-A producer that was killed after 1,000 flushes of 50 events needs the number of its last durable event. Ours opens a
-writer by its id and calls `resume`; the peer opens a writer and reads the stream, as a producer without an id must.
-Both must find the same flush: ours repeats at most the events of one flush.
-
-    writer_restart: resume seconds    from the start to the number of the next event
-    writer_restart: resume requests   after the opening of the session
+    writer_resume: seconds    from the start to the number of the next event
+    writer_resume: requests   after the opening of the session
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
 import statistics
 import threading
@@ -61,13 +43,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import Connection
 from time import perf_counter, process_time
 from typing import Final, NamedTuple
-from unittest import mock
 from uuid import UUID
 
-import boto3
 import numpy as np
 
 from accel import (
@@ -76,15 +55,11 @@ from accel import (
     ObjectSegments,
     ObjectSegmentSource,
     ReadAccelerator,
-    S3Settings,
     StreamConfiguration,
     StreamReader,
     StreamStore,
     StreamWriter,
-    open_store,
 )
-from accel.catalog.records import Checkpoint, NodeList
-from accel.cli.demo.embedded_s3 import embedded_s3
 from accel.history.store import Stream
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import SegmentsSettings
@@ -96,51 +71,12 @@ from loaders.store import CountingStore, MemoryStore, ObjectStore
 MEBIBYTE: Final = 1 << 20
 SEGMENTS: Final = 16
 EVENT_BYTES: Final = 1024
-EVENTS: Final = 384 * 1024
+EVENTS: Final = 256 * 1024
 KEYS_STEP: Final = 7919
 SPAN_BYTES: Final = 4 * MEBIBYTE
 AT_ONCE: Final = 8
 NODE: Final = 4
-LARGE: Final = SegmentsSettings(linger_seconds=5.0)
-GOAL: Final = 0.5
-SCOPE, NAME, BUCKET = "bench", "events", "bench"
-KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_DEFAULT_REGION": "us-east-1"}
-
-
-class Written(NamedTuple):
-    """A stream that was written.
-
-    Args:
-        url: of the store.
-        settings: of its client.
-        objects: keys and sizes of the objects that hold it.
-    """
-
-    url: str
-    settings: S3Settings
-    objects: list[tuple[str, int]]
-
-    def open(self) -> ObjectStore:
-        """A client with an empty cache."""
-        return open_store(self.url, self.settings)
-
-
-def run_read(rounds: int = 7) -> list[Comparison]:
-    """Run all comparisons of reads."""
-    with server() as endpoint, mock.patch.dict(os.environ, KEYS):
-        written = write(endpoint)
-        lines = []
-        for name, ours, at_once in (
-            ("front to back", read_events, 1),
-            ("events", read_events, AT_ONCE),
-            ("batches", read_batches, AT_ONCE),
-        ):
-            peer = partial(read_plainly, written, at_once)
-            timings = interleave(partial(ours, written), peer, rounds=rounds, same=_met_all)
-            told = f"ranged GETs of {SPAN_BYTES // MEBIBYTE} MiB, {at_once} at once"
-            goal = GOAL if at_once == 1 else None
-            lines.append(timings.compare(f"stream_read, {name}", peer=told, unit="s", goal=goal))
-        return lines
+SCOPE, NAME = "bench", "events"
 
 
 class InMemory(NamedTuple):
@@ -161,18 +97,17 @@ class InMemory(NamedTuple):
         return LatencyStore(self.store, random.Random(7), _sleep) if self.is_slow else self.store
 
 
-SLOW_EVENTS: Final = 256 * 1024
-SLOW_GOALS: Final = {1: 0.8, AT_ONCE: 0.7}
+GOALS: Final = {1: 0.8, AT_ONCE: 0.7}
 
 
 def run_read_slow(rounds: int = 7) -> list[Comparison]:
     """Seconds for a whole stream if only requests take time."""
     lines = []
     for object_mebibytes in (16, 64):
-        written = _in_memory(EVENT_BYTES, SLOW_EVENTS, object_mebibytes * MEBIBYTE, is_slow=True)
-        for at_once, goal in SLOW_GOALS.items():
+        written = _in_memory(EVENT_BYTES, EVENTS, object_mebibytes * MEBIBYTE, is_slow=True)
+        for at_once, goal in GOALS.items():
             ours, peer = partial(read_batches, written), partial(read_plainly, written, at_once)
-            timings = interleave(ours, peer, rounds=min(rounds, 5), same=partial(_met, SLOW_EVENTS, EVENT_BYTES))
+            timings = interleave(ours, peer, rounds=min(rounds, 5), same=_met)
             told = f"ranged GETs of {SPAN_BYTES // MEBIBYTE} MiB, {at_once} at once"
             name = f"stream_read_slow, objects of {object_mebibytes} MiB"
             lines.append(timings.compare(name, peer=told, unit="s", goal=goal))
@@ -197,12 +132,12 @@ def _in_memory(event_bytes: int, events: int, object_bytes: int, *, is_slow: boo
     return InMemory(store, _objects(store), is_slow)
 
 
-def read_events(written: Written | InMemory) -> int:
+def read_events(written: InMemory) -> int:
     """Read all events, one by one; returns their number."""
     return _read(written, lambda reader: sum(1 for _ in reader))
 
 
-def read_batches(written: Written | InMemory) -> int:
+def read_batches(written: InMemory) -> int:
     """Read all events, batch by batch; returns their number."""
 
     def count(reader: StreamReader) -> int:
@@ -214,7 +149,7 @@ def read_batches(written: Written | InMemory) -> int:
     return _read(written, count)
 
 
-def read_plainly(written: Written | InMemory, at_once: int) -> int:
+def read_plainly(written: InMemory, at_once: int) -> int:
     """Read the objects front to back; returns the number of bytes."""
     store = written.open()
     spans = [(key, at, at + SPAN_BYTES) for key, size in written.objects for at in range(0, size, SPAN_BYTES)]
@@ -222,27 +157,17 @@ def read_plainly(written: Written | InMemory, at_once: int) -> int:
         return sum(pool.map(lambda span: len(store.get_range(*span).body), spans))
 
 
-def write(endpoint: str) -> Written:
-    """Write the stream."""
-    settings = S3Settings(endpoint_url=endpoint)
-    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=BUCKET)
-    store = open_store(f"s3://{BUCKET}", settings)
-    _fill(store, EVENT_BYTES, EVENTS)
-    return Written(f"s3://{BUCKET}", settings, _objects(store))
-
-
 def _objects(store: ObjectStore) -> list[tuple[str, int]]:
     return [(info.key, info.size_bytes) for info in store.list("") if not info.key.startswith("accel/")]
 
 
-def _fill(store: ObjectStore, event_bytes: int, events: int, object_bytes: int | None = None) -> None:
-    """Write events to a new stream: in objects of `object_bytes`, or in those of the writer's batches."""
+def _fill(store: ObjectStore, event_bytes: int, events: int, object_bytes: int) -> None:
+    """Write events to a new stream, in objects of `object_bytes`."""
     ObjectCatalog.init(store, FormatRecord(namespace="bench", stream_buckets=4))
     random_bytes = random.Random(1).randbytes
     payloads = [random_bytes(event_bytes) for _ in range(64)]
-    settings = LARGE
-    if object_bytes is not None:
-        settings = replace(LARGE, batch_bytes=4 * object_bytes, waiting_bytes_max=4 * object_bytes)
+    more_bytes = 4 * object_bytes
+    settings = SegmentsSettings(linger_seconds=5.0, batch_bytes=more_bytes, waiting_bytes_max=more_bytes)
     with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, settings=settings) as host:
         streams = StreamStore.open(store, host=host)
         streams.create_scope(SCOPE)
@@ -254,32 +179,12 @@ def _fill(store: ObjectStore, event_bytes: int, events: int, object_bytes: int |
                 numbers = range(first, min(events, first + 1000))
                 writer.write_many((payloads[number % 64], b"%d" % (number * KEYS_STEP)) for number in numbers)
                 waiting_bytes += len(numbers) * event_bytes
-                if object_bytes is not None and waiting_bytes >= object_bytes:
+                if waiting_bytes >= object_bytes:
                     writer.flush()
                     waiting_bytes = 0
 
 
-@contextmanager
-def server() -> Iterator[str]:
-    """Run an S3 server in a separate process; yields its endpoint."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there,), daemon=True)
-    process.start()
-    try:
-        yield str(here.recv())
-    finally:
-        here.send(None)
-        process.join()
-
-
-def _serve(told: Connection) -> None:
-    with embedded_s3() as endpoint:
-        told.send(endpoint)
-        told.recv()
-
-
-def _read(written: Written | InMemory, count: Callable[[StreamReader], int]) -> int:
+def _read(written: InMemory, count: Callable[[StreamReader], int]) -> int:
     store = written.open()
     with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
         stream = StreamStore.open(store).stream(SCOPE, NAME)
@@ -287,12 +192,8 @@ def _read(written: Written | InMemory, count: Callable[[StreamReader], int]) -> 
             return count(reader)
 
 
-def _met_all(ours: object, peers: object) -> bool:
-    return _met(EVENTS, EVENT_BYTES, ours, peers)
-
-
-def _met(events: int, event_bytes: int, ours: object, peers: object) -> bool:
-    return ours == events and isinstance(peers, int) and peers >= events * event_bytes
+def _met(ours: object, peers: object) -> bool:
+    return ours == EVENTS and isinstance(peers, int) and peers >= EVENTS * EVENT_BYTES
 
 
 WRITTEN_SEGMENTS: Final = 8
@@ -389,7 +290,7 @@ def stream_writer() -> Iterator[tuple[StreamWriter, ObjectStore]]:
     memory = MemoryStore()
     ObjectCatalog.init(memory, FormatRecord(namespace="bench", stream_buckets=4))
     store = LatencyStore(memory, random.Random(1), _sleep)
-    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, node_id=4) as host:
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE) as host:
         streams = StreamStore.open(store, host=host)
         streams.create_scope("bench")
         stream = streams.create_stream(
@@ -471,62 +372,11 @@ def _sleep(seconds: float) -> None:
         SYSTEM.sleep(seconds)
 
 
-RESTARTED_NODE: Final = 4
-RESTARTED_SEGMENTS: Final = 8
-FLUSHES: Final = 300
-RESUMED_FLUSHES: Final = 1000
+FLUSHES: Final = 1000
+RESUME_REQUESTS_GOAL: Final = 30
 PRODUCER: Final = UUID(int=0xACCE1)
 RESTART_EVENTS: Final = [(bytes(100), f"key-{number}") for number in range(50)]
 ROUNDS_MAX: Final = 3
-REQUESTS_GOAL: Final = 30
-
-Indexes = list[tuple[int, int, int]]
-"""For each segment: its id, its number of records, and the end of the last one."""
-
-
-class Killed:
-    """A stream whose process was killed; it may be restarted any number of times.
-
-    Args:
-        is_told: whether its catalog contains the arrival times of appends.
-    """
-
-    def __init__(self, *, is_told: bool) -> None:
-        self._memory = MemoryStore()
-        self._is_told = is_told
-        self._chance = random.Random(1)
-        self.requests = 0
-        _write(self._memory)
-
-    def come_back(self) -> Indexes:
-        """Restart once; the process is killed at once."""
-        if not self._is_told:
-            _forget(self._memory)
-        store = CountingStore(LatencyStore(self._memory, self._chance, _sleep))
-        with ObjectCatalog.open(store) as catalog:
-            host = ObjectSegments(catalog, store, node_id=RESTARTED_NODE)
-            stream = StreamStore.open(store, host=host).stream("bench", "events")
-            store.reset()
-            StreamWriter(stream, host)
-            self.requests = store.snapshot().total.requests
-            opened = sorted(host._segments.listed(), key=lambda segment: segment.segment_id)  # noqa: SLF001 - the time indexes themselves
-            found = [(segment.segment_id, segment.index.records, segment.index.end_offset) for segment in opened]
-            host.stop()
-        return found
-
-
-def run_restart(rounds: int = 7) -> list[Comparison]:
-    """Seconds and requests of a restart."""
-    ours, peer = Killed(is_told=True), Killed(is_told=False)
-    timings = interleave(ours.come_back, peer.come_back, rounds=min(rounds, ROUNDS_MAX))
-    told = "time indexes read from the data"
-    return [
-        timings.compare("writer_restart: seconds", peer=told, unit="s"),
-        Comparison.exact(
-            "writer_restart: requests", ours.requests, "requests", told, peer.requests, peer.requests / REQUESTS_GOAL
-        ),
-        *run_resume(rounds),
-    ]
 
 
 class Producer:
@@ -536,7 +386,7 @@ class Producer:
         self._memory = MemoryStore()
         self._chance = random.Random(1)
         self.requests: dict[str, int] = {}
-        _write(self._memory, PRODUCER, RESUMED_FLUSHES)
+        _write(self._memory)
 
     def resume(self) -> int:
         """Find the next event by the writer's id."""
@@ -562,7 +412,7 @@ class Producer:
     def _opened(self) -> Iterator[tuple[Stream, ObjectSegments, CountingStore]]:
         store = CountingStore(LatencyStore(self._memory, self._chance, _sleep))
         with ObjectCatalog.open(store) as catalog:
-            host = ObjectSegments(catalog, store, node_id=RESTARTED_NODE)
+            host = ObjectSegments(catalog, store, node_id=NODE)
             stream = StreamStore.open(store, host=host).stream("bench", "events")
             store.reset()
             yield stream, host, store
@@ -580,22 +430,22 @@ def run_resume(rounds: int = 3) -> list[Comparison]:
     ours, peer = producer.requests["resume"], producer.requests["read"]
     told = "the stream is read"
     return [
-        timings.compare("writer_restart: resume seconds", peer=told, unit="s"),
-        Comparison.exact("writer_restart: resume requests", ours, "requests", told, peer, peer / REQUESTS_GOAL),
+        timings.compare("writer_resume: seconds", peer=told, unit="s"),
+        Comparison.exact("writer_resume: requests", ours, "requests", told, peer, peer / RESUME_REQUESTS_GOAL),
     ]
 
 
-def _write(store: MemoryStore, writer_id: UUID | None = None, flushes: int = FLUSHES) -> None:
+def _write(store: MemoryStore) -> None:
     ObjectCatalog.init(store, FormatRecord(namespace="bench"))
     with ObjectCatalog.open(store) as catalog:
-        host = ObjectSegments(catalog, store, node_id=RESTARTED_NODE)
+        host = ObjectSegments(catalog, store, node_id=NODE)
         streams = StreamStore.open(store, host=host)
         streams.create_scope("bench")
         stream = streams.create_stream(
-            "bench", "events", StreamConfiguration(min_segments=1), segments=RESTARTED_SEGMENTS
+            "bench", "events", StreamConfiguration(min_segments=1), segments=WRITTEN_SEGMENTS
         )
-        writer = StreamWriter(stream, host, writer_id=writer_id)
-        for flush in range(flushes):
+        writer = StreamWriter(stream, host, writer_id=PRODUCER)
+        for flush in range(FLUSHES):
             first = flush * len(RESTART_EVENTS)
             events = [
                 (number.to_bytes(8, "big") + each[8:], key) for number, (each, key) in enumerate(RESTART_EVENTS, first)
@@ -603,15 +453,3 @@ def _write(store: MemoryStore, writer_id: UUID | None = None, flushes: int = FLU
             writer.write_many(events)
             writer.flush()
         host.stop()
-
-
-def _forget(store: MemoryStore) -> None:
-    def without_times(now: NodeList | None) -> NodeList | None:
-        return None if now is None else replace(now, times=now.times[:0])
-
-    def checkpoint_without_times(now: Checkpoint | None) -> Checkpoint | None:
-        return None if now is None else replace(now, times=now.times[:0])
-
-    with ObjectCatalog.open(store) as catalog:
-        catalog.parts.keys.node_list(RESTARTED_NODE).change(without_times)
-        catalog.parts.keys.checkpoint(RESTARTED_NODE).change(checkpoint_without_times)

@@ -63,7 +63,7 @@ def test_json_has_the_seven_fields_and_nothing_else() -> None:
 def test_the_command_prints_json_and_nothing_else_on_stdout() -> None:
     result = CliRunner().invoke(command.main, ["parse", "--json", "--rounds", "1"])
     assert result.exit_code == 0
-    assert [line["name"] for line in json.loads(result.stdout)] == ["parse", "parse_folded"]
+    assert [line["name"] for line in json.loads(result.stdout)] == ["parse"]
 
 
 def test_the_command_prints_a_table_for_people() -> None:

@@ -1,7 +1,7 @@
 """What lookups on live streams cost, to the request: whatever decides where to look is pinned by these counts.
 
 A count that changes is not wrong by itself. If it went down for a reason, write the new one here, and run
-`python -m benchmarks cold_requests cold_live` for the tables of docs/operations/benchmarks.md.
+`python -m benchmarks cold_requests` for the tables of docs/operations/benchmarks.md.
 """
 
 from __future__ import annotations
