@@ -178,13 +178,11 @@ COMMANDS = {
     "hints": LazyCommand("accel.cli.hints:hints_group", "Show which filter packs and index snapshots are in a bucket."),
     "object": LazyCommand("accel.cli.objects:object_group", "Inspect objects, and verify them."),
     "read": LazyCommand("accel.cli.lookup.read:read", "Read the records of a stream."),
-    "scope": LazyCommand("accel.cli.stream.streams:scope_group", "Delete scopes, which hold streams."),
+    "scope": LazyCommand("accel.cli.inside:scope_group", "Delete scopes, which hold streams."),
     "serve": LazyCommand("accel.cli.serving:serve", "Serve lookups over HTTP, for brokers in any language."),
     "stream": LazyCommand("accel.cli.stream:stream_group", "Create streams, show their history, and change them."),
-    "table": LazyCommand("accel.cli.tables:table", "Show the tables of a bucket, the keys of one, or a value."),
-    "txn": LazyCommand(
-        "accel.cli.stream.transactions:transaction_group", "List transactions of a stream, and abort them."
-    ),
+    "table": LazyCommand("accel.cli.inside:table", "Show the tables of a bucket, the keys of one, or a value."),
+    "txn": LazyCommand("accel.cli.inside:transaction_group", "List transactions of a stream, and abort them."),
     "warm": LazyCommand("accel.cli.hints:warm", "Warm up as a broker does, and report the cost and the effect."),
 }
 """Accel's own commands; the short help is that of the command."""

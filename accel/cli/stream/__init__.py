@@ -1,4 +1,4 @@
-"""The commands `accel stream`, `group`, `scope` and `txn`: streams that have a history."""
+"""The commands `accel stream` and `accel group`: streams that have a history."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import click
 from accel.cli.groups import CommandGroup
 from accel.cli.stream import (
     changes,
-    cuts,
     events,
     history,
     reader_groups,
     repair,
     retention,
     streams,
-    transactions,
 )
 
-scope_group = streams.scope_group
-transaction_group = transactions.transaction_group
 groups_group = reader_groups.groups_group
 
 
@@ -34,7 +30,7 @@ def stream_group() -> None:
 
 for command in (
     *(streams.create, streams.configure, streams.list_streams, streams.describe, events.write, events.read),
-    *(history.history, history.segments, cuts.cuts, retention.retention, repair.repair),
+    *(history.history, history.segments, history.cuts, retention.retention, repair.repair),
     *(changes.scale, changes.seal, changes.truncate, changes.recover, changes.delete, changes.requests),
 ):
     stream_group.add_command(command)

@@ -1,4 +1,4 @@
-"""`accel scope delete`, and `accel stream create`, `configure`, `list` and `describe`."""
+"""`accel stream create`, `configure`, `list` and `describe`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from accel.cli.groups import CommandGroup
-from accel.cli.options import TIME, Command, command, limit_option, yes_option
+from accel.cli.options import TIME, Command, command, limit_option
 from accel.cli.stream.notation import Moment, cut_text, given_ms, moment_ms_text, numbers_by_segment
 from accel.cli.stream.options import ScopeChoice, StreamChoice, moment_option, scope_options, stream_options
-from accel.errors import IllegalState, NotInHistory
 from accel.history.rules.configuration import (
     SEGMENTS_MAX,
     OffsetUnit,
@@ -22,41 +20,11 @@ from accel.history.rules.configuration import (
     ScalingPolicy,
     StreamConfiguration,
 )
-from accel.rendering import Output, Shown, field_lines, said, shown_names
+from accel.rendering import Output, Shown, field_lines, shown_names
 from accel.units import age_text, count_text
 
 if TYPE_CHECKING:
     from accel.history.store import Stream
-
-
-@click.group("scope", cls=CommandGroup)
-def scope_group() -> None:
-    """Delete scopes, which hold streams."""
-
-
-@command(
-    "Delete a scope without streams; a dry run without --yes.",
-    "accel scope delete --store s3://bucket --scope shop --yes",
-    name="delete",
-    group=scope_group,
-)
-@yes_option("Delete; without it nothing is changed.")
-@scope_options
-def delete_scope(*, yes: bool, scope: ScopeChoice, output: Output) -> None:
-    """Delete a scope without streams; a missing scope counts as deleted."""
-    store, name = scope.open(), scope.scope
-    if yes:
-        store.delete_scope(name)
-        output.show(said(f"scope {name} deleted", scope=name, dry_run=False, exists=False))
-        return
-    try:
-        first = next(store.streams(name), None)
-    except NotInHistory:
-        output.show(said(f"dry run: there is no scope {name}", scope=name, dry_run=True, exists=False))
-        return
-    if first is not None:
-        raise IllegalState(f"expected a scope without streams, found {name!r} with {first!r}")
-    output.show(said(f"dry run: scope {name} would be deleted (--yes does it)", scope=name, dry_run=True, exists=True))
 
 
 def configuration_options(command: Command) -> Command:

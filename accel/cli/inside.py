@@ -1,24 +1,148 @@
-"""`accel txn`: list and abort transactions of a stream."""
+"""For who looks inside: `accel table`, `accel scope delete`, `accel txn list` and `abort`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import click
+import msgspec
 
+from accel.catalog import records
 from accel.cli.groups import CommandGroup
-from accel.cli.options import command, yes_option
+from accel.cli.options import INTEGER, StoreChoice, command, store_options, yes_option
 from accel.cli.stream.notation import moment_ms_text
-from accel.cli.stream.options import StreamChoice, holder_option, stream_options
-from accel.errors import InvalidArgument
+from accel.cli.stream.options import ScopeChoice, StreamChoice, holder_option, scope_options, stream_options
+from accel.errors import IllegalState, InvalidArgument, NotInHistory
 from accel.history.rules.transactions import TransactionStatus
-from accel.rendering import Column, Output, Shown, said, table_of, word
+from accel.rendering import Column, Output, Shown, said, shown_names, table_of, word
+from accel.system import SYSTEM
 from accel.units import count_text
+from loaders.layout import encode_name
+from loaders.tables import FORMAT_FORM, FormRegistry, Tables
 
 if TYPE_CHECKING:
     from accel.history.rules.transactions import ActiveTransaction
     from accel.history.store import Stream
+
+NAMES_MAX: Final = 1000
+ROWS_MAX: Final = 20
+
+_AFTER_NAME = "/"  # tables are sorted by their encoded names with a slash appended
+
+
+@command(
+    "Show the tables of a bucket, the keys of one, or a value.",
+    "accel table --store s3://bucket",
+    "accel table node-list-history --store s3://bucket --prefix 0000000004- --limit 10",
+    "accel table node-lists 0000000004 --store s3://bucket --output json",
+)
+@click.argument("table", required=False)
+@click.argument("key", required=False)
+@click.option("--prefix", default="", help="Only names with this prefix.")
+@click.option("--after", default="", help="Only names after this one.")
+@click.option(
+    "--limit",
+    type=INTEGER,
+    help=f"The maximum number of names, {NAMES_MAX} by default, or rows of a list in a value, {ROWS_MAX}; 0 for all.",
+)
+@store_options
+def table(
+    *,
+    table: str | None,
+    key: str | None,
+    prefix: str,
+    after: str,
+    limit: int | None,
+    store: StoreChoice,
+    output: Output,
+) -> None:
+    """List the tables, or the keys of one table, in the order of their encoded names; or show a value.
+
+    Of a value it shows the sequence number, the form, and the record, columns as rows.
+    """
+    tables = Tables(store.open(), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
+    try:
+        if table is not None and key is not None:
+            output.show(_value(tables, table, key, ROWS_MAX if limit is None else limit))
+            return
+        names = (
+            _tables_after(tables.table_names(prefix), after)
+            if table is None
+            else tables.table(table).keys(prefix, after)
+        )
+        shown = shown_names("tables" if table is None else "keys", names, NAMES_MAX if limit is None else limit)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    output.show(shown)
+    if shown.data["more"]:
+        output.note("there are more: continue with --after, or raise --limit")
+
+
+def _value(tables: Tables, table: str, key: str, limit: int) -> Shown:
+    entry = tables.table(table).get(key)
+    left_out: dict[str, int] = {}
+    where = f"table {table!r}, key {key!r}"
+    form, form_version, record = _registry().decode_any(entry.value, where, limit or None, left_out)
+    data = {"table": table, "key": key, "sequence": entry.version.sequence, "form": form, "form_version": form_version}
+    data |= {"size_bytes": len(entry.value), "record": record, "left_out": left_out}
+    return Shown(data, _lines(data))
+
+
+def _lines(data: dict[str, Any]) -> Iterator[str]:
+    """One line about the value, then the record as JSON."""
+    form = f"form {data['form']} version {data['form_version']}"
+    yield f"sequence {data['sequence']}, {form}, {count_text(data['size_bytes'], 'byte')}"
+    yield msgspec.json.format(msgspec.json.encode(data["record"]), indent=2).decode()
+    for name, count in data["left_out"].items():
+        yield f"{name}: {count_text(count, 'row')} more (--limit 0 shows all)"
+
+
+def _tables_after(names: Iterable[str], after: str) -> Iterator[str]:
+    last = encode_name(after) + _AFTER_NAME if after else ""
+    return (name for name in names if encode_name(name) + _AFTER_NAME > last)
+
+
+def _registry() -> FormRegistry:
+    # Imported here, so that other commands start without them.
+    from accel.history import records as history_records  # noqa: PLC0415
+    from accel.streams import groups  # noqa: PLC0415
+
+    registry = FormRegistry()
+    registry.register(FORMAT_FORM, *records.ALL_FORMS, *history_records.ALL_FORMS, groups.READER_GROUP)
+    return registry
+
+
+@click.group("scope", cls=CommandGroup)
+def scope_group() -> None:
+    """Delete scopes, which hold streams."""
+
+
+@command(
+    "Delete a scope without streams; a dry run without --yes.",
+    "accel scope delete --store s3://bucket --scope shop --yes",
+    name="delete",
+    group=scope_group,
+)
+@yes_option("Delete; without it nothing is changed.")
+@scope_options
+def delete_scope(*, yes: bool, scope: ScopeChoice, output: Output) -> None:
+    """Delete a scope without streams; a missing scope counts as deleted."""
+    store, name = scope.open(), scope.scope
+    if yes:
+        store.delete_scope(name)
+        output.show(said(f"scope {name} deleted", scope=name, dry_run=False, exists=False))
+        return
+    try:
+        first = next(store.streams(name), None)
+    except NotInHistory:
+        output.show(said(f"dry run: there is no scope {name}", scope=name, dry_run=True, exists=False))
+        return
+    if first is not None:
+        raise IllegalState(f"expected a scope without streams, found {name!r} with {first!r}")
+    output.show(said(f"dry run: scope {name} would be deleted (--yes does it)", scope=name, dry_run=True, exists=True))
+
 
 _COLUMNS: Final[tuple[Column[tuple[UUID, ActiveTransaction]], ...]] = (
     word("transaction", lambda item: item[0]),
