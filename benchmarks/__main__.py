@@ -37,7 +37,6 @@ BENCHMARKS: Final = {
     "compaction_aging": "compaction_copy.run_aging",
     "history_year": "history_year.run",
     "time_order": "time_order.run",
-    "order_latency": "reader_latency.run_order",
     "order_slow": "reader_latency.run_order_slow",
     "stream_read_slow": "stream_client.run_read_slow",
     "stream_decode": "stream_client.run_decode",

@@ -11,43 +11,23 @@ defaults.
     reader_restart        ranged GETs of a reader that begins with an empty cache at the tail of 430 flushes of 16
                           segments; the peer opens each object
 
-`order_latency`: how far out of the order of time events are returned, and the cost of order.
-
-Readers, catalog and lookups are unchanged, with default settings; each request has the latency of `LatencyModel`.
-Threads wait in real time.
-
-    | reader  | reads                                                        | the peer                            |
-    |---------|--------------------------------------------------------------|-------------------------------------|
-    | history | 200,000 events of 100 bytes, which arrived within 100 s in 8 | `Order.SEGMENT`, which does not     |
-    |         | segments, with three scales                                  | wait                                |
-    | behind  | the same, with a reader that follows                         | the same                            |
-    | tail    | 8 segments while they are written, up to 2,000 events a      | the segment with the most data in   |
-    |         | second, flushed each 0.1 s                                   | memory first, without waiting       |
-
-`order_slow`: a store 1, 10 and 30 times as slow as the model, 8 and 64 segments. Buffers are small, in the proportion
-of the defaults, and the stream has four times as many bytes, so that segments are read in many requests. Three lines
-each: the furthest that an event is out of order, the time to read all, and the most bytes in memory compared with the
-limit, with one batch a request.
-
-Both sides of a line run alternately; at the tail they run at the same time on one stream. An event is out of order by
-the highest value returned before it minus its own value, or by 0 if that is negative. If ours is 0, the ratio is
-computed with 1 ms.
+`order_slow`: what order in time costs a reader of history. The peer is the same reader with `Order.SEGMENT`, which does
+not wait; both run alternately, on a store 1, 10 and 30 times as slow as the model. 40,000 events of 100 bytes arrived
+within 20 s in 8 and 64 segments, with three scales. Buffers are small, in the proportion of the defaults, and the
+stream has four times as many bytes, so that segments are read in many requests. Three lines each: the furthest that an
+event is out of order (the highest value returned before it minus its own value), the time to read all, and the most
+bytes in memory compared with the limit, with one batch a request.
 """
 
 from __future__ import annotations
 
 import random
-import statistics
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
 from threading import Condition, Event, Thread
-from typing import Final, NamedTuple, TypeVar
-
-import numpy as np
+from typing import Final, NamedTuple
 
 from accel import (
     FormatRecord,
@@ -62,14 +42,12 @@ from accel import (
     StreamWriter,
 )
 from accel.history.rules.segments import split_range
-from accel.history.store import Stream
 from accel.streams.reader import Order
-from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.settings import ReaderSettings
 from accel.system import SYSTEM
 from accel.testing import LatencyStore
-from benchmarks.harness import AnswersDiffer, Comparison, Spread, Timings, interleave
-from benchmarks.time_order import DELAY_GOAL, GOAL, FullestFirst, ratio
+from benchmarks.harness import AnswersDiffer, Comparison, Timings, interleave
+from benchmarks.time_order import ratio
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 
 NODE: Final = 4
@@ -279,165 +257,14 @@ def _restart(writing: Writing, position: Mapping[int, int] | None, settings: Set
             return store.snapshot().of("get_range").requests, dict(reader.position())
 
 
-ORDER_SEGMENTS, KEYS = 8, 1_000
-EVENTS, EVENT_BYTES, APPENDED, FLUSHED = 200_000, 100, 200, 2_000
+EVENTS, EVENT_BYTES, APPENDED, FLUSHED, KEYS = 40_000, 100, 200, 2_000, 1_000
 STEP_SECONDS: Final = 0.1
 """The time between two appends of `APPENDED` events."""
 
-TAIL_SECONDS: Final = 10.0
 TIME_GOAL: Final = 1 / 1.2
 
-SLOW_SEGMENTS, SLOWNESSES, SLOW_EVENTS, SLOW_ROUNDS_MAX = (8, 64), (1, 10, 30), 40_000, 3
+SLOW_SEGMENTS, SLOWNESSES, SLOW_ROUNDS_MAX = (8, 64), (1, 10, 30), 3
 SLOW_BUFFERS: Final = ReaderSettings(fill_bytes=1 << 14, buffer_bytes_max=1 << 20, read_ahead_bytes=1 << 19)
-
-Result = TypeVar("Result")
-
-
-class Given(NamedTuple):
-    """The result of a reader.
-
-    Args:
-        out_of_order_ms: for each event, how far it was out of order.
-        delays_ms: for each event, the time from its arrival until it was returned.
-    """
-
-    out_of_order_ms: np.ndarray[tuple[int], np.dtype[np.int64]]
-    delays_ms: np.ndarray[tuple[int], np.dtype[np.int64]]
-
-    @classmethod
-    def of(cls, rows: list[tuple[int, int, int]]) -> Given:
-        """Compute the result from the value, time and number of events of each batch."""
-        values, times_ms, counts = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-        behind = np.maximum.accumulate(values) - values
-        return cls(np.repeat(behind, counts), np.repeat(times_ms - values, counts))
-
-    @property
-    def high_ms(self) -> float:
-        """How far 99 of 100 events are out of order at most."""
-        return float(np.percentile(self.out_of_order_ms, 99))
-
-    @property
-    def delay_ms(self) -> float:
-        """The median delay."""
-        return float(np.median(self.delays_ms))
-
-
-class Bucket:
-    """A bucket with one stream. Threads: any.
-
-    Args:
-        clock: of the host of its segments.
-        segments: of the stream, at first.
-    """
-
-    def __init__(self, clock: Callable[[], float], segments: int = ORDER_SEGMENTS) -> None:
-        self.store = MemoryStore(clock=SYSTEM.clock)
-        ObjectCatalog.init(self.store, FormatRecord(namespace="order", stream_buckets=ORDER_SEGMENTS))
-        self._system, self._segments = replace(SYSTEM, clock=clock), segments
-
-    @contextmanager
-    def writer(self) -> Iterator[tuple[Stream, StreamWriter]]:
-        """Create the stream, and open a writer of it."""
-        with (
-            ObjectCatalog.open(self.store) as catalog,
-            ObjectSegments(catalog, self.store, NODE, system=self._system) as host,
-        ):
-            streams = StreamStore.open(self.store, host=host)
-            streams.create_scope("bench")
-            stream = streams.create_stream(
-                "bench", "order", StreamConfiguration(min_segments=1), segments=self._segments
-            )
-            with StreamWriter(stream, host) as writer:
-                yield stream, writer
-
-    def read(self, seed: int, reads: Callable[[Stream, ObjectSegmentSource], Result], slowness: float = 1.0) -> Result:
-        """The result of a reader with an empty cache, on a store with so many times the latencies of the model."""
-        store: ObjectStore = LatencyStore(self.store, Random(seed), lambda seconds: _sleep(slowness * seconds))
-        with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
-            stream = StreamStore.open(store).stream("bench", "order")
-            return reads(stream, ObjectSegmentSource(stream, accelerator, store))
-
-
-def write_history(events: int = EVENTS, segments: int = ORDER_SEGMENTS) -> Bucket:
-    """A stream whose clock advances by `STEP_SECONDS` an append, with a scale after each quarter."""
-    now = [1_000_000.0]
-    bucket, chance = Bucket(lambda: now[0], segments), Random(1)
-    with bucket.writer() as (stream, writer):
-        for start in range(0, events, APPENDED):
-            now[0] += STEP_SECONDS
-            writer.write_many([(bytes(EVENT_BYTES), f"key {chance.randrange(KEYS)}") for _ in range(APPENDED)])
-            if (start + APPENDED) % FLUSHED == 0:
-                writer.flush()
-            if start and start % (events // 4) == 0:
-                writer.flush()  # otherwise a thread may still have the events when the segment is sealed
-                oldest = stream.active_segments()[0]
-                stream.scale([oldest.id], list(split_range(oldest.key_start, oldest.key_end, 2)))
-    return bucket
-
-
-def read_history(bucket: Bucket, seed: int, order: Order, *, events: int = EVENTS, follow: bool = False) -> Given:
-    """Read the whole stream in an order, by a reader that follows or one that does not."""
-
-    def reads(stream: Stream, source: ObjectSegmentSource) -> Given:
-        rows: list[tuple[int, int, int]] = []
-        left = events
-        with StreamReader(stream, source, order=order, follow=follow) as reader:
-            while left > 0 and (batch := reader.next_batch()) is not None:
-                left -= len(batch)
-                rows.append((batch.value, int(SYSTEM.clock() * 1000), len(batch)))
-        return Given.of(rows)
-
-    return bucket.read(seed, reads)
-
-
-def read_tail(seconds: float = TAIL_SECONDS, seed: int = 1) -> tuple[Given, Given]:
-    """The results of ours and of the peer for one stream while it is written."""
-    bucket, is_over, written = Bucket(SYSTEM.clock), threading.Event(), [0]
-
-    def follow(core: type[FullestFirst] | None) -> Callable[[Stream, ObjectSegmentSource], Given]:
-        def reads(stream: Stream, source: ObjectSegmentSource) -> Given:
-            rows: list[tuple[int, int, int]] = []
-            given = 0
-            with StreamReader(stream, source, follow=True) as reader:
-                if core is not None:
-                    head = stream.cuts.place_valid(dict(stream.head()))
-                    settings = ReaderSettings(reorder_wait_seconds=0.0)
-                    reader._core = core(Frontier(head.segments, head.cut), settings)  # noqa: SLF001 - as the simulation
-                while not is_over.is_set() or given < written[0]:
-                    batch = reader.next_batch(timeout_seconds=STEP_SECONDS)
-                    if batch is not None:
-                        given += len(batch)
-                        rows.append((batch.value, int(SYSTEM.clock() * 1000), len(batch)))
-            return Given.of(rows)
-
-        return reads
-
-    with bucket.writer() as (_, writer), ThreadPoolExecutor(2) as threads:
-        sides = [threads.submit(bucket.read, seed, follow(core)) for core in (None, FullestFirst)]
-        chance, until = Random(seed), SYSTEM.timer() + seconds
-        while SYSTEM.timer() < until:
-            writer.write_many([(bytes(EVENT_BYTES), f"key {chance.randrange(KEYS)}") for _ in range(APPENDED)])
-            writer.flush()
-            written[0] += APPENDED
-            SYSTEM.sleep(STEP_SECONDS)
-        is_over.set()
-        ours, peer = (side.result() for side in sides)
-    return ours, peer
-
-
-def run_order(rounds: int = 7) -> list[Comparison]:
-    """Run all comparisons of order."""
-    bucket = write_history()
-    lines = [*_history(bucket, "history", rounds), *_history(bucket, "behind", rounds, follow=True)]
-    tails = [read_tail(seed=seed) for seed in range(1, min(rounds, 3) + 1)]
-    ours, peers = ([side.high_ms for side in sides] for sides in zip(*tails, strict=True))
-    delays, peer_delays = ([side.delay_ms for side in sides] for sides in zip(*tails, strict=True))
-    peer = "most data in memory first"
-    return [
-        *lines,
-        _line("99th percentile out of order, tail", ours, peers, peer, GOAL),
-        _line("median delay, tail", delays, peer_delays, peer, DELAY_GOAL),
-    ]
 
 
 class SlowRead(NamedTuple):
@@ -454,14 +281,39 @@ class SlowRead(NamedTuple):
     buffered_bytes: int
 
 
-def read_slowly(bucket: Bucket, slowness: float, order: Order, events: int = SLOW_EVENTS) -> SlowRead:
-    """Read the whole stream with small buffers.
+def write_history(events: int = EVENTS, segments: int = SLOW_SEGMENTS[0]) -> MemoryStore:
+    """A stream whose clock advances by `STEP_SECONDS` an append, with a scale after each quarter."""
+    now = [1_000_000.0]
+    store, chance = MemoryStore(clock=SYSTEM.clock), Random(1)
+    ObjectCatalog.init(store, FormatRecord(namespace="order", stream_buckets=SLOW_SEGMENTS[0]))
+    system = replace(SYSTEM, clock=lambda: now[0])
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, system=system) as host:
+        streams = StreamStore.open(store, host=host)
+        streams.create_scope(SCOPE)
+        stream = streams.create_stream(SCOPE, NAME, StreamConfiguration(min_segments=1), segments=segments)
+        with StreamWriter(stream, host) as writer:
+            for start in range(0, events, APPENDED):
+                now[0] += STEP_SECONDS
+                writer.write_many([(bytes(EVENT_BYTES), f"key {chance.randrange(KEYS)}") for _ in range(APPENDED)])
+                if (start + APPENDED) % FLUSHED == 0:
+                    writer.flush()
+                if start and start % (events // 4) == 0:
+                    writer.flush()  # otherwise a thread may still have the events when the segment is sealed
+                    oldest = stream.active_segments()[0]
+                    stream.scale([oldest.id], list(split_range(oldest.key_start, oldest.key_end, 2)))
+    return store
+
+
+def read_slowly(memory: MemoryStore, slowness: float, order: Order, events: int = EVENTS) -> SlowRead:
+    """Read the whole stream with small buffers, on a store with so many times the latencies of the model.
 
     Raises:
         AnswersDiffer: not all events were returned.
     """
-
-    def reads(stream: Stream, source: ObjectSegmentSource) -> SlowRead:
+    store = LatencyStore(memory, Random(1), lambda seconds: _sleep(slowness * seconds))
+    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
+        source = ObjectSegmentSource(stream, accelerator, store)
         began, latest, behind, most, left = SYSTEM.timer(), 0, 0, 0, events
         with StreamReader(stream, source, order=order, settings=SLOW_BUFFERS) as reader:
             for batch in iter(reader.next_batch, None):
@@ -471,25 +323,23 @@ def read_slowly(bucket: Bucket, slowness: float, order: Order, events: int = SLO
             raise AnswersDiffer(f"expected {events} events, found {events - left}")
         return SlowRead(behind, SYSTEM.timer() - began, most)
 
-    return bucket.read(1, reads, slowness)
-
 
 def run_order_slow(rounds: int = 7) -> list[Comparison]:
     """Run the comparisons of order on slow stores, at most `SLOW_ROUNDS_MAX` rounds."""
     lines = []
     for segments in SLOW_SEGMENTS:
-        bucket = write_history(SLOW_EVENTS, segments)
+        store = write_history(EVENTS, segments)
         for slowness in SLOWNESSES:
-            lines += _slow(bucket, segments, slowness, min(rounds, SLOW_ROUNDS_MAX))
+            lines += _slow(store, segments, slowness, min(rounds, SLOW_ROUNDS_MAX))
     return lines
 
 
-def _slow(bucket: Bucket, segments: int, slowness: int, rounds: int) -> list[Comparison]:
+def _slow(store: MemoryStore, segments: int, slowness: int, rounds: int) -> list[Comparison]:
     reads: dict[Order, list[SlowRead]] = {order: [] for order in Order}
 
     def read(order: Order) -> int:
-        reads[order].append(read_slowly(bucket, slowness, order))
-        return SLOW_EVENTS
+        reads[order].append(read_slowly(store, slowness, order))
+        return EVENTS
 
     timings = interleave(lambda: read(Order.TIME), lambda: read(Order.SEGMENT), rounds=rounds)
     behind, other = (max(each.behind_ms for each in reads[order]) for order in Order)
@@ -501,36 +351,3 @@ def _slow(bucket: Bucket, segments: int, slowness: int, rounds: int) -> list[Com
         timings.compare(f"order_slow: total, {name}", peer=peer, unit="s", goal=TIME_GOAL),
         Comparison.exact(f"order_slow: memory, {name}", most, "B", "buffer_bytes_max", limit, 1.0),
     ]
-
-
-def _history(bucket: Bucket, name: str, rounds: int, *, follow: bool = False) -> list[Comparison]:
-    highs: dict[Order, list[float]] = {order: [] for order in Order}
-
-    def read(order: Order) -> int:
-        given = read_history(bucket, len(highs[order]), order, follow=follow)
-        highs[order].append(given.high_ms)
-        return len(given.delays_ms)
-
-    timings = interleave(lambda: read(Order.TIME), lambda: read(Order.SEGMENT), rounds=rounds)
-    peer = "Order.SEGMENT"
-    return [
-        _line(f"99th percentile out of order, {name}", highs[Order.TIME], highs[Order.SEGMENT], peer, GOAL),
-        timings.compare(f"order_latency: total time, {name}", peer=peer, unit="s", goal=TIME_GOAL),
-    ]
-
-
-def _line(name: str, ours: list[float], peers: list[float], peer: str, goal: float) -> Comparison:
-    """Milliseconds of each round."""
-    middle, peer_middle = statistics.median(ours), statistics.median(peers)
-    return Comparison(
-        f"order_latency: {name}",
-        value=middle,
-        unit="ms",
-        peer=peer,
-        peer_value=peer_middle,
-        ratio=ratio(middle, peer_middle),
-        runs=len(ours),
-        goal=goal,
-        spread=Spread.of(ours),
-        peer_spread=Spread.of(peers),
-    )

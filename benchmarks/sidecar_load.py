@@ -16,9 +16,8 @@ that committed it:
 If one commit takes several writes of the list, versions in between may have the list before the commit or after it, and
 both are right; the report contains the number of these answers.
 
-In addition, the sidecar's resident memory, open files and threads are sampled every half second, and the latencies of
-requests every ten seconds. The first third of the run is compared with the last third: growth of memory, files or
-threads above `GROWTH_MAX` is a failure, and so is growth of the median latency above `SLOWER_MAX`.
+In addition, the sidecar's resident memory, open files and threads are sampled every half second. The first third of the
+run is compared with the last third: growth above `GROWTH_MAX` is a failure.
 
     python -m benchmarks.sidecar_load                          60 seconds
     python -m benchmarks.sidecar_load --seconds 1800 --connections 16
@@ -73,10 +72,6 @@ BUCKET: Final = "load"
 SAMPLE_SECONDS: Final = 0.5
 GROWTH_MAX: Final = 1.1
 """The limit of memory, files and threads in the last third of a run, as a multiple of the first third."""
-SLOWER_MAX: Final = 1.5
-"""The same limit for the median latency, which also varies with the load of the machine."""
-WINDOW_SECONDS: Final = 10.0
-"""The time of the requests whose latencies are one sample."""
 
 HELD_KEPT_MAX: Final = 1_000
 """The number of pairs of stream and list whose scans are cached."""
@@ -350,7 +345,6 @@ class Client:
         self._last = self._drawn()
         self.asks_known = asks_known
         self.tally = Tally()
-        self.recent_ms: list[float] = []
 
     async def ask(self) -> None:
         """Send a random request, and compare its answer."""
@@ -366,7 +360,6 @@ class Client:
         took_ms = (SYSTEM.timer() - before) * 1000
         self.tally.answers[kind] += 1
         self.tally.milliseconds[kind].append(took_ms)
-        self.recent_ms.append(took_ms)
 
     async def close(self) -> None:
         """End the connection."""
@@ -505,15 +498,6 @@ class Sample(NamedTuple):
     state: str
 
 
-class Window(NamedTuple):
-    """Latencies of requests in a window of time, in milliseconds; and the newest image version at its end."""
-
-    seconds: float
-    p50_ms: float
-    p99_ms: float
-    version: int
-
-
 def sample_of(process_id: int, since: float, state: str) -> Sample:
     """Sample a process from Linux's /proc."""
     folder = Path("/proc") / str(process_id)
@@ -598,7 +582,6 @@ class Run:
     def __init__(self, plan: Plan, server: SlowS3) -> None:
         self.plan, self.server = plan, server
         self.samples: list[Sample] = []
-        self.windows: list[Window] = []
         self.phases: list[Phase] = []
         self.truth = Truth()
         self.judge = Judge(self.truth)
@@ -618,7 +601,6 @@ class Run:
                 tasks += [
                     asyncio.create_task(self._hear(commits)),
                     asyncio.create_task(self._watch(port, process_id, began)),
-                    asyncio.create_task(self._time(began)),
                 ]
                 await self._phases(seconds, outage_seconds)
                 self.is_over = True
@@ -664,16 +646,6 @@ class Run:
             self.samples.append(sample_of(process_id, began, await asyncio.to_thread(state_of, port)))
             await asyncio.sleep(SAMPLE_SECONDS)
 
-    async def _time(self, began: float) -> None:
-        while not self.is_over:
-            await asyncio.sleep(WINDOW_SECONDS)
-            recent = [took_ms for client in self.clients for took_ms in client.recent_ms]
-            for client in self.clients:
-                client.recent_ms.clear()
-            if len(recent) > 1 and not self.is_over:
-                cuts = statistics.quantiles(recent, n=100)
-                self.windows.append(Window(SYSTEM.timer() - began, cuts[49], cuts[98], self.truth.newest))
-
 
 class Flatness(NamedTuple):
     """Medians of a quantity in the first and in the last third of a run."""
@@ -688,11 +660,9 @@ class Flatness(NamedTuple):
         return self.last / self.first
 
 
-def flatness(samples: Sequence[Sample], windows: Sequence[Window] = ()) -> list[Flatness]:
-    """Resident MiB, files, threads and milliseconds of the first and of the last third."""
-    held = [_thirds(name, [getattr(each, name) for each in samples]) for name in ("resident_mib", "files", "threads")]
-    took = [_thirds(name, [getattr(each, name) for each in windows]) for name in ("p50_ms", "p99_ms")]
-    return [*held, *took] if len(windows) >= 3 else held
+def flatness(samples: Sequence[Sample]) -> list[Flatness]:
+    """Resident MiB, files and threads of the first and of the last third."""
+    return [_thirds(name, [getattr(each, name) for each in samples]) for name in ("resident_mib", "files", "threads")]
 
 
 def _thirds(name: str, values: Sequence[float]) -> Flatness:
@@ -705,8 +675,8 @@ def _thirds(name: str, values: Sequence[float]) -> Flatness:
 
 
 def has_grown(each: Flatness) -> bool:
-    """Whether the growth is above its limit; the 99th percentile is reported, and not judged."""
-    return each.growth > {"p50_ms": SLOWER_MAX, "p99_ms": float("inf")}.get(each.name, GROWTH_MAX)
+    """Whether the growth is above its limit."""
+    return each.growth > GROWTH_MAX
 
 
 def lines_of(run: Run) -> Iterator[str]:
@@ -726,7 +696,7 @@ def lines_of(run: Run) -> Iterator[str]:
             yield from (f"  {status} {kind}: {count:,}" for (status, kind), count in sorted(tally.problems.items()))
             yield from (f"  WRONG {each[:500]}" for each in tally.wrong[:3])
             yield from (f"  FAILED {each[:500]}" for each in tally.failed[:3])
-    for each in flatness(run.samples, run.windows):
+    for each in flatness(run.samples):
         yield f"{each.name:<13} first third {each.first:,.0f}, last third {each.last:,.0f}, x {each.growth:.3f}"
     first, last = run.samples[0], run.samples[-1]
     yield f"resident MiB at the start {first.resident_mib:,.0f}, at the end {last.resident_mib:,.0f}"
@@ -740,7 +710,7 @@ def is_right(run: Run) -> bool:
     """Whether no answer was wrong, failed, or refused outside an outage, and no quantity grew above its limit."""
     tallies = [tally for phase in run.phases for tally in (phase.any, phase.known)]
     refused = sum(sum(each.problems.values()) for each in (run.phases[0].any, *(phase.known for phase in run.phases)))
-    grown = [each for each in flatness(run.samples, run.windows) if has_grown(each)]
+    grown = [each for each in flatness(run.samples) if has_grown(each)]
     is_ready = run.samples[-1].state == "ready"
     return is_ready and not refused and not grown and not any(each.wrong or each.failed for each in tallies)
 
@@ -758,7 +728,7 @@ def _percentiles(milliseconds: Sequence[float]) -> str:
 @click.option("--connections", default=Plan().connections)
 @click.option("--seed", default=1)
 def main(seconds: float, outage_seconds: float, connections: int, seed: int) -> None:
-    """Load a sidecar, compare each answer, and report its memory, files, threads and latencies."""
+    """Load a sidecar, compare each answer, and report latencies, and the process's memory, files and threads."""
     os.environ.update(KEYS)
     with slow_s3(seed) as server:
         boto3.client("s3", endpoint_url=server.quick).create_bucket(Bucket=BUCKET)

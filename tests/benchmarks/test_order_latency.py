@@ -4,43 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from accel import ObjectCatalog, ObjectSegmentSource, ReadAccelerator
 from accel.history.store import StreamStore
 from accel.streams.reader import Order
 from accel.streams.rules.reader_core import AskEnd, Fill, Step
 from accel.system import SYSTEM
-from benchmarks.reader_latency import SLOW_BUFFERS, Given, read_history, read_slowly, read_tail, write_history
+from benchmarks.reader_latency import NAME, SCOPE, SLOW_BUFFERS, read_slowly, write_history
 from benchmarks.time_order import FIRST_REQUESTS, POLL_REQUESTS, POLL_SECONDS, SEALED_REQUESTS
 from loaders.store import CountingStore
 
 EVENTS = 2_000
 
 
-def test_history_comes_whole_and_in_the_order_of_time() -> None:
-    bucket = write_history(EVENTS)
-    for follow in (False, True):
-        given = read_history(bucket, 1, Order.TIME, events=EVENTS, follow=follow)
-        assert len(given.out_of_order_ms) == EVENTS
-        assert given.out_of_order_ms.max() == 0
-
-
 def test_on_a_store_with_latencies_many_segments_come_in_order_within_the_buffers() -> None:
-    bucket = write_history(EVENTS, segments=16)
-    ours, peer = (read_slowly(bucket, 0.1, order, EVENTS) for order in (Order.TIME, Order.SEGMENT))
+    store = write_history(EVENTS, segments=16)
+    ours, peer = (read_slowly(store, 0.1, order, EVENTS) for order in (Order.TIME, Order.SEGMENT))
     assert ours.behind_ms == 0 < peer.behind_ms
     assert ours.buffered_bytes <= SLOW_BUFFERS.buffer_bytes_max
 
 
 def test_the_simulation_makes_as_many_requests_as_a_source_of_objects() -> None:
-    store, now = CountingStore(write_history(EVENTS).store), [0.0]
+    store, now = CountingStore(write_history(EVENTS)), [0.0]
     system = replace(SYSTEM, timer=lambda: now[0])
     with (
         ObjectCatalog.open(store, system=system) as catalog,
         ReadAccelerator(catalog.images(), store, system=system) as accelerator,
     ):
-        stream = StreamStore.open(store).stream("bench", "order")
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
         source = ObjectSegmentSource(stream, accelerator, store, system=system)
         sealed, *_, other, active = stream.epochs.epoch(0).segments.ids.tolist()
 
@@ -67,15 +57,3 @@ def test_the_simulation_makes_as_many_requests_as_a_source_of_objects() -> None:
         assert asked(AskEnd(active))[0] == 0
         now[0] += 2 * POLL_SECONDS
         assert asked(AskEnd(active))[0] == POLL_REQUESTS
-
-
-def test_both_readers_of_the_tail_get_the_same_events() -> None:
-    ours, peer = read_tail(0.3)
-    assert len(ours.delays_ms) == len(peer.delays_ms) > 0
-
-
-def test_events_of_a_batch_count_each() -> None:
-    given = Given.of([(10, 15, 2), (30, 30, 1), (20, 40, 3)])
-    assert given.out_of_order_ms.tolist() == [0, 0, 0, 10, 10, 10]
-    assert given.delays_ms.tolist() == [5, 5, 0, 20, 20, 20]
-    assert np.median(given.delays_ms) == given.delay_ms
