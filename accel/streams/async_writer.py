@@ -21,7 +21,7 @@ from accel.streams.acknowledgements import WriteFuture
 from accel.streams.rules.routing import size_bytes_of
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
-from accel.streams.shared.owners import SharedSegments, own_segments
+from accel.streams.shared.segments import SharedSegments, own_segments
 from accel.streams.writer import Key, StreamWriter
 from accel.system import Components
 from loaders.awaiting import in_thread, opened, outcome, undo_late, wake

@@ -65,14 +65,15 @@ from accel.streams.segment_source import ObjectSegmentSource
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ConnectionSettings, ForwardingSettings, StreamWriterSettings
 from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
-from accel.streams.shared.forwarding import ForwardingServer, SegmentService, forwarding_app
-from accel.streams.shared.owners import (
+from accel.streams.shared.forwarding import (
     ForwardingClient,
-    OwnersTable,
-    Registration,
-    SharedSegments,
+    ForwardingServer,
+    SegmentService,
     checked_address,
+    forwarding_app,
 )
+from accel.streams.shared.owners import OwnersTable, Registration
+from accel.streams.shared.segments import SharedSegments
 from accel.streams.time_index import PartCache
 from accel.streams.writer import StreamWriter
 from accel.system import SYSTEM, Components, measured, of_store, skew_seconds

@@ -59,8 +59,7 @@ from accel.streams.rules.routing import (
 )
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import StreamWriterSettings
-from accel.streams.shared.forwarding import Forwarding
-from accel.streams.shared.owners import SharedSegments, own_segments
+from accel.streams.shared.segments import Forwarding, SharedSegments, own_segments
 from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components

@@ -32,7 +32,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.server.sidecar:Sidecar.open",
         "accel.streams.connection:Connection.open_group_reader",
         "accel.streams.connection:Connection.open_reader",
-        "accel.streams.shared.forwarding:Forwarding.open",
+        "accel.streams.shared.segments:Forwarding.open",
         "accel.streams.groups:ReaderGroup.open",
         "accel.streams.segments_host:ObjectSegments.open_segments",
         "accel.streams.time_index:SegmentTimeIndex.open",

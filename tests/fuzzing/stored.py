@@ -22,7 +22,8 @@ from accel.errors import AccelError
 from accel.history import records as codecs
 from accel.history.records import HistoryForm
 from accel.streams.groups import READER_GROUP
-from accel.streams.shared.owners import OWNER, AppendReply, AppendRequest, CarryOutRequest, Owner, Status
+from accel.streams.shared.forwarding import AppendReply, AppendRequest, CarryOutRequest, Status
+from accel.streams.shared.owners import OWNER, Owner
 from accel.streams.uploads import MERGE_INTENT, MergeIntent
 from accel.streams.writer_numbers import NUMBER_TABLE, Held, NumberTable
 from loaders.errors import FormatTooNew

@@ -49,7 +49,7 @@ from accel.streams.group_readers import GroupReader
 from accel.streams.groups import ReaderGroup
 from accel.streams.segment_source import ObjectSegmentSource, cut_at
 from accel.streams.settings import SegmentsSettings
-from accel.streams.shared.owners import ForwardingClient
+from accel.streams.shared.forwarding import ForwardingClient
 from accel.streams.writer import StreamWriter
 from loaders.errors import DataConflict, StoreError, TableError
 from tests.accel.streams.writer.test_forwarding import Network, Peer

@@ -1,8 +1,9 @@
 """Streams that several processes write at the same time, and streams that scale by load. Only `connection` knows them.
 
-    owners         the node id, the address and the lease of each process that writes;
-                   `SharedSegments`: the segments of this process, and those of the other owners
-    forwarding     sends events to the owner of their segment, which takes them by `SegmentService`
+    owners         the node id, the address and the lease of each process that writes
+    forwarding     requests to the owner of a segment, and `SegmentService`, which handles them
+    segments       `SharedSegments`: the segments of this process, and those of the other owners;
+                   `Forwarding`: the events of a writer go to the owners of their segments
     auto_scale     splits and merges the segments of this process as the policies of streams require
     scaling_rates  without I/O: rates of segments, and the scales that a policy requires
 

@@ -47,45 +47,37 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from enum import IntEnum
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from threading import Event, Lock
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from accel.errors import (
-    AccelError,
     CommitRefused,
-    FormatLimit,
     ForwardInDoubt,
+    InvalidArgument,
     MissingExtra,
     OperationNotAllowed,
     OwnerUnreachable,
 )
 from accel.history.rules.values import segment_text
 from accel.history.store import StreamStore
-from accel.history.store.hosts import StreamName
 from accel.settings import LISTENING_CONNECTIONS_MAX, checked_secret
-from accel.streams.acknowledgements import EventPlace
-from accel.streams.group_commit import EventSource
 from accel.streams.open_segments import SegmentSealed
-from accel.streams.rules.routing import Events, first_events
+from accel.streams.rules.events import WRITER_ID_SIZE_BYTES
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ForwardingSettings
-from accel.streams.shared.owners import (
-    CARRY_OUT_PATH,
-    DEFAULT_FORWARDING,
-    PATH,
-    AppendReply,
-    AppendRequest,
-    CarryOutRequest,
-    Owner,
-    SharedSegments,
-    Status,
+from accel.streams.shared.owners import Owner
+from accel.streams.writer_numbers import (
+    REPEATED,
+    Held,
+    NumberedEvents,
 )
-from accel.streams.writer_numbers import REPEATED, EventLostError, NumberedEvents
 from accel.system import Components
 from loaders.lifetime import Lifetime
 
@@ -99,10 +91,184 @@ if TYPE_CHECKING:
 STOP_SECONDS: Final = 5
 """The time limit of requests under way when a server ends."""
 
-HEAD_SIZE_BYTES: Final = 4096
-"""Bytes reserved in a request for all fields except the events."""
-
 logger = logging.getLogger(__name__)
+
+
+# Requests and their bodies
+
+PATH: Final = "/accel/append"
+CARRY_OUT_PATH: Final = "/accel/carry-out"
+HTTP_OK: Final = 200
+HTTP_SERVER_ERROR: Final = 500
+REPLY_SIZE_BYTES_MAX: Final = 1 << 18
+DEFAULT_FORWARDING: Final = ForwardingSettings()
+
+
+class Status(IntEnum):
+    """The result of a request.
+
+    Attributes:
+        DURABLE: all its events are durable.
+        SEALED: the segment is sealed.
+        ELSEWHERE: another node has the segment.
+        BUSY: too many requests are under way; no event of this one was taken.
+        OTHER_OWNER: the request was meant for another registration.
+    """
+
+    DURABLE = 0
+    SEALED = 1
+    ELSEWHERE = 2
+    BUSY = 3
+    OTHER_OWNER = 4
+
+
+Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class AppendRequest(msgspec.Struct, frozen=True):
+    """Events for one segment; `accel.streams.shared.forwarding` explains the fields."""
+
+    scope: str
+    stream: str
+    segment_id: Number
+    owner_token: bytes
+    writer_id: Annotated[bytes, Meta(min_length=WRITER_ID_SIZE_BYTES, max_length=WRITER_ID_SIZE_BYTES)]
+    numbers: list[Number]
+    positions: list[Annotated[float, Meta(ge=0, lt=1)]]
+    settled: Number
+    payloads: list[bytes]
+
+
+class CarryOutRequest(msgspec.Struct, frozen=True):
+    """A stream whose workflow waits for an owner, and the owner's registration. The reply has only a `Status`."""
+
+    scope: str
+    stream: str
+    owner_token: bytes
+
+
+class AppendReply(msgspec.Struct, frozen=True):
+    """The result of an `AppendRequest`; `accel.streams.shared.forwarding` explains the fields."""
+
+    status: Status
+    offsets: list[int] = msgspec.field(default_factory=list)
+    held: list[Held] = msgspec.field(default_factory=list)
+    settled: int = 0
+    has_forgotten: bool = False
+
+
+def checked_address(address: str) -> str:
+    """Check the address of an owner, and return it.
+
+    Raises:
+        InvalidArgument: not http or https, no host, or more than scheme, host and port.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path or parts.query:
+        raise InvalidArgument(f"expected an address as http://host:port, found {address!r}")
+    return address
+
+
+Send = Callable[[str, bytes, dict[str, str], float], tuple[int, bytes]]
+"""(URL, body, headers, seconds) -> HTTP status and body of the reply. Raises OSError or HTTPException without a reply;
+after a ConnectionRefusedError nothing was sent."""
+
+
+def http_post(url: str, body: bytes, headers: dict[str, str], timeout_seconds: float) -> tuple[int, bytes]:
+    """Send one POST, on a connection of its own; no redirect is followed."""
+    parts = urlsplit(url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=timeout_seconds)
+    try:
+        connection.request("POST", parts.path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read(REPLY_SIZE_BYTES_MAX)
+    finally:
+        connection.close()
+
+
+class ForwardingClient:
+    """Sends events to owners. Threads: any; each request has a connection of its own.
+
+    Args:
+        addresses: the permitted addresses: http or https, host and port, without a path.
+        secret: the secret of the owners.
+        settings: bounds of requests.
+        send: makes the requests.
+
+    Raises:
+        InvalidArgument: an invalid address, or a secret of fewer than 16 characters.
+    """
+
+    def __init__(
+        self,
+        addresses: Collection[str],
+        secret: str,
+        *,
+        settings: ForwardingSettings = DEFAULT_FORWARDING,
+        send: Send = http_post,
+    ) -> None:
+        self.settings = settings
+        self._post = send
+        self._secret = checked_secret(secret).decode()
+        self._addresses = frozenset(map(checked_address, addresses))
+
+    def may_ask(self, owner: Owner) -> bool:
+        """Whether the owner's address is one of the permitted addresses."""
+        return owner.address in self._addresses
+
+    def append(self, owner: Owner, request: AppendRequest) -> AppendReply:
+        """Send events to an owner; again if the reply is lost, because the owner skips events that it has.
+
+        Raises:
+            OwnerUnreachable: the owner does not listen, has another secret, or refuses the request; no event was taken.
+            ForwardInDoubt: no reply came: the events may or may not have been taken.
+        """
+        was_sent = False
+        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
+        body = msgspec.msgpack.encode(request)
+        error: Exception | None = None
+        for _ in range(self.settings.attempts):
+            try:
+                status, told = self._post(owner.address + PATH, body, headers, self.settings.timeout_seconds)
+                if status == HTTP_OK:
+                    return msgspec.msgpack.decode(told, type=AppendReply)
+            except ConnectionRefusedError as refused:
+                error = refused
+                break
+            except (OSError, HTTPException, msgspec.MsgspecError, RecursionError) as lost:
+                error, was_sent = lost, True
+                continue
+            error = OSError(f"HTTP status {status}: {told[:200]!r}")
+            was_sent = was_sent or status >= HTTP_SERVER_ERROR
+            if status < HTTP_SERVER_ERROR:
+                break
+        segment = f"{segment_text(request.segment_id)} of {request.scope}/{request.stream}"
+        if was_sent:
+            raise ForwardInDoubt(owner.node_id, owner.address, segment) from error
+        raise OwnerUnreachable(owner.node_id, owner.address, segment, str(error)) from error
+
+    def carry_out(self, owner: Owner, request: CarryOutRequest) -> bool:
+        """Ask an owner to do its part of a workflow; returns whether the workflow is finished.
+
+        Raises:
+            OwnerUnreachable: the owner cannot be reached, or failed.
+        """
+        headers = {"Authorization": f"Bearer {self._secret}", "Content-Type": "application/msgpack"}
+        body = msgspec.msgpack.encode(request)
+        where = f"segments of {request.scope}/{request.stream}"
+        if not self.may_ask(owner):
+            raise OwnerUnreachable(owner.node_id, owner.address, where, "no permitted address")
+        try:
+            status, told = self._post(owner.address + CARRY_OUT_PATH, body, headers, self.settings.timeout_seconds)
+        except (OSError, HTTPException) as error:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, str(error)) from error
+        if status != HTTP_OK:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, f"HTTP status {status}: {told[:200]!r}")
+        try:
+            return msgspec.msgpack.decode(told, type=AppendReply).status is Status.DURABLE
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise OwnerUnreachable(owner.node_id, owner.address, where, f"no reply of an owner: {error}") from error
 
 
 # For owners
@@ -297,267 +463,3 @@ async def _bounded_body(request: Request, most: int) -> bytes | None:
         if len(body) > most:
             return None
     return bytes(body)
-
-
-# For writers
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    """The events for the owner of one segment, which are sent in one request at a time.
-
-    Attributes:
-        runs: events that were not sent.
-        sent: events that were sent, without a reply yet.
-        is_busy: whether a thread sends events of this lane.
-    """
-
-    owner: Owner
-    segment_id: int
-    runs: deque[Events] = field(default_factory=deque)
-    sent: Events | None = None
-    is_busy: bool = False
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.is_busy and not self.runs and self.sent is None
-
-
-GiveBack = Callable[[int, Callable[[], Sequence[Events]]], object]
-"""(segment id, function that ends the sending and returns the events that were not taken, in order): appends the events
-again, before all later events. No event of the segment may be appended between the two steps."""
-
-
-class Forwarding:
-    """Sends events of one writer to the owners of their segments, one request at a time for each segment.
-
-    A request without an answer is repeated until the owner's lease expires, or for `wait_seconds`; a flush raises the
-    error. Events that the owner refuses go back to the writer, which finds the segment's new owner.
-
-    Threads: any; its lock is held for memory accesses only.
-
-    Args:
-        shared: contains the client.
-        name: scope and stream.
-        source: the writer, whose flushes raise errors.
-        numbered: returns the numbers of events.
-        give_back: see `GiveBack`.
-    """
-
-    def __init__(
-        self,
-        shared: SharedSegments,
-        name: StreamName,
-        source: EventSource,
-        numbered: Callable[[Events], NumberedEvents],
-        give_back: GiveBack,
-    ) -> None:
-        self._shared, self._name, self._source, self._give_back = shared, name, source, give_back
-        self._numbered = numbered
-        self._commits, self._system = shared.host.commits, shared.host.system
-        self._lock = Lock()  # guards the attributes below
-        self._lanes: dict[int, _Lane] = {}
-        self._since: dict[int, float] = {}  # when each segment's events began to wait in vain
-        self._stopped = Event()
-
-    def open(self, owners: Mapping[int, Owner]) -> None:
-        """Send events of these segments to their owners from now on."""
-        with self._lock:
-            for segment_id, owner in owners.items():
-                self._lanes.setdefault(segment_id, _Lane(owner, segment_id))
-
-    def add(self, segment_id: int, run: Events) -> bool:
-        """Take events for the owner of a segment; returns False if no owner was set. No request."""
-        with self._lock:
-            lane = self._lanes.get(segment_id)
-            if lane is None:
-                return False
-            lane.runs.append(run)
-            begins = not lane.is_busy and self._shared.is_beside
-            lane.is_busy = lane.is_busy or begins
-        if begins:
-            self._shared.submit(lambda: self._work(lane))
-        return True
-
-    def are_idle(self, but: Collection[int]) -> bool:
-        """Whether no events wait or are under way for segments other than these; if so, forgets the other segments."""
-        with self._lock:
-            others = [segment_id for segment_id in self._lanes if segment_id not in but]
-            if not all(self._lanes[segment_id].is_idle for segment_id in others):
-                return False
-            for segment_id in others:
-                del self._lanes[segment_id]
-                self._since.pop(segment_id, None)
-            return True
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether events wait that the caller has to send; False with background threads."""
-        with self._lock:
-            return not self._shared.is_beside and not all(lane.is_idle for lane in self._lanes.values())
-
-    def pump(self) -> bool:
-        """Send waiting events, if there are no background threads; returns whether any request made progress.
-
-        Raises:
-            OwnerUnreachable, ForwardInDoubt: an owner does not answer; call again.
-        """
-        if self._shared.is_beside:
-            return True
-        with self._lock:
-            lanes = [lane for lane in self._lanes.values() if not lane.is_idle]
-        gone_on = not lanes
-        for lane in lanes:
-            while self._holds(lane) and self._step(lane):
-                gone_on = True
-        return gone_on
-
-    def fail(self, error: BaseException) -> None:
-        """Fail all waiting events, and send no more; events of a request under way are in doubt."""
-        self._stopped.set()
-        for lane in list(self._lanes.values()):
-            if lane.is_busy and lane.sent is not None:
-                owner, segment = lane.owner, f"{segment_text(lane.segment_id)} of {'/'.join(self._name)}"
-                self._fail_sent(lane, lane.sent, ForwardInDoubt(owner.node_id, owner.address, segment))
-            self._fail_lane(lane.segment_id, error)
-
-    # One segment
-
-    def _holds(self, lane: _Lane) -> bool:
-        with self._lock:
-            return self._lanes.get(lane.segment_id) is lane and (lane.sent is not None or bool(lane.runs))
-
-    def _work(self, lane: _Lane) -> None:
-        """Send the events of a segment, until none wait."""
-        while self._goes_on(lane):
-            try:
-                has_gone_on = self._step(lane)
-            except AccelError as error:
-                self._commits.troubled(self._source, error)
-                has_gone_on = False
-            except BaseException as error:  # set as result of the events, because no caller waits for this thread
-                self._fail_lane(lane.segment_id, error)
-                raise
-            if not has_gone_on and self._system.wait is not None:
-                self._system.wait(self._stopped, self._shared.settings.pause_seconds)
-
-    def _goes_on(self, lane: _Lane) -> bool:
-        with self._lock:
-            is_held = self._lanes.get(lane.segment_id) is lane
-            lane.is_busy = is_held and (lane.sent is not None or bool(lane.runs))
-            return lane.is_busy
-
-    def _step(self, lane: _Lane) -> bool:
-        """Send one request; returns whether the next one may follow at once.
-
-        Raises:
-            OwnerUnreachable, ForwardInDoubt: no reply, and the owner's lease is valid.
-            AccelError: the table of owners could not be read.
-        """
-        events, client = self._next(lane), self._shared.client
-        if events is None or client is None:
-            return False
-        try:
-            request = self._request(lane, events)
-        except EventLostError as lost:
-            self._fail_sent(lane, events, lost.error)
-            return True
-        try:
-            reply = client.append(lane.owner, request)
-            if reply.status is Status.OTHER_OWNER:
-                raise self._unreachable(lane, "another process there")
-        except (OwnerUnreachable, ForwardInDoubt) as error:
-            return self._heed(lane, error)
-        if reply.status is Status.BUSY:
-            self._check_waited(lane, self._unreachable(lane, "it busy"))
-            return False
-        if reply.status is Status.DURABLE and len(reply.offsets) == len(events.payloads):
-            self._conclude(lane, events, reply.offsets)
-        else:
-            self._end(lane)
-        return True
-
-    def _next(self, lane: _Lane) -> Events | None:
-        settings = self._shared.settings
-        with self._lock:
-            if lane.sent is None and lane.runs:
-                lane.sent = first_events(lane.runs, settings.events_max, settings.body_bytes_max // 2)
-            return lane.sent
-
-    def _request(self, lane: _Lane, events: Events) -> AppendRequest:
-        """Return the request for events.
-
-        Raises:
-            EventLostError: no event may be sent.
-        """
-        most = self._shared.settings.body_bytes_max - HEAD_SIZE_BYTES
-        if len(events.payloads[0]) > most:
-            segment = f"{segment_text(lane.segment_id)}, which another owner has"
-            found = len(events.payloads[0])
-            raise EventLostError(FormatLimit(f"expected an event of at most {most} bytes for {segment}, found {found}"))
-        said = self._numbered(events)
-        return AppendRequest(
-            *self._name,
-            lane.segment_id,
-            lane.owner.token,
-            said.writer_id,
-            list(said.numbers),
-            list(said.positions),
-            said.settled,
-            events.payloads,
-        )
-
-    def _conclude(self, lane: _Lane, events: Events, offsets: Sequence[int]) -> None:
-        with self._lock:
-            lane.sent = None
-            self._since.pop(lane.segment_id, None)
-        places = (EventPlace(lane.segment_id, offset) for offset in offsets)
-        self._commits.conclude(zip(events.futures, places, strict=True), events.size_bytes)
-
-    def _heed(self, lane: _Lane, error: OwnerUnreachable | ForwardInDoubt) -> bool:
-        """Handle a missing reply: raise the error if the owner's lease is valid, else give the events back."""
-        now = self._shared.owners.find(lane.owner.node_id)
-        if now is not None and now.token == lane.owner.token and not now.is_expired(self._shared.owners.now_ms()):
-            self._check_waited(lane, error)
-            raise error
-        self._end(lane)
-        return True
-
-    def _fail_sent(self, lane: _Lane, events: Events, error: BaseException) -> None:
-        with self._lock:
-            lane.sent = None
-        self._commits.fail(events.futures, error, events.size_bytes)
-
-    def _unreachable(self, lane: _Lane, found: str) -> OwnerUnreachable:
-        segment = f"{segment_text(lane.segment_id)} of {'/'.join(self._name)}"
-        return OwnerUnreachable(lane.owner.node_id, lane.owner.address, segment, found)
-
-    def _check_waited(self, lane: _Lane, error: AccelError) -> None:
-        """Fail the events of a segment that have waited for too long."""
-        now = self._system.timer()
-        with self._lock:
-            since = self._since.setdefault(lane.segment_id, now)
-        if now - since >= self._shared.settings.wait_seconds:
-            self._fail_lane(lane.segment_id, error)
-
-    def _end(self, lane: _Lane) -> None:
-        """Give the remaining events of a segment back to the writer, because its owner takes no more."""
-
-        def left() -> list[Events]:
-            with self._lock:
-                return self._closed(lane.segment_id)
-
-        self._give_back(lane.segment_id, left)
-
-    def _closed(self, segment_id: int) -> list[Events]:
-        lane = self._lanes.pop(segment_id, None)
-        if lane is None:
-            return []
-        return [*([] if lane.sent is None else [lane.sent]), *lane.runs]
-
-    def _fail_lane(self, segment_id: int, error: BaseException) -> None:
-        with self._lock:
-            runs = self._closed(segment_id)
-            self._since.pop(segment_id, None)
-        futures = [future for run in runs for future in run.futures]
-        self._commits.fail(futures, error, sum(run.size_bytes for run in runs))

@@ -19,8 +19,7 @@ import pytest
 from starlette.applications import Starlette
 
 from accel.rendering import JsonLines, TextLines, log_as
-from accel.streams.shared.forwarding import ForwardingServer, SegmentService, forwarding_app
-from accel.streams.shared.owners import PATH
+from accel.streams.shared.forwarding import PATH, ForwardingServer, SegmentService, forwarding_app
 from accel.system import SYSTEM
 from tests.accel.server.asking import TOKEN, ask, filled, serving
 from tests.accel.server.test_served import served

@@ -31,8 +31,14 @@ from accel.streams.acknowledgements import WriteFuture
 from accel.streams.connection import Peers
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
-from accel.streams.shared.forwarding import SegmentService
-from accel.streams.shared.owners import CARRY_OUT_PATH, PATH, AppendRequest, CarryOutRequest, ForwardingClient
+from accel.streams.shared.forwarding import (
+    CARRY_OUT_PATH,
+    PATH,
+    AppendRequest,
+    CarryOutRequest,
+    ForwardingClient,
+    SegmentService,
+)
 from accel.system import SYSTEM
 from loaders.errors import StoreError
 from loaders.store import MemoryStore

@@ -19,19 +19,19 @@ from accel.history.store import Stream, StreamStore
 from accel.streams.async_writer import AsyncStreamWriter
 from accel.streams.rules.routing import KeyRouter, key_position
 from accel.streams.settings import ForwardingSettings, StreamWriterSettings
-from accel.streams.shared.forwarding import SegmentService, forwarding_app
-from accel.streams.shared.owners import (
+from accel.streams.shared.forwarding import (
     CARRY_OUT_PATH,
     PATH,
     AppendReply,
     AppendRequest,
     CarryOutRequest,
     ForwardingClient,
-    OwnersTable,
-    Registration,
-    SharedSegments,
+    SegmentService,
     Status,
+    forwarding_app,
 )
+from accel.streams.shared.owners import OwnersTable, Registration
+from accel.streams.shared.segments import SharedSegments
 from accel.streams.writer import StreamWriter
 from accel.streams.writer_numbers import REPEATED, Held
 from accel.testing import Fault, FaultStore
