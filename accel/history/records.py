@@ -589,8 +589,6 @@ CONFIGURATION_FIELDS: Final = Converted[ConfigurationRecord](
 CONFIGURATION: Final = HistoryForm("configuration", 1, CONFIGURATION_FIELDS)
 HISTORY_LAYOUT: Final = HistoryForm("history-layout", 1, HistoryLayout)
 CREATION_TIME: Final = number_form("creation-time", "time_ms")
-COLD_MARKER: Final = number_form("cold-marker", "time_ms")
-WAITING_PROCESSOR: Final = HistoryForm("waiting-processor", 1, OneField("name", str))
 SCOPE_ENTRY: Final = HistoryForm("scope-entry", 1, Nested(ScopeEntry, names={"unique_id": "id"}))
 STREAM_ENTRY: Final = HistoryForm(
     "stream-entry",
@@ -729,8 +727,6 @@ ALL_FORMS: Final[tuple[HistoryForm[Any], ...]] = (
     CONFIGURATION,
     HISTORY_LAYOUT,
     CREATION_TIME,
-    COLD_MARKER,
-    WAITING_PROCESSOR,
     SCOPE_ENTRY,
     STREAM_ENTRY,
     LAST_NUMBER,

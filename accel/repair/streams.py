@@ -49,7 +49,7 @@ from accel.history.store.keys import MARK
 from accel.history.store.parts import StreamParts
 from accel.history.store.stream_store import StreamStore
 from accel.repair.epochs import AT_REST, EpochsRepair, Sizes
-from accel.repair.findings import MISSING, NOTHING, Finding, Findings, Repair, RepairOutcome, RunIsFull
+from accel.repair.findings import MISSING, Finding, Findings, Repair, RepairOutcome, RunIsFull
 from loaders.errors import TableMissing
 from loaders.layout import TABLE_MARKER
 from loaders.tables import TypedKey, Unreadable
@@ -231,7 +231,7 @@ class Repairing:
             problem = "" if found.value is None else f"expected {value}, found {found.value}"
             findings.rebuild(key, found, value, source, problem)
 
-    # Recorded cuts and marks
+    # Recorded cuts
 
     def _check_retention(self, findings: Findings) -> None:
         prefix = keys.cut_key(0)[:-1]
@@ -249,14 +249,6 @@ class Repairing:
                 [entry.recording_time_ms for entry in entries], [entry.recorded_size for entry in entries]
             )
             findings.rebuild(self._keys.retention(), found, known, "the existing recorded cuts")
-        for segment_id in map(int, self._numbered(keys.marker_key(0)[:-1])):
-            self._drop_unreadable(self._keys.marker(segment_id), findings)
-        self._drop_unreadable(self._keys.waiting_processor(), findings)
-
-    def _drop_unreadable(self, key: TypedKey[T], findings: Findings) -> None:
-        found = key.inspect()
-        if found.error is not None:
-            findings.rebuild(key, found, None, NOTHING)
 
     def _numbered(self, prefix: str) -> list[str]:
         """The numbers after a prefix in the keys with this prefix."""

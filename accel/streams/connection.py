@@ -631,7 +631,7 @@ class Connection:
         node_id = self.registration().node_id
         settings = self.settings
         host = ObjectSegments(self.catalog, self.store, node_id, settings=settings.segments, system=self._system)
-        self._scaler = AutoScaler(host, self.catalog, settings.scaling)
+        self._scaler = AutoScaler(host, settings.scaling)
         host.scale_by(self._scaler)
         return host
 

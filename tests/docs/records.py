@@ -85,8 +85,6 @@ SINGLE: Final[dict[str, str]] = {
     "retention-set": "recorded cuts, strictly ascending by time",
     "sealed-sizes": "one shard: sizes by segment id, ascending",
     "creation-time": "when the stream was created, milliseconds since 1970",
-    "cold-marker": "until when the segment has little load, milliseconds since 1970",
-    "waiting-processor": "of the request processor that waits for the stream",
     "last-number": "the highest segment number that a stream of this name had",
     "id-counter": "the first id that nobody has",
     "segment-stream": "the stream of the object layer that holds the segment's data",

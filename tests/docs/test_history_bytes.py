@@ -70,9 +70,9 @@ def test_the_keys_of_a_stream_are_those_of_the_page() -> None:
     names = {
         *(keys.CREATION_TIME, keys.LAYOUT, keys.CONFIGURATION, keys.STATE, keys.TRANSITION),
         *(keys.TRUNCATION, keys.COMMITTING, keys.COMMIT_ORDER, keys.CURRENT_EPOCH, keys.TIMES_ROOT),
-        *(keys.RETENTION, keys.WAITING_PROCESSOR, keys.epoch_key(7), keys.chunk_key(7)),
+        *(keys.RETENTION, keys.epoch_key(7), keys.chunk_key(7)),
         *(keys.times_key(block), keys.times_key(block._replace(kind=BlockKind.LEAF))),
-        *(keys.sealed_epoch_key(7), keys.shard_key(7), keys.cut_key(7), keys.marker_key(7)),
+        *(keys.sealed_epoch_key(7), keys.shard_key(7), keys.cut_key(7)),
         keys.segment_stream_key(7),
         f"{keys.REQUESTS_PREFIX}7",
     }

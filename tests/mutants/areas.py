@@ -95,7 +95,7 @@ AREAS: Final = (
             *_tests(
                 "accel/history/store",
                 "scales advice writes hostless shape streams retention_runs retention calls stateful model ownership "
-                "preemptions processor_notes transactions pitfalls records_kept orphaned_tables edges interleavings "
+                "preemptions transactions pitfalls records_kept orphaned_tables edges interleavings "
                 "conformance faults cut_purging names crashes races",
             ),
         ],

@@ -50,7 +50,7 @@ VERSION_AT = 4
 
 UNNOTICED_IF_GONE = {
     CATALOG: (f"{TABLES_PREFIX}{NODE_CHECKPOINTS}/", f"{TABLES_PREFIX}{NODE_LIST_HISTORY}/"),
-    STREAM: (r"/retentionCuts-", r"transactionsInEpoch-", r"/markers-", r"/waitingRequest", r"epochsWith[^/]*/\d+$"),
+    STREAM: (r"/retentionCuts-", r"transactionsInEpoch-", r"epochsWith[^/]*/\d+$"),
 }
 """Keys that may be absent, as patterns: nothing else refers to them, or only a table that need not be there."""
 

@@ -67,7 +67,6 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.history.store.names.Names",
         "accel.history.store.parts.StoreParts",
         "accel.history.store.parts.StreamParts",
-        "accel.history.store.processor_notes.ProcessorNotes",
         "accel.history.store.recovering.Recovering",
         "accel.history.store.recovering.Requested",
         "accel.history.store.recovering.Workflows",

@@ -10,7 +10,7 @@
       create duplicates        the host creates the segments of T = A + 1 and N = A + 2, merges the data into T's, and
                                seals those of T and A
       create_duplicate_epochs  records of T and N, which begin after the last events of A and T; sizes of T
-      complete_rolling         sizes of A, markers, the current epoch becomes N
+      complete_rolling         sizes of A, the current epoch becomes N
 
     complete           record the end of each transaction, remove its entry, drop tables of older epochs
     end                state ACTIVE, or SEALING
@@ -140,7 +140,6 @@ class CommitWorkflow:
         """
         active = self._epochs.epoch(_active_epoch(committing))
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in active.segments.ids.tolist()})
-        self._writing.remove_markers(active.segments.ids)
         self._writing.advance(self._epochs.epoch(active.epoch + 2))
 
     def complete(self, committing: CommittingTransactions) -> None:

@@ -441,10 +441,6 @@ class EpochWriting:
         for number, part in by_shard(known, layout.shard_size, layout.shard_by).items():
             self._parts.keys.shard(number).change(partial(_with_sizes, part))
 
-    def remove_markers(self, ids: Integers) -> None:
-        """Erase the cold markers of sealed segments. 1 call each."""
-        self._parts.each(lambda segment_id: self._parts.keys.marker(segment_id).erase(), ids.tolist())
-
     def advance(self, record: EpochRecord) -> None:
         """Do steps 7 and 8."""
 

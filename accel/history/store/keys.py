@@ -84,7 +84,6 @@ COMMIT_ORDER: Final = "commitOrder"
 CURRENT_EPOCH: Final = "currentEpochRecord"
 TIMES_ROOT: Final = "historyIndex"
 RETENTION: Final = "retention"
-WAITING_PROCESSOR: Final = "waitingRequestProcessor"
 REQUESTS_PREFIX: Final = "request-"
 
 MARK: Final = b""
@@ -244,11 +243,6 @@ def cut_key(recording_time_ms: int) -> str:
 def request_key(workflow_id: UUID) -> str:
     """The key of a workflow's request."""
     return f"{REQUESTS_PREFIX}{workflow_id}"
-
-
-def marker_key(segment_id: int) -> str:
-    """The key of a segment's cold marker."""
-    return f"markers-{segment_id}"
 
 
 def segment_stream_key(segment_id: int) -> str:
@@ -413,15 +407,6 @@ class StreamKeys:
     def cut(self, recording_time_ms: int) -> TypedKey[StreamCutRecord]:
         """A recorded cut."""
         return self._key(cut_key(recording_time_ms), forms.STREAM_CUT, always)
-
-    def marker(self, segment_id: int) -> TypedKey[int]:
-        """The time until which a segment has little load."""
-        # Not cached: without the tombstone of a deleted marker, a new marker takes one more call.
-        return TypedKey(self._metadata, marker_key(segment_id), forms.COLD_MARKER)
-
-    def waiting_processor(self) -> TypedKey[str]:
-        """The processor that waits for the stream."""
-        return self._key(WAITING_PROCESSOR, forms.WAITING_PROCESSOR)
 
     def segment_stream(self, segment_id: int) -> TypedKey[int]:
         """The stream of the object layer with a segment's data."""

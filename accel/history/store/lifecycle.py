@@ -14,7 +14,7 @@
 
     seal       state SEALING: no scale and no transaction begins any more
                open transactions are aborted, sealed ones are committed or aborted, rolling where needed
-               the host seals the active segments; their sizes; no cold markers
+               the host seals the active segments; their sizes
                state SEALED, for good
 
     delete     the stream's entry in its scope: DELETING, for good; any process that finds it continues from here
@@ -234,7 +234,6 @@ class StreamEnding:
             self._end_transactions(time_ms)
             current = self._epochs.current()
             self._writing.write_sizes(self._parts.host.seal(self._parts.name, current.segments.ids))
-            self._writing.remove_markers(current.segments.ids)
             status = self._parts.keys.state().change(after_seal_end).value
             if status.workflow_id is None:
                 return

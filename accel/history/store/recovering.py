@@ -51,7 +51,6 @@ from accel.history.store.epoch_store import EpochReading, EpochWriting
 from accel.history.store.lifecycle import Creating, StreamEnding, Updating
 from accel.history.store.ownership import Ownership
 from accel.history.store.parts import StreamParts
-from accel.history.store.processor_notes import ProcessorNotes
 from accel.history.store.retention_workflow import RetentionWorkflow
 from accel.history.store.scale_workflow import ScaleWorkflow
 from accel.history.store.transaction_store import ExpirySweep, TransactionStore
@@ -75,7 +74,6 @@ class Workflows:
     truncations: TruncationWorkflow
     retention: RetentionWorkflow
     ending: StreamEnding
-    notes: ProcessorNotes
 
     @classmethod
     def of(cls, parts: StreamParts) -> Workflows:
@@ -99,7 +97,6 @@ class Workflows:
             truncations=truncations,
             retention=RetentionWorkflow(parts, epochs, cuts, truncations),
             ending=StreamEnding(parts, epochs, cuts, writing, transactions, commits),
-            notes=ProcessorNotes(parts),
         )
 
 

@@ -4,7 +4,7 @@
     2 create segments      each is bound to a stream of the object layer; then the host creates them
     3 seal                 the host seals the old segments and returns their sizes
     4 create_new_epoch     records of the new epoch, which begins after their last events
-    5 old_segments_sealed  sizes, markers, the current epoch
+    5 old_segments_sealed  sizes, the current epoch
     6 complete, end        the transition's key is written again: no version of it outlives a scale; state ACTIVE
 
 A request may wait for hours, and segments take events until step 3: so the time of the epoch is decided after it.
@@ -15,7 +15,7 @@ A request may wait for hours, and segments take events until step 3: so the time
 A transition can also be submitted step by step, as PDP-32 describes: `submit` stores it while the stream is ACTIVE,
 `start` checks whether it is still valid, `complete` empties it. `run` and `recover` carry out a submitted transition.
 
-Calls of one scale that seals s segments and creates c: at most 28 + 2 s + c, and 2 for each shard of sizes; also 2 for
+Calls of one scale that seals s segments and creates c: at most 28 + s + c, and 2 for each shard of sizes; also 2 for
 each block of ids, 1 if a part of the index of times becomes full, and 2 for each part of a leaf that becomes full.
 
 Source: PDP-32; the order of the checks: `accel.history.rules.scaling`.
@@ -150,7 +150,6 @@ class ScaleWorkflow:
             sizes: sizes of the sealed segments, by id; a missing segment has size 0.
         """
         ids = transition.segments_to_seal.ids
-        self._writing.remove_markers(ids)
         self._writing.write_sizes({segment_id: sizes.get(segment_id, 0) for segment_id in ids.tolist()})
         self._writing.advance(self._epochs.epoch(transition.new_epoch))
 

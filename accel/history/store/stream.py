@@ -39,7 +39,7 @@ Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
 Part = TypeVar("Part")
 
-TELL_NOTHING: Final = frozenset({"abort", "end_turn", "seal", "status"})
+TELL_NOTHING: Final = frozenset({"abort", "seal", "status"})
 """Calls that may return a result although the stream does not exist; a result of another call proves that it exists."""
 
 
@@ -138,7 +138,6 @@ class Stream:
         cuts: queries about stream cuts.
         retention: recorded cuts, and runs of retention.
         transactions: its transactions.
-        notes: notes of processors: cold segments, and processors that wait for the stream.
     """
 
     def __init__(self, parts: StreamParts, *, is_new: bool = False) -> None:
@@ -150,7 +149,6 @@ class Stream:
         self.cuts = self._checked(self.workflows.cuts)
         self.retention = self._checked(self.workflows.retention)
         self.transactions = self._checked(self.workflows.transactions)
-        self.notes = self._checked(self.workflows.notes)
 
     def __repr__(self) -> str:
         return f"Stream({str(self.parts.stream)!r})"

@@ -75,10 +75,8 @@ class ScalingSettings:
         cold_factor: a segment whose rates are below this multiple of the target in all windows is cold.
         young_seconds: the time after its creation in which a segment is not scaled;
         cooldown_seconds: the same for a stream after a scale.
-        mark_seconds: how long a cold marker is valid, which shows other owners that a segment is cold; it is renewed
-            after half of this time.
         segments_max: the largest number of segments that one scale seals and creates together.
-        looks_max: how many streams are checked in one tick, and how many segments of other owners in one check.
+        looks_max: how many streams are checked in one tick.
 
     Raises:
         ValueError: a number of 0 or below; windows or factors that do not fit each other; a pair of cold segments that
@@ -93,7 +91,6 @@ class ScalingSettings:
     cold_factor: float = 0.5
     young_seconds: float = 600.0
     cooldown_seconds: float = 120.0
-    mark_seconds: float = 1200.0
     segments_max: int = 100
     looks_max: int = 16
 

@@ -7,7 +7,6 @@ scales that the policies require (`scaling_rates`):
     every look       1 GET   the stream's configuration: a changed policy is followed from here on, and after the first
                              look and for a raised minimum of segments, `Stream.carry_out_requests` splits some
       hot or cold    1 GET   the current epoch; no more requests if a stream of the minimum number of segments is cold
-      cold borders           see below
       a scale        1 GET   the state: a stream with a workflow under way is not scaled
                              `Stream.scale`, as a scale by load
 
@@ -15,27 +14,16 @@ The scale is the same workflow as `Stream.split` and `Stream.merge`: its request
 process can continue it, and two owners that request the same scale carry out one. A scale by load is dropped if a
 commit of transactions has replaced the segments meanwhile.
 
-**Neighbours of two owners.** Each owner knows the load of its own segments. If a cold segment has a neighbour that is
-not open here, the segment's owner stores a cold marker, valid until a time, with the stream (`Stream.notes`), and
-removes it when the segment is no longer cold; a scale removes the markers of segments that it seals. The owner reads
-the neighbour's marker, too. The owner of the lower segment requests the scale, and opens the new segment. The other
-owner, as long as it has markers of the stream, reads the stream's state every tick, and does its part of a workflow
-that it finds under way twice in a row (`Stream.carry_out_requests`).
+**Neighbours of two owners.** Each owner knows the load of its own segments only. So it merges neighbours that are both
+open here; neighbours of two owners stay two segments.
 
-A neighbour that no node has open, or whose owner's lease has expired, has no writer; after the longest window it counts
-as cold. If a scale waits for a segment of a dead owner, this host takes the segment over.
-
-    requests of a look for each cold segment beside a segment that is not open here, at most `looks_max` of them
-      1              GET of the marker of each neighbour; 2 to 5 if the neighbour has none
-      6              for a marker of its own, once in half of `mark_seconds`
-
-Source: PDP-35 (cold markers); Pravega's auto-scaling; docs/decisions/0015-owners-and-scaling.md.
+Source: Pravega's auto-scaling; docs/decisions/0015-owners-and-scaling.md.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -43,7 +31,6 @@ from threading import Event, RLock, get_ident
 from typing import Final
 from weakref import ref
 
-from accel.catalog import ObjectCatalog
 from accel.errors import (
     AccelError,
     Closed,
@@ -61,14 +48,12 @@ from accel.errors import (
 )
 from accel.history.rules.configuration import ScalingKind, StreamConfiguration
 from accel.history.rules.epochs import EpochRecord
-from accel.history.rules.segments import SegmentRecord
 from accel.history.rules.states import StreamState
 from accel.history.store import Stream
 from accel.history.store.hosts import StreamName
 from accel.streams.open_segments import OpenSegment
 from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
-from accel.streams.shared.owners import OwnersTable
 from accel.streams.shared.scaling_rates import (
     SegmentLoad,
     SegmentRates,
@@ -82,9 +67,6 @@ from accel.streams.shared.scaling_rates import (
 MILLISECONDS: Final = 1000
 ERROR_SIZE_MAX: Final = 1000
 """Limit of characters of a stored error."""
-
-COLD_BESIDE: Final = SegmentLoad(is_cold=True, is_own=False)
-COLD_HERE: Final = SegmentLoad(is_cold=True)
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +108,6 @@ class _Followed:
         configuration: the configuration as last read.
         rates: the rates of its segments here.
         asked: a scale that waits for other owners.
-        marked: until when the cold markers of its segments here are valid, by id.
-        idle_since: since when neighbours were seen without an owner, by id.
-        looks: the number of checks.
         waited: how often in a row the requested scale had to wait for other owners.
         epoch: the current epoch, and when it was seen first, by the timer.
     """
@@ -138,9 +117,6 @@ class _Followed:
     configuration: StreamConfiguration | None = None
     rates: dict[OpenSegment, SegmentRates] = field(default_factory=dict)
     asked: WantedScale | None = None
-    marked: dict[int, int] = field(default_factory=dict)
-    idle_since: dict[int, float] = field(default_factory=dict)
-    looks: int = 0
     waited: int = 0
     epoch: tuple[int, float] = (-1, 0.0)
 
@@ -162,13 +138,12 @@ class AutoScaler:
 
     Args:
         host: has the segments, and carries scales out; `ObjectSegments.scale_by` begins the steps, and ends them.
-        catalog: the catalog of the host, for owners of other segments.
         settings: bounds and thresholds of scaling.
     """
 
-    def __init__(self, host: ObjectSegments, catalog: ObjectCatalog, settings: ScalingSettings) -> None:
+    def __init__(self, host: ObjectSegments, settings: ScalingSettings) -> None:
         self.settings = settings
-        self._host, self._owners = host, OwnersTable(catalog)
+        self._host = host
         self._lifetime, self._system = host.lifetime, host.system
         self._followed: dict[StreamName, _Followed] = {}
         self._stopped, self._idle = Event(), Event()
@@ -244,11 +219,8 @@ class AutoScaler:
         due = [name for name, each in self._followed.items() if each.next_look_seconds <= now]
         due.sort(key=lambda name: self._followed[name].next_look_seconds)
         due = due[: self.settings.looks_max]
-        watched = [name for name, each in self._followed.items() if each.marked and name not in due]
         for name in due:
             self._try(name, partial(self._look, name, self._followed[name], streams.get(name, ())))
-        for name in watched[: self.settings.looks_max]:
-            self._try(name, partial(self._watch, self._followed[name]))
 
     def _sample(self, followed: _Followed, segments: Sequence[OpenSegment], now: float) -> None:
         configuration = followed.configuration
@@ -285,7 +257,6 @@ class AutoScaler:
 
     def _look(self, name: StreamName, followed: _Followed, segments: Sequence[OpenSegment]) -> None:
         followed.next_look_seconds = self._system.timer() + self.settings.look_seconds
-        followed.looks += 1
         self._count(looks=1)
         if followed.stream is None:
             followed.stream = self._host.stream(name)
@@ -301,7 +272,6 @@ class AutoScaler:
             each.segment_id: load_of(rates[each], target, self.settings) if each in rates else SegmentLoad()
             for each in segments
         }
-        self._unmark(stream, followed, own)
         if followed.asked is not None:
             self._scale(name, followed, stream, followed.asked)
         elif any(load != SegmentLoad() for load in own.values()):
@@ -316,11 +286,8 @@ class AutoScaler:
         own: dict[int, SegmentLoad],
     ) -> None:
         current = stream.current_epoch()
-        loads = own
-        if len(current.segments) > configuration.min_segments:
-            loads = own | self._beside(name, followed, stream, current, own)
         now_ms = followed.time_of(current, self._now_ms(), self._system.timer())
-        scale = wanted_scale(current, loads, configuration, now_ms, self.settings)
+        scale = wanted_scale(current, own, configuration, now_ms, self.settings)
         if scale is None:
             return
         if stream.state() is not StreamState.ACTIVE:
@@ -333,12 +300,11 @@ class AutoScaler:
         followed.asked = None
         try:
             record = stream.scale(scale.seal, list(scale.new_ranges), is_manual=False)
-        except SegmentsElsewhere as error:  # the scale continues when the other owners have done their parts
+        except SegmentsElsewhere:  # taken over meanwhile: it continues when other owners have done their parts
             followed.asked, waited = scale, followed.waited
             pause = min(self.settings.tick_seconds * 2 ** min(waited, 10), self.settings.look_seconds)
             followed.next_look_seconds, followed.waited = self._system.timer() + pause, waited + 1
             self._count(waits=1)
-            self._take_over_dead(name, scale, error.nodes)
         except (OperationNotAllowed, ScaleConflict):
             self._count(waits=1)
         except (ScalePrecondition, IllegalState) as error:
@@ -360,80 +326,6 @@ class AutoScaler:
             with suppress(CommitRefused):  # another node has some of them open already
                 self._host.open_segments(name, ids)
 
-    # Neighbours of other owners
-
-    def _beside(
-        self,
-        name: StreamName,
-        followed: _Followed,
-        stream: Stream,
-        current: EpochRecord,
-        own: Mapping[int, SegmentLoad],
-    ) -> dict[int, SegmentLoad]:
-        """Return the loads of neighbours of this host's cold segments, and mark these segments for the other owners."""
-        borders = _borders(current, own)
-        start = followed.looks * self.settings.looks_max % max(len(borders), 1)
-        chosen = (borders[start:] + borders[:start])[: self.settings.looks_max]
-        asked = {each for _, beside in chosen for each in beside}
-        cold = {}
-        for segment_id in sorted(asked):
-            if self._is_marked(stream, segment_id):
-                cold[segment_id] = COLD_BESIDE
-            elif self._is_idle(name, followed, segment_id):
-                cold[segment_id] = COLD_HERE
-        followed.idle_since = {
-            each: since for each, since in followed.idle_since.items() if each in current.segments.ids
-        }
-        for segment_id, _ in chosen:
-            self._mark(stream, followed, segment_id)
-        return cold
-
-    def _is_marked(self, stream: Stream, segment_id: int) -> bool:
-        until_ms, now_ms = stream.notes.cold_until(segment_id), self._now_ms()
-        return until_ms is not None and until_ms > now_ms and not self._is_too_late(until_ms, now_ms)
-
-    def _is_too_late(self, until_ms: int, now_ms: int) -> bool:
-        """Whether a process with a wrong clock wrote a marker: it is valid for longer than any marker."""
-        return is_ahead(until_ms, now_ms + int(self.settings.mark_seconds * MILLISECONDS))
-
-    def _is_idle(self, name: StreamName, followed: _Followed, segment_id: int) -> bool:
-        """Whether a segment had no living owner for the length of the longest window."""
-        node_id = self._host.node_of(name, segment_id)
-        owner = None if node_id is None else self._owners.find(node_id)
-        if node_id is not None and (owner is None or not owner.is_expired(self._owners.now_ms())):
-            followed.idle_since.pop(segment_id, None)
-            return False
-        now = self._system.timer()
-        return now - followed.idle_since.setdefault(segment_id, now) >= self.settings.windows_seconds[-1]
-
-    def _take_over_dead(self, name: StreamName, scale: WantedScale, nodes: Collection[int]) -> None:
-        """Take over segments whose owners' leases have expired: such owners do no part of a scale."""
-        now_ms = self._owners.now_ms()
-        owners = {node_id: self._owners.find(node_id) for node_id in nodes}
-        dead = {node_id for node_id, owner in owners.items() if owner is not None and owner.is_expired(now_ms)}
-        for node_id in dead:
-            theirs = [each for each in scale.seal if self._host.node_of(name, each) == node_id]
-            if theirs:
-                self._host.take_over(name, dict.fromkeys(theirs, node_id))
-
-    def _mark(self, stream: Stream, followed: _Followed, segment_id: int) -> None:
-        now_ms, mark_ms = self._now_ms(), int(self.settings.mark_seconds * MILLISECONDS)
-        until_ms = followed.marked.get(segment_id, 0)
-        if until_ms - now_ms < mark_ms / 2 or self._is_too_late(until_ms, now_ms):
-            followed.marked[segment_id] = now_ms + mark_ms
-            stream.notes.mark_cold(segment_id, now_ms + mark_ms)
-
-    def _unmark(self, stream: Stream, followed: _Followed, own: Mapping[int, SegmentLoad]) -> None:
-        """Remove markers of segments that are no longer cold, or no longer open here."""
-        for segment_id in [each for each in followed.marked if each not in own or not own[each].is_cold]:
-            stream.notes.remove_cold(segment_id)
-            del followed.marked[segment_id]
-
-    def _watch(self, followed: _Followed) -> None:
-        """Do this host's part of another owner's scale, which may include a segment with a cold marker."""
-        if followed.stream is not None and followed.stream.state() is not StreamState.ACTIVE:
-            followed.stream.carry_out_requests()
-
     def _count(self, **added: int) -> None:
         with self._lock:
             self._stats = replace(
@@ -442,19 +334,6 @@ class AutoScaler:
 
     def _now_ms(self) -> int:
         return int(self._system.clock() * MILLISECONDS)
-
-
-def _borders(current: EpochRecord, own: Mapping[int, SegmentLoad]) -> list[tuple[int, list[int]]]:
-    """Return this host's cold segments, in the order of their keys, each with its neighbours not open here."""
-    ordered: list[SegmentRecord] = sorted(current.segments, key=lambda each: each.key_start)
-    ids: Sequence[int] = [each.id for each in ordered]
-    borders = []
-    for at, segment_id in enumerate(ids):
-        load = own.get(segment_id)
-        beside = [each for each in (*ids[max(at - 1, 0) : at], *ids[at + 1 : at + 2]) if each not in own]
-        if load is not None and load.is_cold and beside:
-            borders.append((segment_id, beside))
-    return borders
 
 
 def _step_again(scaler: Callable[[], AutoScaler | None], stopped: Event, wait: Callable[[], object]) -> None:

@@ -95,12 +95,10 @@ class SegmentLoad(NamedTuple):
     Attributes:
         parts: the number of parts to split the segment into; 1 = it is not hot.
         is_cold: whether it may be merged with a neighbour that is cold, too.
-        is_own: whether this process has the segment open.
     """
 
     parts: int = 1
     is_cold: bool = False
-    is_own: bool = True
 
 
 def load_of(rates: SegmentRates, target: float, settings: ScalingSettings) -> SegmentLoad:
@@ -158,13 +156,12 @@ def wanted_scale(
 ) -> WantedScale | None:
     """Return the scale that a stream needs now; None = none. O(segments).
 
-    The pairs of cold segments are formed from the lowest key upwards, and the owner of the lower segment merges a pair:
-    so of two owners with the same data only one requests the scale. An epoch or a segment whose time is far ahead of
+    The pairs of cold segments are formed from the lowest key upwards. An epoch or a segment whose time is far ahead of
     now, by a wrong clock, is not waited for.
 
     Args:
         current: the current epoch.
-        loads: the known loads of its segments, by id.
+        loads: the loads of its segments that are open here, by id.
         configuration: the configuration of the stream.
         now_ms: milliseconds since 1970.
         settings: define young segments, the cool-down, and the limits of one scale.
@@ -185,8 +182,7 @@ def wanted_scale(
             count += len(parts) - 1
     spare = min(len(ordered) - configuration.min_segments, rows // ROWS_OF_A_MERGE)
     for low, high in _cold_pairs(known)[: max(spare, 0)]:
-        if loads[low.id].is_own:
-            scale.append(((low.id, high.id), [(low.key_start, high.key_end)]))
+        scale.append(((low.id, high.id), [(low.key_start, high.key_end)]))
     if not scale:
         return None
     scale.sort(key=lambda each: each[1][0])
@@ -210,7 +206,7 @@ def _parts(
 ) -> list[tuple[float, float]]:
     """Return the ranges to split a hot segment into; none if it is not hot, or its range has too few keys."""
     parts = min(load.parts, configuration.scaling.scale_factor, most)
-    if parts < 2 or not load.is_own:
+    if parts < 2:
         return []
     try:
         return list(split_range(segment.key_start, segment.key_end, parts))

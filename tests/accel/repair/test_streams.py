@@ -37,14 +37,12 @@ Damage = Callable[[Bench, str], None]
 Answer = TypeVar("Answer")
 
 NOT_REBUILT = ("configuration", "layout", "truncation", "retentionCuts-", "segmentStream-", "transactionsInEpoch-")
-NOT_MISSED = ("retentionCuts-", "transactionsInEpoch-", "markers-", "waitingRequestProcessor")
+NOT_MISSED = ("retentionCuts-", "transactionsInEpoch-")
 """Keys that may be absent: nothing else says that they were there."""
 
 NOT_READ = (
     "creationTime",
     "segmentStream-",
-    "markers-",
-    "waitingRequestProcessor",
     "historyIndex-leaf-0",
     "epochsWithTr",
 )
@@ -69,14 +67,12 @@ def _grown() -> Bench:
     stream.truncate(cut(s1_0=3, s2_1=2))
     bench.transaction("to commit")
     bench.transaction("open", commit=None)
-    stream.workflows.notes.mark_cold(stream.active_segments()[0].id, bench.now_ms + 10_000)
-    stream.workflows.notes.await_turn("compactor")
     bench.tick(100)
     return bench
 
 
 def grown() -> Bench:
-    """A stream with 9 epochs, two of them duplicates, transactions, cuts, marks and a truncation."""
+    """A stream with 9 epochs, two of them duplicates, transactions, cuts and a truncation."""
     return _grown().clone()
 
 
@@ -183,7 +179,7 @@ def test_each_record_is_rebuilt_or_named(key: str, damage: str) -> None:
     else:
         assert outcomes(done) == {name: RepairOutcome.REBUILT}
     assert not repair(bench).findings
-    if not is_named(key, ("markers-", "state")):
+    if not is_named(key, ("state",)):
         assert shown(bench) == before
     assert bench.streams().recover_stream(SCOPE, STREAM) == []
     bench.scale_once()

@@ -184,8 +184,6 @@ CASES: dict[str, tuple[HistoryForm[Any], Callable[[], Any]]] = {
     ),
     "history-layout": (codecs.HISTORY_LAYOUT, lambda: HistoryLayout(7, 9, ShardBy.NUMBER)),
     "creation-time": (codecs.CREATION_TIME, lambda: BEGAN_MS),
-    "cold-marker": (codecs.COLD_MARKER, lambda: SCALED_MS),
-    "waiting-processor": (codecs.WAITING_PROCESSOR, lambda: "truncation on host-7"),
     "scope-entry": (codecs.SCOPE_ENTRY, lambda: ScopeEntry(UNIQUE_ID, NamePhase.CLOSING)),
     "stream-entry": (
         codecs.STREAM_ENTRY,

@@ -125,5 +125,4 @@ def test_a_chunk_is_shown_epoch_by_epoch() -> None:
 
 def test_a_single_value_is_shown_with_its_name() -> None:
     assert shown("sealed-epoch") == {"epoch": 2**31 - 1}
-    assert shown("waiting-processor") == {"name": "truncation on host-7"}
     assert shown("stream-state") == {"state": "COMMITTING_TXN", "workflow_id": str(WORKFLOW)}

@@ -126,12 +126,6 @@ STREAM_EDGES: dict[str, tuple[tuple[object, ...], OnStream]] = {
     "commit": (NO_TIMES, lambda stream, bad: stream.commit(bad)),
     "commit, limit": (NO_COUNTS, lambda stream, bad: stream.commit(limit=bad)),
     "abort_transaction": (NO_TRANSACTIONS, lambda stream, bad: stream.transactions.abort(bad)),
-    "mark_cold": (NO_TIMES, lambda stream, bad: stream.notes.mark_cold(FIRST[0], bad)),
-    "mark_cold, segment": (NO_IDS, lambda stream, bad: stream.notes.mark_cold(bad, START_MS)),
-    "cold_until": (NO_IDS, lambda stream, bad: stream.notes.cold_until(bad)),
-    "remove_cold": (NO_IDS, lambda stream, bad: stream.notes.remove_cold(bad)),
-    "await_turn": ((*NO_TEXTS, ""), lambda stream, bad: stream.notes.await_turn(bad)),
-    "end_turn": ((*NO_TEXTS, ""), lambda stream, bad: stream.notes.end_turn(bad)),
     "workflows: a scale": (
         NO_TIMES,
         lambda stream, bad: stream.workflows.scales.submit(ScaleRequest((0,), KeyRanges.of(SPLIT), bad)),
@@ -296,12 +290,10 @@ def test_integers_of_numpy_are_integers(bench: Bench) -> None:
     stream.scale(np.array(FIRST), np.array(SPLIT), time_ms)
     bench.append_all(1)
     stream.truncate({np.int64(each): np.int32(1) for each in ids("1@0", "2@1", "3@1")})
-    stream.notes.mark_cold(np.int64(ids("1@0")[0]), np.uint64(START_MS))
     least, size = cast("Any", (np.int16(2), np.int64(1)))
     stream.configure(StreamConfiguration(min_segments=least, retention=RetentionPolicy(RetentionKind.SIZE, size)))
     assert bench.stream().epochs.epoch_at(time_ms) == 1
     assert type(bench.stream().configuration().min_segments) is int
-    assert bench.stream().notes.cold_until(ids("1@0")[0]) == START_MS
     assert dict(bench.stream().head()) == dict.fromkeys(ids("1@0", "2@1", "3@1"), 1)
 
 

@@ -82,8 +82,6 @@ def test_what_needs_no_segments_works_without_a_host(bench: Bench) -> None:
     opened = made.transactions.begin()
     assert made.transactions.ping(opened, 1_000).status is TransactionStatus.OPEN
     assert (streams.recover().done, streams.recover().failed) == ({}, {})
-    made.notes.mark_cold(ids("0@0")[0], bench.now_ms)
-    assert made.notes.cold_until(ids("0@0")[0]) == bench.now_ms
     assert made.retention.purge() == 0
     assert made.state() is StreamState.ACTIVE
 

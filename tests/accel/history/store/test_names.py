@@ -335,12 +335,6 @@ GONE: dict[str, Callable[[Stream], object]] = {
     "abort_transactions": lambda stream: stream.transactions.abort_expired(),
     "seal": lambda stream: stream.seal(),
     "recover": lambda stream: stream.recover(),
-    "mark_cold": lambda stream: stream.notes.mark_cold(ids("1@0")[0], START_MS),
-    "cold_until": lambda stream: stream.notes.cold_until(ids("1@0")[0]),
-    "remove_cold": lambda stream: stream.notes.remove_cold(ids("1@0")[0]),
-    "await_turn": lambda stream: stream.notes.await_turn("host-7"),
-    "awaited_by": lambda stream: stream.notes.awaited_by(),
-    "end_turn": lambda stream: stream.notes.end_turn("host-7"),
 }
 
 
@@ -357,7 +351,7 @@ def test_a_handle_of_a_deleted_stream_says_so_and_touches_nothing(
     if is_warm:
         handle.epochs.epoch(0)
         handle.epochs.epoch_at(START_MS)
-        handle.notes.cold_until(ids("1@0")[0])  # it knows that the table is there
+        handle.workflows.cuts.shard(0)  # it knows that the table is there
         list(handle.transactions.each_active())
     bench.scale_once()
     stream.seal()

@@ -57,7 +57,6 @@ WRITES: dict[Write, str] = {
     ("segmentSealedEpochPath-<segment>", CREATE): "content follows from the plan",
     ("segmentsSealedSizeMapShard-<shard>", CREATE): "monotonic",
     ("segmentsSealedSizeMapShard-<shard>", COMPARE): "monotonic",
-    ("markers-<segment>", ERASE): "name never used again",
     ("currentEpochRecord", COMPARE): "monotonic",
     ("commitOrder", COMPARE): "own entries",
     ("<transaction>", CREATE): "own name",

@@ -19,7 +19,6 @@ from accel.streams.rules.settings import ScalingSettings
 from accel.streams.segments_host import ObjectSegments
 from accel.streams.settings import ConnectionSettings, StreamWriterSettings
 from accel.streams.shared.auto_scale import AutoScaler, AutoScaleStats
-from accel.streams.shared.owners import OwnersTable
 from accel.streams.writer import StreamWriter
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.store import CountingStore, MemoryStore
@@ -34,7 +33,6 @@ QUICK = ScalingSettings(
     hot_factors=(2.0, 1.25),
     young_seconds=60.0,
     cooldown_seconds=60.0,
-    mark_seconds=600.0,
 )
 """As by default, in a tenth of the time: the longest window is 2 minutes."""
 PATIENT = StreamWriterSettings(pause_seconds=2.0)
@@ -256,74 +254,20 @@ def test_after_a_crash_before_any_write_the_stream_is_scaled_once(number: int) -
 # Two owners
 
 
-class Owners:
-    """Two processes: the first one has the lower half of the keys open, the second one the upper half."""
-
-    def __init__(self, segments: int = 2, least: int = 1) -> None:
-        self.world = bucket(segments, least=least)
-        self.low, self.high = self.world.start(), self.world.start(node_id=OTHER)
-        self.stream = self.low.stream()
-        half = segments // 2
-        self.low.host.open_segments(NAME, list(range(half)))
-        self.high.host.open_segments(NAME, list(range(half, segments)))
-
-    def run(self, ticks: int, *processes: Process, act: Callable[[], object] = lambda: None) -> None:
-        """Ticks of these processes, or of both; and something else happens in each."""
-        for _ in range(ticks):
-            act()
-            self.world.seconds += TICK
-            for process in processes or (self.low, self.high):
-                process.scaling.step()
-
-    def stop(self) -> None:
-        self.low.die()
-        self.high.die()
-
-
-def test_cold_neighbours_of_two_owners_become_one_and_their_markers_go() -> None:
-    owners = Owners()
-    owners.run(16)
-    assert widths(owners.stream) == [1.0]
-    assert owners.stream.state() is StreamState.ACTIVE
-    assert [owners.stream.notes.cold_until(each) for each in range(2)] == [None, None]
-    assert (stats(owners.low).merges, stats(owners.high).merges) == (1, 0)
-    assert stats(owners.high).failures == stats(owners.low).failures == 0
-    owners.stop()
-
-
-def test_a_stream_of_two_owners_is_merged_to_its_least_and_no_further() -> None:
-    owners = Owners(segments=8, least=3)
-    owners.run(60)
-    assert len(owners.stream.active_segments()) == 3
-    owners.stop()
-
-
-def test_a_segment_beside_one_with_load_is_not_merged() -> None:
-    owners = Owners()
-
-    def write() -> None:
-        owners.high.host.append(NAME, 1, [b"event"] * TARGET)
-        owners.high.host.flush()
-
-    owners.run(20, act=write)
-    assert len(owners.stream.active_segments()) == 2
-    assert owners.stream.notes.cold_until(0) is not None
-    assert owners.stream.notes.cold_until(1) is None
-    owners.stop()
-
-
-def test_a_segment_that_is_warm_again_loses_its_marker() -> None:
-    owners = Owners()
-    owners.run(10, owners.high)
-    assert owners.stream.notes.cold_until(1) is not None
-
-    def write() -> None:
-        owners.high.host.append(NAME, 1, [b"event"] * TARGET)
-        owners.high.host.flush()
-
-    owners.run(6, owners.high, act=write)
-    assert owners.stream.notes.cold_until(1) is None
-    owners.stop()
+def test_each_owner_merges_neighbours_of_its_own_and_no_others() -> None:
+    world = bucket(segments=4)
+    low, high = world.start(), world.start(node_id=OTHER)
+    low.host.open_segments(NAME, [0, 1])
+    high.host.open_segments(NAME, [2, 3])
+    for _ in range(20):
+        world.seconds += TICK
+        for process in (low, high):
+            process.scaling.step()
+    assert widths(low.stream()) == [0.5, 0.5]
+    assert (stats(low).merges, stats(high).merges) == (1, 1)
+    assert stats(low).failures == stats(high).failures == 0
+    low.die()
+    high.die()
 
 
 @pytest.mark.parametrize("ahead", [86_400.0, 365 * 86_400.0])
@@ -345,59 +289,6 @@ def test_a_scale_of_a_wrong_clock_stops_no_later_scale_and_is_cooled_down_from(a
         ticks = [at for at, (before, after) in enumerate(pairwise(scales)) if after > before]
         assert all((later - earlier) * TICK >= QUICK.cooldown_seconds for earlier, later in pairwise(ticks))
     assert sorted(world.payloads()) == sorted(load.durable)
-
-
-def test_a_marker_that_is_over_says_nothing() -> None:
-    owners = Owners()
-    owners.run(10, owners.high)
-    owners.world.seconds += QUICK.mark_seconds
-    owners.run(10, owners.low)
-    assert len(owners.stream.active_segments()) == 2
-    owners.stop()
-
-
-def test_a_segment_of_a_dead_owner_is_taken_over_and_merged() -> None:
-    owners = Owners()
-    OwnersTable(owners.high.catalog).register(OTHER)
-    owners.high.die()
-    owners.run(20, owners.low)
-    assert widths(owners.stream) == [1.0]
-    assert owners.stream.state() is StreamState.ACTIVE
-    owners.low.die()
-
-
-def test_an_owner_that_dies_while_its_part_is_waited_for_stops_nothing() -> None:
-    owners = Owners()
-    registration = OwnersTable(owners.high.catalog).register(OTHER)
-    while not stats(owners.low).waits:
-        registration.renew()
-        owners.run(1)
-    assert owners.stream.state() is StreamState.SCALING
-    owners.high.die()
-    owners.run(6, owners.low)
-    assert widths(owners.stream) == [1.0]
-    assert owners.stream.state() is StreamState.ACTIVE
-    owners.low.die()
-
-
-def test_a_look_at_two_owners_asks_a_bounded_number_of_times() -> None:
-    """Every second segment is another owner's: all are borders, and at most `looks_max` are asked about in a look."""
-    world = bucket(segments=64, least=64)
-    world.scaling = replace(QUICK, looks_max=4)
-    counting = CountingStore(world.store)
-    with world.process(counting) as process:
-        process.host.open_segments(NAME, list(range(0, 64, 2)))
-        stream = process.stream()
-        for _ in range(10):
-            world.seconds += TICK
-            process.scaling.step()
-        stream.configure(replace(stream.configuration(), min_segments=1))
-        counting.reset()
-        for _ in range(2):  # one look
-            world.seconds += TICK
-            process.scaling.step()
-        # Configuration and epoch; 6 for each of 4 markers, 4 for each of 8 neighbours without one; a watch.
-        assert counting.snapshot().total.requests <= 2 + 4 * 6 + 8 * 4 + 1
 
 
 # The minimum of segments
@@ -453,7 +344,7 @@ def test_steps_are_taken_beside_the_callers_until_the_host_is_stopped() -> None:
     system = replace(world.system, wait=wait, start=start)
     with ObjectCatalog.open(world.store, system=system) as catalog:
         host = ObjectSegments(catalog, world.store, NODE, settings=SMALL, system=system)
-        scaling = AutoScaler(host, catalog, QUICK)
+        scaling = AutoScaler(host, QUICK)
         host.scale_by(scaling)
         host.open_segments(NAME, [0])
         [work] = begun
@@ -501,7 +392,7 @@ def test_nothing_is_begun_where_scaling_is_off() -> None:
         ObjectCatalog.open(world.store, system=system) as catalog,
         ObjectSegments(catalog, world.store, NODE, system=system) as host,
     ):
-        host.scale_by(AutoScaler(host, catalog, ScalingSettings(is_on=False)))
+        host.scale_by(AutoScaler(host, ScalingSettings(is_on=False)))
         assert [name for name in begun if name.startswith("accel-scale")] == []
 
 

@@ -140,7 +140,7 @@ def test_kilobytes_are_1024_bytes() -> None:
     assert target_of(StreamConfiguration()) == 0
 
 
-HOT, COLD, THEIRS = SegmentLoad(parts=3), SegmentLoad(is_cold=True), SegmentLoad(is_cold=True, is_own=False)
+HOT, COLD = SegmentLoad(parts=3), SegmentLoad(is_cold=True)
 
 
 def asked(
@@ -182,12 +182,6 @@ def test_no_merge_leaves_fewer_than_the_least() -> None:
 def test_neighbours_only_are_merged() -> None:
     assert asked(epoch(4), {0: COLD, 2: COLD}) is None
     assert asked(epoch(4), {0: COLD, 1: SegmentLoad(), 2: COLD, 3: COLD}) == ((2, 3), [(0.5, 1.0)])
-
-
-def test_of_two_owners_the_one_of_the_lower_segment_asks() -> None:
-    assert asked(epoch(2), {0: COLD, 1: THEIRS}) == ((0, 1), [(0.0, 1.0)])
-    assert asked(epoch(2), {0: THEIRS, 1: COLD}) is None
-    assert asked(epoch(3), {0: THEIRS, 1: COLD, 2: THEIRS}) is None  # 0 and 1 are a pair of the owner of 0
 
 
 def test_a_stream_is_left_alone_after_a_scale_and_a_segment_while_it_is_young() -> None:

@@ -55,7 +55,7 @@ class Process:
     @cached_property
     def scaling(self) -> AutoScaler:
         """Scales the streams of the host, in steps that the test takes."""
-        made = AutoScaler(self.host, self.catalog, self._world.scaling)
+        made = AutoScaler(self.host, self._world.scaling)
         self.host.scale_by(made)
         return made
 
