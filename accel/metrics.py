@@ -80,7 +80,7 @@ class GroupReading(Protocol):
     def lag_seconds(self) -> float | None: ...  # noqa: D102 - as there
 
 
-HINT_TROUBLES: Final = ("missing", "corrupt", "foreign", "unreadable", "mixed", "stale", "unreachable")
+HINT_TROUBLES: Final = ("missing", "corrupt", "foreign", "mixed", "stale", "unreachable")
 HINT_KINDS: Final = ("snapshot", "pack")
 
 

@@ -101,10 +101,6 @@ def find_snapshot_needs(store: ObjectStore, namespace: str, node_id: int, live: 
     root, problem = _previous_root(store, namespace, node_id)
     if root is None:
         return SnapshotNeeds(everything, None, None, problem, is_current=False)
-    try:
-        root.check_readable()
-    except HintProblem as unreadable:
-        return SnapshotNeeds(everything, None, root.generation, str(unreadable), is_current=False)
     if depth is Depth.ALL:
         return SnapshotNeeds(everything, None, root.generation, "", is_current=False)
     if not _is_whole(store, root):

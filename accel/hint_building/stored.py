@@ -28,7 +28,7 @@ from loaders.hints import (
     read_pack_root,
 )
 from loaders.hints.roots import fetch_root
-from loaders.hints.snapshots import decode_readable_root
+from loaders.hints.snapshots import decode_snapshot_root
 from loaders.layout import HintKind, hint_root_key
 from loaders.store.base import ObjectStore
 
@@ -159,7 +159,7 @@ def _snapshot_root(store: ObjectStore, namespace: str, node_id: int) -> Snapshot
     fetched = fetch_root(store, key)
     if fetched is None:
         raise HintProblem(HintTrouble.MISSING, key, "no such object")
-    return decode_readable_root(namespace, fetched.body, node_id)
+    return decode_snapshot_root(fetched.body, namespace=namespace, node_id=node_id)
 
 
 def _troubled(problem: HintProblem, kind: HintKind, node_id: int, live: Rows) -> StoredHint:

@@ -43,7 +43,7 @@ from loaders.hints import (
     StreamEntries,
     decode_entries,
     decode_pack_root,
-    decode_readable_root,
+    decode_snapshot_root,
     read_span,
 )
 from loaders.layout import HintKind, hint_root_key
@@ -102,7 +102,7 @@ class HintStore:
         self.counters = Counters(HintStats)
         self.roots: RootCache[SnapshotRoot] = RootCache(
             snapshot_root_key,
-            partial(decode_readable_root, namespace),
+            lambda data, node_id: decode_snapshot_root(data, namespace=namespace, node_id=node_id),
             timer,
             size_bytes_max=settings.hint_root_size_bytes_max,
             ttl_seconds=settings.hint_ttl_seconds,

@@ -117,7 +117,7 @@ class HintStats:
         packs: filter packs loaded.
         filters: filters loaded from packs.
         filters_bad: damaged filters of packs, which were ignored.
-        missing, corrupt, foreign, unreadable, mixed, stale: hints that could not be used, by the kind of problem; see
+        missing, corrupt, foreign, mixed, stale: hints that could not be used, by the kind of problem; see
             docs/reference/hints.md.
         unreachable: reads of a hint that failed with an error of the store.
         oldest_seconds: age of the oldest hint in use, now, by the clock; 0 if there is none.
@@ -139,7 +139,6 @@ class HintStats:
     missing: int = 0
     corrupt: int = 0
     foreign: int = 0
-    unreadable: int = 0
     mixed: int = 0
     stale: int = 0
     unreachable: int = 0

@@ -17,7 +17,6 @@ data objects. The root is a record (form ``pack-root``, version 1) in the envelo
     | generation  | of the root                                                                       |
     | parts       | the data objects: generation and name (which make the key), size_bytes            |
     | entries     | packed columns, below: one row a filter, by ascending object id                   |
-    | wide        | the same for filters of a capacity above 23,929; omitted if there are none        |
 
     | column      | meaning                                                                           |
     |-------------|-----------------------------------------------------------------------------------|
@@ -26,9 +25,6 @@ data objects. The root is a record (form ``pack-root``, version 1) in the envelo
     | offset, length | the filter's bytes there                                                       |
     | crc32       | of these bytes                                                                    |
     | capacity    | ids that the filter was made for; also in the header of the filter                |
-
-Filters of more than 23,929 ids are in a separate field, since releases that cannot read them refuse a root with such a
-filter among the others: these releases ignore the field, and open the objects.
 
 **Reading.** A filter excludes objects, so a wrong filter would be worse than none. A filter is used only for the object
 that it was built for, size included, and only if its checksum is right and its contents are consistent; others are left
@@ -57,7 +53,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from bloom import ERROR_RATE, NARROW_CAPACITY_MAX, Geometry, StreamFilter
+from bloom import ERROR_RATE, Geometry, StreamFilter
 from bloom.stream_filter import HEADER_SIZE_BYTES
 from loaders.format.index import join_spans
 from loaders.hints.roots import (
@@ -94,13 +90,12 @@ class PackPart(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class _StoredRoot(msgspec.Struct, frozen=True, omit_defaults=True):
+class _StoredRoot(msgspec.Struct, frozen=True):
     namespace: str
     node_id: int
     generation: int
     parts: list[PackPart]
     entries: bytes
-    wide: bytes = b""
 
 
 PACK_ROOT_FORM = RecordForm("pack-root", 1, _StoredRoot)
@@ -173,10 +168,8 @@ class PackRoot:
         Raises:
             FormatLimit: more than 1,048,576 filters.
         """
-        is_wide = self.entries["capacity"] > NARROW_CAPACITY_MAX
-        wide = pack_columns(self.entries[is_wide]) if is_wide.any() else b""
-        entries = pack_columns(self.entries[~is_wide])
-        stored = _StoredRoot(self.namespace, self.node_id, self.generation, list(self.parts), entries, wide)
+        entries = pack_columns(self.entries)
+        stored = _StoredRoot(self.namespace, self.node_id, self.generation, list(self.parts), entries)
         return seal_root(PACK_ROOT_FORM.encode(stored))
 
 
@@ -213,9 +206,6 @@ def decode_pack_root(data: bytes, *, namespace: str, node_id: int) -> PackRoot:
     check_identity(where, (stored.namespace, stored.node_id), (namespace, node_id))
     with damage_told(where):
         entries = unpack_columns(stored.entries, PACK_ENTRY, where)
-        if stored.wide:
-            entries = np.concatenate([entries, unpack_columns(stored.wide, PACK_ENTRY, where)])
-            entries = entries[np.argsort(entries["object_id"], kind="stable")]
         return PackRoot(namespace, node_id, stored.generation, tuple(stored.parts), entries)
 
 

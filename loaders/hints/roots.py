@@ -9,7 +9,6 @@ since the remedies differ:
     | missing | no root: no hints were built for this node                       | build them                      |
     | corrupt | bytes contradict the format, a checksum, or themselves           | build them again                |
     | foreign | of another cluster, another node, or a newer release             | check prefixes; upgrade         |
-    | unreadable | an older release wrote it, and pyarrow is not installed       | build them again                |
     | mixed   | an object differs in size from the one that the root names       | build them again, by one writer |
     | stale   | an object that the root names was replaced and deleted           | none: the root is read again    |
 
@@ -77,7 +76,6 @@ class HintTrouble(StrEnum):
     MISSING = "missing"
     CORRUPT = "corrupt"
     FOREIGN = "foreign"
-    UNREADABLE = "unreadable"
     MIXED = "mixed"
     STALE = "stale"
 

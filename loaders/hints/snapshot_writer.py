@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from loaders.hints.entry_columns import EntryColumns
 from loaders.hints.roots import CoveredObjects, swap_root
-from loaders.hints.snapshots import GROUP, SnapshotFileName, SnapshotRoot, make_snapshot_root
+from loaders.hints.snapshots import GROUP, SnapshotFileName, SnapshotRoot
 from loaders.hints.sorted_entries import encode_group
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key
 from loaders.object_writer import StreamedObject
@@ -167,7 +167,7 @@ class SnapshotFileWriter:
         self._object.write(body)
         rows, size = len(columns), len(body)
         keys = [int(column[end]) for end in (0, -1) for column in (columns.stream_ids, columns.starts)]
-        self._groups.append((0, *keys, self._position, size, zlib.crc32(body), rows, 0))
+        self._groups.append((0, *keys, self._position, size, zlib.crc32(body), rows))
         self._position += size
         filling = int(rows * self._group_size_bytes_max * _FILL_SHARE / size)
         self._rows_wanted = max(1, min(filling, self._group_rows_max))
@@ -213,13 +213,7 @@ def finish_snapshot(
     for number, each in enumerate(present):
         tables.append(each.groups.copy())
         tables[-1]["file"] = number
-    root = make_snapshot_root(
-        namespace,
-        node_id,
-        generation,
-        covered=covered,
-        files=[each.file for each in present],
-        groups=np.concatenate(tables) if tables else np.empty(0, dtype=GROUP),
-    )
+    groups = np.concatenate(tables) if tables else np.empty(0, dtype=GROUP)
+    root = SnapshotRoot(namespace, node_id, generation, covered, tuple(each.file for each in present), groups)
     swap_root(store, HintKind.SNAPSHOTS, node_id, generation, root.encode())
     return root

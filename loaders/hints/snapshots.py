@@ -20,7 +20,6 @@ A reader keeps only the root. It is a record (form ``snapshot-root``, version 2)
     | covered              | packed columns object_id, size_bytes: objects whose entries are all included      |
     | files                | name and size_bytes of each file, in the order of their streams                   |
     | groups               | packed columns, below: the groups of all files, in order                          |
-    | footers              | only in version 1, whose groups are Parquet: the groups' footers, one zstd frame  |
 
     | column of a group    | meaning                                                                           |
     |----------------------|-----------------------------------------------------------------------------------|
@@ -30,7 +29,6 @@ A reader keeps only the root. It is a record (form ``snapshot-root``, version 2)
     | byte_start, size_bytes    | its bytes in the file                                                        |
     | crc32                | of these bytes                                                                    |
     | rows                 | entries                                                                           |
-    | footer_size_bytes    | only in version 1: length of its footer                                           |
 
 A stream is in one file, and in adjacent groups of it. So all entries of a stream are in one range of bytes, found by
 two binary searches; if no group may hold a stream, no covered object holds it, and nothing is read. Only a range longer
@@ -44,13 +42,11 @@ is of a covered object and within its bytes.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import msgspec
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from loaders.errors import FormatTooNew
@@ -67,21 +63,18 @@ from loaders.hints.roots import (
     read_span,
     seal_root,
 )
-from loaders.hints.snapshot_parquet import GROUP_START, can_read_parquet
-from loaders.hints.sorted_entries import EncodedGroup, decode_group
+from loaders.hints.sorted_entries import decode_group
 from loaders.layout import HINT_ROOT_NAME, HintKind, hint_file_key, hint_root_key
 from loaders.settings import HINT_ROOTS_SIZE_BYTES_MAX, HINT_TTL_SECONDS
 from loaders.store.base import ObjectStore
-from loaders.tables.columns import decompressed_frame, pack_columns, unpack_columns
+from loaders.tables.columns import pack_columns, unpack_columns
 from loaders.tables.records import RecordForm
 
 FILES_MAX = 10_000
 GROUP_SIZE_BYTES_LIMIT = 4 << 20
-"""A longer group is not read; writers keep to 128,000 bytes (writers of Parquet: 256,000)."""
+"""A longer group is not read; writers keep to 128,000 bytes."""
 
 GROUP_ROWS_LIMIT = 1 << 20
-FOOTER_SIZE_BYTES_LIMIT = 1 << 16
-FOOTERS_SIZE_BYTES_LIMIT = 64 << 20
 
 _COVERED = np.dtype([("object_id", "<i8"), ("size_bytes", "<i8")])
 GROUP = np.dtype(
@@ -97,14 +90,10 @@ GROUP = np.dtype(
             "size_bytes",
             "crc32",
             "rows",
-            "footer_size_bytes",
         )
     ]
 )
-"""A group in the root; ``file`` is the number of its file in the root; ``footer_size_bytes`` is 0 except in Parquet."""
-
-_STORED_GROUP = np.dtype(GROUP.descr[:-1])
-_NO_FOOTER = {"footer_size_bytes": 0}
+"""A group in the root; ``file`` is the number of its file in the root."""
 
 
 class SnapshotFileName(msgspec.Struct, frozen=True):
@@ -114,18 +103,17 @@ class SnapshotFileName(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class _StoredRoot(msgspec.Struct, frozen=True, omit_defaults=True):
+class _StoredRoot(msgspec.Struct, frozen=True):
     namespace: str
     node_id: int
     generation: int
     covered: bytes
     files: list[SnapshotFileName]
     groups: bytes
-    footers: bytes = b""
 
 
-SNAPSHOT_ROOT_FORM = RecordForm("snapshot-root", 2, _StoredRoot, upgrades={1: dict})
-"""The stored form. Version 1 also has footers, since its groups are Parquet."""
+SNAPSHOT_ROOT_FORM = RecordForm("snapshot-root", 2, _StoredRoot)
+"""The stored form."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,8 +127,6 @@ class SnapshotRoot:
         covered: all entries of these objects are included.
         files: in the order of their streams.
         groups: of dtype `GROUP`, in the order of their entries.
-        footers: the footers of groups in Parquet, end to end; empty otherwise.
-        footer_ends: the end of each group's footer in `footers`.
     """
 
     namespace: str
@@ -149,8 +135,6 @@ class SnapshotRoot:
     covered: CoveredObjects
     files: tuple[SnapshotFileName, ...]
     groups: NDArray[np.void]
-    footers: bytes
-    footer_ends: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         if flaw := _find_flaw(self):
@@ -164,7 +148,7 @@ class SnapshotRoot:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return self.covered.nbytes + self.groups.nbytes + self.footer_ends.nbytes + len(self.footers)
+        return self.covered.nbytes + self.groups.nbytes
 
     @property
     def entries(self) -> int:
@@ -175,21 +159,6 @@ class SnapshotRoot:
     def size_bytes(self) -> int:
         """Bytes of all files."""
         return sum(file.size_bytes for file in self.files)
-
-    @property
-    def is_parquet(self) -> bool:
-        """Whether an older release wrote the snapshot, so that pyarrow is needed to read its groups."""
-        return bool(self.footers)
-
-    def check_readable(self) -> None:
-        """Refuse a root whose groups are Parquet if pyarrow is not installed.
-
-        Raises:
-            HintProblem: unreadable.
-        """
-        if self.is_parquet and not can_read_parquet():
-            detail = "an older release wrote it as Parquet, and pyarrow is not installed: build it again"
-            raise HintProblem(HintTrouble.UNREADABLE, self.key, detail)
 
     def covers(self, object_ids: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
         """For each object, whether all its entries are included, size included; O(n log objects)."""
@@ -210,20 +179,12 @@ class SnapshotRoot:
         stop = int(self.groups["first_stream"].searchsorted(stream_id, side="right"))
         return first, max(first, stop)
 
-    def encoded_group(self, group: int, body: bytes) -> EncodedGroup:
-        """A group's bytes with its footer."""
-        end = int(self.footer_ends[group])
-        return EncodedGroup(body, self.footers[end - int(self.groups["footer_size_bytes"][group]) : end])
-
     def encode(self) -> bytes:
         """The encoded root.
 
         Raises:
             FormatLimit: more than 1,048,576 objects or groups, or 64 MiB.
-            ValueError: a root whose groups are Parquet, which this release does not write.
         """
-        if self.is_parquet:
-            raise ValueError("expected groups of packed columns, found Parquet")
         covered = np.empty(len(self.covered), dtype=_COVERED)
         covered["object_id"], covered["size_bytes"] = self.covered.object_ids, self.covered.sizes
         stored = _StoredRoot(
@@ -232,28 +193,9 @@ class SnapshotRoot:
             self.generation,
             pack_columns(covered),
             list(self.files),
-            pack_columns(self.groups[list(_STORED_GROUP.names or ())].astype(_STORED_GROUP)),
+            pack_columns(self.groups),
         )
         return seal_root(SNAPSHOT_ROOT_FORM.encode(stored))
-
-
-def make_snapshot_root(
-    namespace: str,
-    node_id: int,
-    generation: int,
-    *,
-    covered: CoveredObjects,
-    files: Sequence[SnapshotFileName],
-    groups: NDArray[np.void],
-    footers: bytes = b"",
-) -> SnapshotRoot:
-    """A checked root; ``footers`` are the footers of groups in Parquet.
-
-    Raises:
-        ValueError: parts that contradict each other.
-    """
-    ends = np.cumsum(groups["footer_size_bytes"], dtype=np.int64)
-    return SnapshotRoot(namespace, node_id, generation, covered, tuple(files), groups, footers, ends)
 
 
 def decode_snapshot_root(data: bytes, *, namespace: str, node_id: int) -> SnapshotRoot:
@@ -272,26 +214,9 @@ def decode_snapshot_root(data: bytes, *, namespace: str, node_id: int) -> Snapsh
     check_identity(where, (stored.namespace, stored.node_id), (namespace, node_id))
     with damage_told(where):
         covered = unpack_columns(stored.covered, _COVERED, where)
-        groups = unpack_columns(stored.groups, GROUP, where, defaults=_NO_FOOTER)
-        return make_snapshot_root(
-            namespace,
-            node_id,
-            stored.generation,
-            covered=CoveredObjects(covered["object_id"].copy(), covered["size_bytes"].copy()),
-            files=stored.files,
-            groups=groups,
-            footers=_unpacked(stored.footers, int(groups["footer_size_bytes"].sum())),
-        )
-
-
-def _unpacked(frame: bytes, size: int) -> bytes:
-    if not 0 <= size <= FOOTERS_SIZE_BYTES_LIMIT:
-        raise ValueError(f"expected footers of at most {FOOTERS_SIZE_BYTES_LIMIT} bytes, found {size}")
-    if not size and not frame:
-        return b""
-    if zstandard.frame_content_size(frame) not in (-1, size):
-        raise ValueError(f"expected a frame of {size} bytes, found {zstandard.frame_content_size(frame)}")
-    return decompressed_frame(frame, size)
+        groups = unpack_columns(stored.groups, GROUP, where)
+        objects = CoveredObjects(covered["object_id"].copy(), covered["size_bytes"].copy())
+        return SnapshotRoot(namespace, node_id, stored.generation, objects, tuple(stored.files), groups)
 
 
 def _find_flaw(root: SnapshotRoot) -> str | None:
@@ -306,8 +231,6 @@ def _find_flaw(root: SnapshotRoot) -> str | None:
         if len(groups) and not (least <= groups[name].min() and groups[name].max() <= most):
             found = f"{int(groups[name].min())} to {int(groups[name].max())}"
             return f"expected a {name} of {least} to {most} in each group, found {found}"
-    if len(root.footers) != (int(root.footer_ends[-1]) if len(groups) else 0):
-        return f"expected footers of the groups' total length, found {len(root.footers)} bytes"
     return _find_disorder(root) if len(groups) else None
 
 
@@ -319,11 +242,10 @@ def _bounds(root: SnapshotRoot) -> tuple[tuple[str, int, int], ...]:
         ("first_start", 0, int64_max),
         ("last_stream", 0, int64_max),
         ("last_start", 0, int64_max),
-        ("byte_start", GROUP_START if root.footers else 0, 1 << 50),
+        ("byte_start", 0, 1 << 50),
         ("size_bytes", 1, GROUP_SIZE_BYTES_LIMIT),
         ("crc32", 0, 2**32 - 1),
         ("rows", 1, GROUP_ROWS_LIMIT),
-        ("footer_size_bytes", int(root.is_parquet), FOOTER_SIZE_BYTES_LIMIT * root.is_parquet),
     )
 
 
@@ -427,9 +349,8 @@ def decode_entries(root: SnapshotRoot, span: ByteSpan, body: bytes, stream_id: i
         stream_id: the stream.
 
     Raises:
-        HintProblem: corrupt; foreign (of a newer release); unreadable (Parquet, and no pyarrow).
+        HintProblem: corrupt; foreign (of a newer release).
     """
-    root.check_readable()
     if len(body) != span.size_bytes:
         raise _corrupt(span, f"expected {span.size_bytes} bytes, found {len(body)}")
     parts = [_decode_group(root, span, body, group) for group in range(span.first, span.stop)]
@@ -449,10 +370,9 @@ def read_snapshot(store: ObjectStore, root: SnapshotRoot) -> Iterator[EntryColum
         root: the node's root.
 
     Raises:
-        HintProblem: a file is gone or was replaced, or a group is corrupt, foreign or unreadable.
+        HintProblem: a file is gone or was replaced, or a group is corrupt or foreign.
         StoreError: a request failed.
     """
-    root.check_readable()
     for span in _scan_spans(root):
         body = read_span(store, span)
         for group in range(span.first, span.stop):
@@ -508,7 +428,7 @@ def _decode_group(root: SnapshotRoot, span: ByteSpan, body: bytes, group: int) -
     if (found := zlib.crc32(stored)) != row["crc32"]:
         raise _corrupt(span, f"expected a CRC-32 of {int(row['crc32']):#010x} of group {group}, found {found:#010x}")
     try:
-        columns = decode_group(root.encoded_group(group, stored), int(row["rows"]), span.key)
+        columns = decode_group(stored, int(row["rows"]), span.key)
     except ValueError as error:
         raise _corrupt(span, f"group {group}: {error}") from error
     except FormatTooNew as error:
@@ -575,9 +495,12 @@ class SnapshotReader:
         ttl_seconds: float = HINT_TTL_SECONDS,
     ) -> None:
         self._store = store
-        decode = partial(decode_readable_root, namespace)
         self.roots: RootCache[SnapshotRoot] = RootCache(
-            self.root_key, decode, timer, size_bytes_max=size_bytes_max, ttl_seconds=ttl_seconds
+            self.root_key,
+            lambda data, node_id: decode_snapshot_root(data, namespace=namespace, node_id=node_id),
+            timer,
+            size_bytes_max=size_bytes_max,
+            ttl_seconds=ttl_seconds,
         )
         """The roots in memory."""
 
@@ -615,14 +538,3 @@ class SnapshotReader:
             if problem.kind in {HintTrouble.STALE, HintTrouble.MIXED}:
                 self.roots.give_up(node_id, problem)
             raise
-
-
-def decode_readable_root(namespace: str, data: bytes, node_id: int) -> SnapshotRoot:
-    """Decode a root and check that its groups can be read, for a `RootCache`.
-
-    Raises:
-        HintProblem: as `decode_snapshot_root`; or unreadable.
-    """
-    root = decode_snapshot_root(data, namespace=namespace, node_id=node_id)
-    root.check_readable()
-    return root

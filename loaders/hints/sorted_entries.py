@@ -16,9 +16,7 @@ A file of a snapshot consists of groups end to end. Each group is the packed col
 consecutive entries, all nine columns by their names, ``holed`` as 0 or 1. So a group is self-contained, and any tool
 that unpacks a table's columns unpacks it.
 
-Releases before the second version of the root wrote Parquet instead, each group with a footer in the root. Such groups
-are still read if pyarrow is installed (`loaders.hints.snapshot_parquet`). The cost of both formats, and the reasons for
-packed columns: docs/decisions/0005-hints-are-files-that-may-be-missing.md.
+The reasons for packed columns: docs/decisions/0005-hints-are-files-that-may-be-missing.md.
 """
 
 from __future__ import annotations
@@ -33,7 +31,6 @@ import numpy as np
 
 from loaders.errors import CorruptObject
 from loaders.hints.entry_columns import COLUMN_NAMES, EntryColumns
-from loaders.hints.snapshot_parquet import decode_parquet_group
 from loaders.tables.columns import pack_columns, unpack_arrays
 
 ENTRIES_SIZE_BYTES_MAX = 128 << 20
@@ -162,7 +159,7 @@ class _Run:
         """The entries of the run, a group at a time."""
         self._file.seek(0)
         for size, rows in self._groups:
-            yield decode_group(EncodedGroup(self._file.read(size)), rows, _WHERE)
+            yield decode_group(self._file.read(size), rows, _WHERE)
 
 
 def _write_run(file: IO[bytes], columns: EntryColumns) -> _Run:
@@ -180,13 +177,6 @@ _LEVEL = 3  # for millions of entries: 1 % more bytes than at level 6, in less t
 _ENTRY = np.dtype([(name, "<i8") for name in COLUMN_NAMES])
 
 
-class EncodedGroup(NamedTuple):
-    """The bytes of a group; for Parquet also the footer that completes them to a file, else nothing."""
-
-    body: bytes
-    footer: bytes = b""
-
-
 def encode_group(columns: EntryColumns) -> bytes:
     """The bytes of a group; about 2 ms for 15,000 entries.
 
@@ -199,26 +189,23 @@ def encode_group(columns: EntryColumns) -> bytes:
     return pack_columns(rows, level=_LEVEL)
 
 
-def decode_group(group: EncodedGroup, rows: int, where: str) -> EntryColumns:
+def decode_group(body: bytes, rows: int, where: str) -> EntryColumns:
     """The entries of a group whose checksum was verified; about 0.5 ms for 15,000 entries.
 
     Memory is allocated for at most ``rows`` entries, and for at most the number that the bytes allow
     (docs/reference/catalog-records.md, "Packed columns").
 
     Args:
-        group: its bytes.
+        body: its bytes.
         rows: the number of entries that it must have.
         where: the place, for errors.
 
     Raises:
         ValueError: the bytes are no group of `encode_group`.
         FormatTooNew: a newer release encoded the group.
-        ModuleNotFoundError: a group in Parquet, and pyarrow is not installed.
     """
-    if group.footer:
-        return decode_parquet_group(group.body, group.footer, rows)
     try:
-        arrays = unpack_arrays(group.body, where, rows_max=rows)
+        arrays = unpack_arrays(body, where, rows_max=rows)
     except CorruptObject as error:
         raise ValueError(f"expected {error.expected}, found {error.found}") from error
     found = {len(array) for array in arrays.values()}

@@ -7,7 +7,6 @@ rows of packed columns are changed, and sealed again, as somebody does who may w
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import struct
 from collections.abc import Callable
@@ -16,8 +15,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 from hypothesis import example, given, settings
@@ -41,18 +38,15 @@ from loaders.format import (
     open_tail,
 )
 from loaders.hints import HintProblem, decode_pack_root, decode_snapshot_root
-from loaders.hints.entry_columns import COLUMN_NAMES
 from loaders.hints.packs import PACK_ROOT_FORM
 from loaders.hints.roots import seal_root
-from loaders.hints.snapshot_parquet import decode_parquet_group
 from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
-from loaders.hints.sorted_entries import EncodedGroup, decode_group, encode_group
+from loaders.hints.sorted_entries import decode_group, encode_group
 from loaders.tables import FORMAT_FORM, FormatRecord, FormRegistry, RecordForm
 from tests.accel.catalog.golden import FOLDER as CATALOG
 from tests.accel.history.records.golden import FOLDER as HISTORY
 from tests.examples import examples
 from tests.loaders.hints.builders import columns_of
-from tests.loaders.hints.parquet_v1 import encode_parquet_group
 
 DATA = Path(__file__).parents[1] / "data"
 NUMBERS = st.sampled_from([0, 1, -1, 2, 255, 4096, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63), 2**64 - 1])
@@ -183,7 +177,7 @@ ROOTS: dict[str, tuple[RecordForm[Any], Callable[..., object]]] = {
 @settings(max_examples=examples(150))
 @given(st.data())
 def test_roots_of_hints_are_problems_and_nothing_else(data: st.DataObject) -> None:
-    kind, version = data.draw(st.sampled_from([("pack", 1), ("snapshot", 1), ("snapshot", 2)]))
+    kind, version = data.draw(st.sampled_from([("pack", 1), ("snapshot", 2)]))
     form, decode = ROOTS[kind]
     record = (DATA / "hints" / f"{kind}-root-{version}.bin").read_bytes()[16:]
     fields = msgspec.msgpack.decode(fields_of(form, record))
@@ -205,29 +199,8 @@ def test_a_group_raises_the_errors_of_its_contract_and_no_others(data: st.DataOb
     rows = data.draw(st.sampled_from([20, 0, 1, 19]))
     found = rows
     with contextlib.suppress(ValueError, FormatTooNew):
-        found = len(decode_group(EncodedGroup(body), rows, "key"))
+        found = len(decode_group(body, rows, "key"))
     assert found == rows
-
-
-@settings(max_examples=examples(100))
-@given(st.data())
-def test_a_group_in_parquet_raises_the_error_of_its_contract_and_no_other(data: st.DataObject) -> None:
-    group = encode_parquet_group(columns_of(ROWS))
-    body = data.draw(st.just(group.body) | damages(group.body))
-    footer = data.draw(st.just(group.footer) | damages(group.footer)) or b"none"
-    rows = data.draw(st.sampled_from([20, 0, 1, 19]))
-    found = rows
-    with contextlib.suppress(ValueError):
-        found = len(decode_group(EncodedGroup(body, footer), rows, "key"))
-    assert found == rows
-
-
-@pytest.mark.parametrize("rows", [0, 1, 20])
-def test_a_file_without_rows_is_no_row_group(rows: int) -> None:
-    sink, columns = io.BytesIO(), columns_of([])
-    pq.write_table(pa.table(dict(zip(COLUMN_NAMES, columns.columns(), strict=True))), sink)
-    with pytest.raises(ValueError, match=r"expected (columns|1 row group)"):
-        decode_parquet_group(sink.getvalue()[4:], b"", rows)
 
 
 OBJECTS = sorted((DATA / "stream_set_objects").glob("*.bin"), key=lambda path: path.stat().st_size)[-6:]

@@ -111,7 +111,6 @@ HINTS: Final[dict[str, dict[str, str]]] = {
         "generation": "of this root",
         "parts": "data objects: `generation`, `name`, `size_bytes`",
         "entries": "a row a filter, ascending by object id",
-        "wide": "likewise, of capacities above 23,929; absent if there are none",
     },
     "snapshot-root": {
         "namespace": "of the cluster's objects",
@@ -120,7 +119,6 @@ HINTS: Final[dict[str, dict[str, str]]] = {
         "covered": "objects all of whose entries are included",
         "files": "`name` and `size_bytes`, in the order of their streams",
         "groups": "a row a group, in the order of their entries",
-        "footers": "of version 1, whose groups are Parquet and have a `footer_size_bytes`: footers, one zstd frame",
     },
 }
 """What the fields of the roots of hints mean."""
@@ -166,7 +164,7 @@ HISTORY_KINDS: Final[dict[str, Dtype]] = {
 HINT_KINDS: Final[dict[str, Dtype]] = {
     "filter": PACK_ENTRY,
     "covered object": np.dtype([("object_id", "<i8"), ("size_bytes", "<i8")]),
-    "group": np.dtype(SNAPSHOT_GROUP.descr[:-1]),
+    "group": SNAPSHOT_GROUP,
     "entry of a group": np.dtype([(name, "<i8") for name in COLUMN_NAMES]),
 }
 """Rows of hints; those of the last kind are the bytes of a group, and in no field."""
@@ -207,7 +205,6 @@ SWAPS: Final = (controller.Swap, controller.SwapSource, controller.SwapOutput, c
 
 ROWS: Final[dict[tuple[str, str], str]] = {
     ("pack-root", "entries"): "filter",
-    ("pack-root", "wide"): "filter",
     ("snapshot-root", "covered"): "covered object",
     ("snapshot-root", "groups"): "group",
     ("node-list", "live"): "live object",

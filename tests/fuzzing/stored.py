@@ -30,9 +30,8 @@ from loaders.errors import FormatTooNew
 from loaders.hints import HintProblem, decode_pack_root, decode_snapshot_root
 from loaders.hints.packs import PACK_ROOT_FORM, decode_pack_span, plan_pack_reads
 from loaders.hints.roots import HintTrouble, seal_root
-from loaders.hints.snapshot_parquet import decode_parquet_group
-from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM, decode_entries, decode_readable_root, plan_entries
-from loaders.hints.sorted_entries import EncodedGroup, decode_group, encode_group
+from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM, decode_entries, plan_entries
+from loaders.hints.sorted_entries import decode_group, encode_group
 from loaders.tables import FORMAT_FORM, FormatRecord, FormRegistry, RecordForm
 from loaders.tables.columns import MAGIC, pack_columns, unpack_any, unpack_arrays, unpack_columns
 from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
@@ -40,7 +39,6 @@ from loaders.versions import Version
 from tests.fuzzing.judging import Decoder
 from tests.fuzzing.mutations import damaged_columns, damaged_fields
 from tests.loaders.hints.builders import NAMESPACE, NODE, columns_of
-from tests.loaders.hints.parquet_v1 import encode_parquet_group
 
 DATA = Path(__file__).parents[1] / "data"
 OURS = (AccelError,)
@@ -232,21 +230,16 @@ def _root_decoder(
 ) -> Decoder:
     return Decoder(
         name,
-        (function, "loaders.hints.roots:open_root", "loaders.hints.snapshots:decode_readable_root"),
+        (function, "loaders.hints.roots:open_root"),
         lambda data: read(data, namespace=NAMESPACE, node_id=NODE),
         lambda: {each: _hint(f"{each}.bin") for each in seeds},
         HINT_ERRORS,
-        write=lambda root: None if getattr(root, "is_parquet", False) else root.encode(),
+        write=lambda root: root.encode(),
         seal=_seal_root,
         change=partial(_change_root, form),
         is_checked=True,
         declared_bytes=declared_bytes,
     )
-
-
-def _read_snapshot_root(data: bytes, *, namespace: str, node_id: int) -> object:
-    decode_readable_root(namespace, data, node_id)
-    return decode_snapshot_root(data, namespace=namespace, node_id=node_id)
 
 
 @cache
@@ -288,18 +281,7 @@ ENTRIES = [(4, 10 * each, 10 * each + 5, each, each, 0, 100, 5, False) for each 
 
 
 def _read_group(data: bytes) -> object:
-    return decode_group(EncodedGroup(data), len(ENTRIES), "key")
-
-
-def _read_parquet(data: bytes) -> object:
-    """The length of the footer in 4 bytes, the footer, the group."""
-    size = int.from_bytes(data[:4], "big") % (len(data) + 1)
-    return decode_parquet_group(data[4 + size :], data[4 : 4 + size], len(ENTRIES))
-
-
-def _parquet() -> Mapping[str, bytes]:
-    group = encode_parquet_group(columns_of(ENTRIES))
-    return {"twenty": _NUMBER.pack(len(group.footer)) + group.footer + group.body}
+    return decode_group(data, len(ENTRIES), "key")
 
 
 # -- what owners of segments send each other ---------------------------------------------------------------------------
@@ -368,9 +350,9 @@ def decoders() -> list[Decoder]:
         _root_decoder(
             "snapshot-root",
             f"{snapshots}:decode_snapshot_root",
-            _read_snapshot_root,
+            decode_snapshot_root,
             SNAPSHOT_ROOT_FORM,
-            ("snapshot-root-2", "snapshot-root-1"),
+            ("snapshot-root-2",),
         ),
         Decoder(
             "pack-span", ("loaders.hints.packs:decode_pack_span",), _read_span, _spans, HINT_ERRORS, is_checked=True
@@ -387,13 +369,6 @@ def decoders() -> list[Decoder]:
             write=encode_group,
             change=damaged_columns,
             declared_bytes=declared_bytes,
-        ),
-        Decoder(
-            "parquet-group",
-            ("loaders.hints.snapshot_parquet:decode_parquet_group",),
-            _read_parquet,
-            _parquet,
-            (ValueError,),
         ),
         *map(_wire_decoder, WIRE),
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -21,15 +20,13 @@ from benchmarks.cold_requests import Node, make_cold_node, offsets
 from bloom import StreamFilter
 from loaders.errors import StoreUnavailable
 from loaders.format import ObjectEncoder, RecordBatch
-from loaders.hints import HintTrouble, SnapshotReader, plan_entries, read_pack_root, snapshot_parquet, write_pack
+from loaders.hints import HintTrouble, SnapshotReader, plan_entries, read_pack_root, write_pack
 from loaders.layout import HINTS_PREFIX, HintKind, ObjectLayout, hint_root_key
 from loaders.store import CountingStore, Fetched, MemoryStore
 from tests.accel.lookup.cluster import NODE, STREAM, line_image, put, system
 from tests.accel.lookup.cluster import settled as accelerator
 from tests.accel.lookup.driving import Clock
 from tests.accel.lookup.hinting import put_pack, put_real_hints, put_snapshot
-from tests.loaders.hints.builders import Node as Held
-from tests.loaders.hints.parquet_v1 import write_parquet_snapshot
 
 OBJECTS = 1000
 LENGTH = 10
@@ -308,26 +305,6 @@ def test_what_is_wrong_with_a_snapshot_is_counted_and_told_and_changes_no_answer
         asked = one.stats().hints.requests
         one.get_objects(STREAM, 255, limit=1)
         assert one.stats().hints.requests == asked  # what cannot be used is not read again
-
-
-def test_a_base_install_uses_snapshots_as_they_are_written_and_tells_of_those_in_parquet(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr(snapshot_parquet, "_arrow", snapshot_parquet._arrow.__wrapped__)
-    store, image = line(100)
-    with accelerator(store, image) as one:
-        assert one.get_objects(STREAM, 555, limit=1).start_offset == 550
-        assert gets(store) == 2
-    held = Held(rows=[(STREAM, 0, 10, 0, 0, -1, 0, 1, False)])
-    write_parquet_snapshot(store, held, node_id=NODE, namespace=image.namespace)
-    with accelerator(store, image) as one:
-        told = one.explain(STREAM, 555, limit=1)
-        assert told.answer.start_offset == 550
-        assert one.stats().hints.unreadable == 1
-        assert "the snapshot is unreadable" in told.text()
-        [why] = [why for kind, why in one.warm().problems if kind == "unreadable"]
-        assert "pyarrow is not installed" in why
 
 
 def test_a_snapshot_of_another_cluster_is_foreign() -> None:

@@ -17,11 +17,6 @@ from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, Node, filt
 
 FOLDER = Path(__file__).parents[2] / "data" / "hints"
 
-PARQUET_FILES = {
-    "snapshot-root-1.bin": hint_root_key(HintKind.SNAPSHOTS, NODE),
-    "snapshot-entries-1.parquet": hint_file_key(HintKind.SNAPSHOTS, NODE, GENERATION, "00000-a"),
-}
-"""Those of a snapshot of version 1, which no release writes any more."""
 
 FILES = {
     "snapshot-root-2.bin": hint_root_key(HintKind.SNAPSHOTS, NODE),

@@ -27,7 +27,6 @@ from loaders.hints.snapshots import SNAPSHOT_ROOT_FORM
 from loaders.layout import HintKind, hint_root_key
 from loaders.store import MemoryStore
 from tests.loaders.hints.builders import NAMESPACE, NODE, Row, filter_of, rows_of, write_snapshot
-from tests.loaders.hints.parquet_v1 import write_parquet_snapshot
 from tests.loaders.hints.test_packs import write_first
 from tests.loaders.hints.test_snapshots import long_stream
 
@@ -80,40 +79,6 @@ def check_reading(store: MemoryStore) -> None:
         except HintProblem:
             found = None
         assert found in (None, NODE_OF_TEST.of_stream(stream_id))
-
-
-@cache
-def parquet_snapshot() -> dict[str, bytes]:
-    store = MemoryStore()
-    write_parquet_snapshot(store, NODE_OF_TEST, group_rows=25)
-    return {info.key: store.get(info.key).body for info in store.list("")}
-
-
-@settings(max_examples=60)
-@given(st.data(), damages)
-def test_no_byte_of_a_snapshot_in_parquet_changes_what_it_says(
-    data: st.DataObject, damage: tuple[float, int, bool]
-) -> None:
-    files = parquet_snapshot()
-    key = data.draw(st.sampled_from(sorted(files)))
-    check_reading(restored(files, key, damaged(files[key], *damage)))
-
-
-@given(damages, st.integers(0, 2))
-def test_footers_that_lie_under_right_checksums_are_problems_or_bounded(
-    damage: tuple[float, int, bool], stream_id: int
-) -> None:
-    files = parquet_snapshot()
-    body = files[hint_root_key(HintKind.SNAPSHOTS, NODE)][16:]
-    head = len(SNAPSHOT_ROOT_FORM.name) + 3
-    fields = msgspec.msgpack.decode(body[head:])
-    fields["footers"] = damaged(fields["footers"], *damage)
-    try:
-        sealed = seal_root(body[:head] + msgspec.msgpack.encode(fields))
-        lying = decode_snapshot_root(sealed, namespace=NAMESPACE, node_id=NODE)
-    except HintProblem:
-        return
-    check_bounded(lying, files, stream_id)
 
 
 @given(st.data(), damages)
@@ -171,7 +136,7 @@ def check_bounded(root: SnapshotRoot, files: dict[str, bytes], *more: int) -> No
             continue
 
 
-@given(st.integers(0, 9), st.integers(-(2**63), 2**63 - 1))
+@given(st.integers(0, 8), st.integers(-(2**63), 2**63 - 1))
 def test_groups_that_lie_are_problems_or_bounded(column: int, value: int) -> None:
     root, files = snapshot()
     groups = root.groups.copy()

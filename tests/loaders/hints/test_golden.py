@@ -17,14 +17,13 @@ from loaders.tables.columns import unpack_any
 from tests.docs import records
 from tests.docs.pages import page_named
 from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, rows_of, write_snapshot
-from tests.loaders.hints.golden import FILES, PARQUET_FILES, golden_filters, golden_node, golden_store
+from tests.loaders.hints.golden import FILES, golden_filters, golden_node, golden_store
 
 PAGE = page_named("hints").read_text()
 
 
-@pytest.mark.parametrize("files", [PARQUET_FILES, FILES], ids=["1", "2"])
-def test_a_snapshot_of_each_version_is_read(files: dict[str, str]) -> None:
-    reader, node = SnapshotReader(golden_store(files), NAMESPACE, lambda: 0.0), golden_node()
+def test_a_snapshot_is_read() -> None:
+    reader, node = SnapshotReader(golden_store(), NAMESPACE, lambda: 0.0), golden_node()
     root = reader.read_root(NODE)
     assert (root.generation, len(root.groups), root.entries) == (GENERATION, 2, 6)
     assert root.covered.object_ids.tolist() == [40, 43, 71]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -24,13 +23,9 @@ from loaders.hints import (
     read_pack_root,
     write_pack,
 )
-from loaders.hints.packs import PACK_ENTRY, PackPart
-from loaders.hints.roots import open_root
 from loaders.layout import HintKind
 from loaders.object_ref import ObjectRef
 from loaders.store import CountingStore, MemoryStore, ObjectStore
-from loaders.tables.columns import unpack_columns
-from loaders.tables.records import RecordForm
 from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, filter_of
 
 Numbers = np.typing.NDArray[np.int64]
@@ -311,17 +306,7 @@ def test_a_root_whose_entries_contradict_each_other_is_corrupt(name: str, value:
     assert caught.value.kind is HintTrouble.CORRUPT
 
 
-class _RootOfTheRelease(msgspec.Struct, frozen=True):
-    """What releases that know no wide filters read of a root."""
-
-    namespace: str
-    node_id: int
-    generation: int
-    parts: list[PackPart]
-    entries: bytes
-
-
-def test_filters_of_more_streams_than_older_releases_know_stand_apart_from_the_others() -> None:
+def test_wide_filters_are_among_the_others() -> None:
     store = MemoryStore()
     wide, small = StreamFilter.build(np.arange(24_000)), filter_of(7)
     added = [(ObjectRef(5, 50), wide), (ObjectRef(3, 30), small), (ObjectRef(8, 80), small)]
@@ -332,9 +317,6 @@ def test_filters_of_more_streams_than_older_releases_know_stand_apart_from_the_o
         8: small,
     }
     assert root.entries["object_id"].tolist() == [3, 5, 8]
-    older = open_root(store.get(root.key).body, RecordForm("pack-root", 1, _RootOfTheRelease), root.key)
-    seen = unpack_columns(older.entries, PACK_ENTRY, root.key)
-    assert (seen["object_id"].tolist(), seen["capacity"].tolist()) == ([3, 8], [100, 100])
 
 
 def test_a_generation_takes_over_wide_filters_and_drops_them() -> None:
@@ -354,8 +336,3 @@ def test_a_generation_takes_over_wide_filters_and_drops_them() -> None:
         store, namespace=NAMESPACE, node_id=NODE, generation=GENERATION + 2, added=[], previous=root, dropped=[5]
     )
     assert read_pack_root(store, NAMESPACE, NODE).entries["object_id"].tolist() == [6]
-
-
-def test_without_wide_filters_a_root_has_no_such_field() -> None:
-    store = MemoryStore()
-    assert b"wide" not in write_first(store, 3).encode()

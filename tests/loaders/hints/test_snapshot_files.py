@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,19 +14,13 @@ import pytest
 from loaders.errors import StoreUnavailable
 from loaders.hints import (
     EntryColumns,
-    HintProblem,
-    HintTrouble,
     SnapshotFileWriter,
-    SnapshotReader,
-    delete_old_generations,
 )
-from loaders.hints.snapshot_parquet import _arrow
 from loaders.hints.snapshot_writer import GROUP_SIZE_BYTES_MAX
 from loaders.layout import HintKind, hint_file_key
 from loaders.store import Body, CountingStore, MemoryStore, MultipartUpload, PartReceipt
 from loaders.store.decorated import DecoratedStore, StoreCall
-from tests.loaders.hints.builders import GENERATION, NAMESPACE, NODE, columns_of, rows_of, write_snapshot
-from tests.loaders.hints.parquet_v1 import write_parquet_snapshot
+from tests.loaders.hints.builders import GENERATION, NODE, columns_of
 from tests.loaders.hints.test_snapshots import long_stream
 
 Answer = TypeVar("Answer")
@@ -190,43 +183,6 @@ def test_what_the_store_refuses_leaves_no_file_either(operation: str) -> None:
         writer.write(noisy_columns(0, 5, 1000))
     assert writer.file is None
     assert (list(memory.list("")), memory.open_uploads) == ([], 0)
-
-
-@pytest.fixture
-def no_pyarrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """As in a base install."""
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    _arrow.cache_clear()
-    yield
-    monkeypatch.undo()
-    _arrow.cache_clear()
-
-
-@pytest.mark.usefixtures("no_pyarrow")
-def test_a_base_install_writes_and_reads_snapshots() -> None:
-    store, node = MemoryStore(), long_stream(100)
-    write_snapshot(store, node, group_rows_max=40)
-    reader = SnapshotReader(store, NAMESPACE, lambda: 0.0)
-    assert rows_of(reader.read_entries(NODE, 5).columns) == node.of_stream(5)
-
-
-@pytest.mark.usefixtures("no_pyarrow")
-def test_a_base_install_says_of_a_snapshot_in_parquet_why_it_is_not_used() -> None:
-    store = MemoryStore()
-    write_parquet_snapshot(store, long_stream(100), group_rows=40)
-    with pytest.raises(HintProblem, match="pyarrow is not installed: build it again") as caught:
-        SnapshotReader(store, NAMESPACE, lambda: 0.0).read_entries(NODE, 5)
-    assert caught.value.kind is HintTrouble.UNREADABLE
-
-
-@pytest.mark.usefixtures("no_pyarrow")
-def test_what_a_snapshot_in_parquet_names_is_deleted_by_a_base_install_too() -> None:
-    store, node = MemoryStore(), long_stream(100)
-    write_parquet_snapshot(store, node)
-    for generation in (GENERATION + 1, GENERATION + 2):
-        write_snapshot(store, node, generation=generation)
-    done = delete_old_generations(store, HintKind.SNAPSHOTS, NODE, namespace=NAMESPACE)
-    assert (done.deleted, done.kept) == (2, (GENERATION + 2, GENERATION + 1))
 
 
 def test_a_name_that_makes_no_key_is_refused() -> None:

@@ -136,7 +136,6 @@ def test_a_root_says_after_a_round_trip_what_it_said_before() -> None:
     again = decode_snapshot_root(root.encode(), namespace=NAMESPACE, node_id=NODE)
     assert again.files == root.files
     assert (again.groups == root.groups).all()
-    assert not again.is_parquet
     assert again.entries == 90
     assert again.encode() == root.encode()
 
