@@ -10,7 +10,7 @@ The single steps, for a reader with its own I/O:
     body = checked_body(span, fetched)                    fetched by a GET of span.key, bytes [span.start, span.end)
     decode_entries(known.root, span, body, 420000)
 
-A reader keeps only the root. It is a record (form ``snapshot-root``, version 2) in the envelope of every root:
+A reader keeps only the root. It is a record (form ``snapshot-root``, version 1) in the envelope of every root:
 
     | field                | meaning                                                                           |
     |----------------------|-----------------------------------------------------------------------------------|
@@ -112,7 +112,7 @@ class _StoredRoot(msgspec.Struct, frozen=True):
     groups: bytes
 
 
-SNAPSHOT_ROOT_FORM = RecordForm("snapshot-root", 2, _StoredRoot)
+SNAPSHOT_ROOT_FORM = RecordForm("snapshot-root", 1, _StoredRoot)
 """The stored form."""
 
 

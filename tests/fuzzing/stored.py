@@ -263,7 +263,7 @@ def _spans() -> Mapping[str, bytes]:
 
 @cache
 def _snapshot() -> tuple[Any, Any]:
-    root = decode_snapshot_root(_hint("snapshot-root-2.bin"), namespace=NAMESPACE, node_id=NODE)
+    root = decode_snapshot_root(_hint("snapshot-root-1.bin"), namespace=NAMESPACE, node_id=NODE)
     return root, plan_entries(root, 233)
 
 
@@ -274,7 +274,7 @@ def _read_entries(data: bytes) -> object:
 
 def _entries() -> Mapping[str, bytes]:
     _, span = _snapshot()
-    return {"whole": _hint("snapshot-entries-2.bin")[span.start : span.end]}
+    return {"whole": _hint("snapshot-entries-1.bin")[span.start : span.end]}
 
 
 ENTRIES = [(4, 10 * each, 10 * each + 5, each, each, 0, 100, 5, False) for each in range(20)]
@@ -352,7 +352,7 @@ def decoders() -> list[Decoder]:
             f"{snapshots}:decode_snapshot_root",
             decode_snapshot_root,
             SNAPSHOT_ROOT_FORM,
-            ("snapshot-root-2",),
+            ("snapshot-root-1",),
         ),
         Decoder(
             "pack-span", ("loaders.hints.packs:decode_pack_span",), _read_span, _spans, HINT_ERRORS, is_checked=True

@@ -19,8 +19,8 @@ FOLDER = Path(__file__).parents[2] / "data" / "hints"
 
 
 FILES = {
-    "snapshot-root-2.bin": hint_root_key(HintKind.SNAPSHOTS, NODE),
-    "snapshot-entries-2.bin": hint_file_key(HintKind.SNAPSHOTS, NODE, GENERATION, "00000-a"),
+    "snapshot-root-1.bin": hint_root_key(HintKind.SNAPSHOTS, NODE),
+    "snapshot-entries-1.bin": hint_file_key(HintKind.SNAPSHOTS, NODE, GENERATION, "00000-a"),
     "pack-root-1.bin": hint_root_key(HintKind.PACKS, NODE),
     "pack-filters-1.bin": hint_file_key(HintKind.PACKS, NODE, GENERATION, "filters-0-00000"),
 }
