@@ -13,7 +13,6 @@ import click
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.edges import NODE_ID_MAX
-from accel.catalog.lost_objects import GivenUp, give_up
 from accel.catalog.problems import Severity
 from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
 from accel.catalog.verify import verify as verify_catalog
@@ -22,6 +21,7 @@ from accel.cli.options import StoreChoice, command, end_with, store_options, yes
 from accel.cli.stream.repair import show_repair
 from accel.rendering import Output, Shown
 from accel.repair.catalog import THE_CATALOG, repair
+from accel.repair.lost_objects import GivenUp, give_up
 from accel.repair.sketches import SketchReport, sketch_list
 from accel.units import age_text, count_text, size_text
 

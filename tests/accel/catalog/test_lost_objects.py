@@ -8,12 +8,12 @@ import pytest
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.collect import collect, plan_collection
-from accel.catalog.lost_objects import GivenUp, LostRange, give_up
 from accel.catalog.problems import Problem
 from accel.catalog.verify import Verdict, verify
 from accel.errors import MaintenanceRefused, OffsetsGivenUp
 from accel.hint_building import HintChoice, build_hints, plan_hints
 from accel.lookup.answer import Ending
+from accel.repair.lost_objects import GivenUp, LostRange, give_up
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from tests.accel.catalog.world import LAYOUT, World
 from tests.accel.compaction.world import DAY_SECONDS, ONE_AT_A_TIME, Cluster
