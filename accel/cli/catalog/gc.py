@@ -17,15 +17,17 @@ from accel.catalog.collect import (
     ObjectTotals,
     Reason,
     Stray,
+    UnfinishedUpload,
+    abort_unfinished,
     collect,
     delete_stray,
     find_stray,
+    find_unfinished,
     foresee,
     plan_collection,
     total_of,
 )
 from accel.catalog.survey import BulkScan
-from accel.catalog.unfinished import UnfinishedUpload, abort_unfinished, find_unfinished
 from accel.cli.options import INTEGER, StoreChoice, command, end_with, limit_option, store_options, yes_option
 from accel.cli.signals import Signals, until_signal
 from accel.errors import MaintenanceStopped

@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.catalog.unfinished import abort_unfinished, find_unfinished
+from accel.catalog.collect import abort_unfinished, find_unfinished
 from accel.testing import Crash, CrashStore, Fault, FaultStore
 from loaders.errors import StoreUnavailable
 from loaders.format import RecordBatch
