@@ -22,15 +22,16 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 from click.core import ParameterSource
 
-from accel.cli.groups import CONFIG_META, key_of, options_of
+from accel.cli.groups import CONFIG_META, defaults_of, key_of, options_of
+from loaders.errors import redacted
 
 PREFIX = "ACCEL"
 """The first characters of each variable."""
@@ -42,6 +43,10 @@ COMMANDS_KEY = "commands"
 
 COMMON = ("client", "endpoint-url", "image", "no-sign-request", "output", "policy", "profile", "region", "store")
 """Options that most commands have, listed here so that no command must be loaded."""
+
+HIDDEN = "(hidden)"
+_SECRET_WORDS = ("token", "secret", "password", "credential")
+_DEFAULT = "default"
 
 _OF_TESTS = "ACCEL_TEST_"
 _NO_OPTIONS = ("ACCEL_CONFIG", "ACCEL_TOKEN")  # the second is a secret: never an option, never in a file
@@ -294,3 +299,66 @@ def origin(ctx: click.Context, param: click.Parameter | None) -> str | None:
         names = [*((named,) if isinstance(named, str) else named), f"{ctx.auto_envvar_prefix}_{param.name.upper()}"]
         return next((name for name in names if os.environ.get(name)), None)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingShown:
+    """An option, its value, and the source of the value.
+
+    Args:
+        command: the name of the command; empty for an option that most commands have.
+        key: the key in a file; the flag is the key after two dashes.
+        value: as text, without passwords; None if there is none.
+        source: the name of the variable or of the file, or ``default``.
+    """
+
+    command: str
+    key: str
+    value: str | None
+    source: str
+
+
+def all_settings(root: click.Context) -> list[SettingShown]:
+    """The options that most commands have, and those that a variable or the file sets for one command only.
+
+    Values are those without any flag.
+    """
+    rows = [
+        row for each, path in commands_of(cast("click.Group", root.command)) for row in _settings_of(root, each, path)
+    ]
+    found: dict[tuple[str, str], SettingShown] = {}
+    for row in rows:
+        if row.key in COMMON:
+            found.setdefault(("", row.key), replace(row, command=""))
+    for row in rows:
+        if row.source != _DEFAULT and found.get(("", row.key)) != replace(row, command=""):
+            found[row.command, row.key] = row
+    return sorted(found.values(), key=lambda row: (row.command, row.key))
+
+
+def _settings_of(root: click.Context, shown: click.Command, path: tuple[str, ...]) -> Iterator[SettingShown]:
+    config = config_of(root)
+    defaults = defaults_of(config, path, shown)
+    ctx = click.Context(shown, info_name=path[-1], default_map=defaults, auto_envvar_prefix=_prefix(path))
+    ctx.resilient_parsing = True  # a value that a command refuses is also shown
+    with ctx.scope(cleanup=False):
+        shown.parse_args(ctx, [])
+    for option in options_of(shown):
+        name, source = str(option.name), ctx.get_parameter_source(str(option.name))
+        value, place = ctx.params.get(name), _DEFAULT
+        if source is ParameterSource.ENVIRONMENT:
+            place = origin(ctx, option) or str(option.envvar)
+            value = os.environ[place]
+        elif source is ParameterSource.DEFAULT_MAP:
+            place, value = str(config.path), defaults[name]
+        yield SettingShown(" ".join(path), key_of(option), _text(option, value), place)
+
+
+def _text(option: click.Option, value: Any) -> str | None:
+    if value is None or callable(value):
+        return None
+    if option.hide_input or any(each in key_of(option) for each in _SECRET_WORDS):
+        return HIDDEN
+    if isinstance(value, bool):
+        return str(value).lower()
+    return redacted(", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))

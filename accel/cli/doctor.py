@@ -4,7 +4,7 @@ Checks in this order: the store answers (endpoint, credentials, bucket); this ma
 listing; reading; what is stored, and whether another system writes there; and, on probe keys below accel/probe/,
 writing, marks of objects, conditional writes, uploads in parts and deleting. If answers have no Date, the clock is
 compared with the time of the probe key. In a folder, entries of others are named. After a failure, checks that depend
-on it are skipped. The probe keys are always deleted.
+on it are skipped. The probe keys are always deleted. Last, the settings of commands are shown, each with its source.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.parts import NO_MARKS, keeps_marks
 from accel.catalog.proof import find_strangers
 from accel.catalog.survey import read_survey
+from accel.cli.config_file import SettingShown, all_settings, config_of
 from accel.cli.options import StoreChoice, command, end_with, found_text, look_around, store_options
 from accel.errors import AccelError, AccessDenied, KeyMissing
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
@@ -105,7 +106,9 @@ class Finding:
 @click.option("--read-only", is_flag=True, help="Do not write; for readers without write permission.")
 @store_options
 def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
-    """Check credentials, endpoint, bucket, permissions, conditional writes, the clock, extras and Java.
+    """Check credentials, endpoint, bucket, permissions, conditional writes, the clock, extras and Java; show settings.
+
+    The settings are the options that most commands have, and those set for one command only; each with its source.
 
     Writes, reads and deletes keys below accel/probe/. About 25 requests, and those of reading a catalog. Exits with 3
     if a check failed. --read-only skips what readers do not need.
@@ -119,8 +122,18 @@ def doctor(*, read_only: bool, store: StoreChoice, output: Output) -> None:
     )
     advice = [f"{each.check}: {each.advice}" for each in findings if each.advice]
     is_sound = not any(each.state is State.FAILED for each in findings)
+    root = click.get_current_context().find_root()
+    path, settings = config_of(root).path, all_settings(root)
+    setting_columns: tuple[Column[SettingShown], ...] = (
+        word("command", lambda row: row.command),
+        word("option", lambda row: row.key),
+        Column("value", lambda row: "" if row.value is None else row.value, "left", no_wrap=False),
+        Column("source", lambda row: row.source, "left", no_wrap=False),
+    )
     lines: list[Rendered] = [table_of(findings, *columns), *(["", "what to do:", *advice] if advice else [])]
-    output.show(Shown({"ok": is_sound, "findings": [asdict(each) for each in findings]}, lines))
+    lines += ["", f"file of settings: {path or 'none'}", table_of(settings, *setting_columns)]
+    data = {"ok": is_sound, "findings": [asdict(each) for each in findings], "file": path}
+    output.show(Shown(data | {"settings": [asdict(each) for each in settings]}, lines))
     if not is_sound:
         end_with(EXIT_PROBLEMS)
 

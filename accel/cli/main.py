@@ -54,7 +54,7 @@ Examples:
   accel object verify s3://bucket --all --image image.json --data
 
 The store is s3://bucket/prefix at any position, --store, or ACCEL_STORE. --output may be at any position.
-Options can come from the environment (ACCEL_STORE, ACCEL_IMAGE, ...), or from a file: see accel config show. Flags win.
+Options can come from the environment (ACCEL_STORE, ACCEL_IMAGE, ...) or a file: accel doctor shows which. Flags win.
 Credentials, region and endpoint are found as every AWS tool finds them."""
 
 
@@ -161,7 +161,6 @@ COMMANDS = {
     "catalog": LazyCommand(
         "accel.cli.catalog:catalog_group", "Create, show and maintain the object catalog of a bucket."
     ),
-    "config": LazyCommand("accel.cli.config:config_group", "Show where the values of options come from."),
     "controller": LazyCommand(
         "accel.cli.controller:controller_group", "For brokers that keep their metadata in their own controller."
     ),
