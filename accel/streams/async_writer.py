@@ -19,9 +19,8 @@ from accel.history.rules.values import checked_arguments
 from accel.history.store import Stream
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.rules.routing import size_bytes_of
-from accel.streams.segments_host import ObjectSegments
+from accel.streams.segments_host import Host
 from accel.streams.settings import StreamWriterSettings
-from accel.streams.shared.segments import SharedSegments, own_segments
 from accel.streams.writer import Key, StreamWriter
 from accel.system import Components
 from loaders.awaiting import in_thread, opened, outcome, undo_late, wake
@@ -48,20 +47,19 @@ class AsyncStreamWriter:
     def __init__(
         self,
         stream: Stream,
-        host: ObjectSegments | SharedSegments,
+        host: Host,
         *,
         settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
         system: Components | None = None,
         writer_id: UUID | None = None,
     ) -> None:
         self.settings = settings
-        self._lifetime = Lifetime(f"a writer of {stream.name}", own_segments(host).system.process_id)
+        self._lifetime = Lifetime(f"a writer of {stream.name}", host.own.system.process_id)
         self._open = partial(StreamWriter, stream, host, settings=settings, system=system, writer_id=writer_id)
         self._lock = Lock()  # guards the attribute below
         self._opening: Future[StreamWriter] | None = None
-        own = own_segments(host)
-        self._commits = own.commits
-        self._system = own.system if system is None else system
+        self._commits = host.own.commits
+        self._system = host.own.system if system is None else system
 
     async def __aenter__(self) -> Self:
         try:

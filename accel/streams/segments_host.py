@@ -21,23 +21,23 @@ Source: docs/explanation/history.md, "Workflows"; PDP-28.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from threading import Lock
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 from uuid import UUID
 
 from accel.catalog import ObjectCatalog
 from accel.catalog.shard_writes import trim_streams
-from accel.errors import NotInHistory, OperationNotAllowed, StreamsReleased
+from accel.errors import AccelError, NotInHistory, OperationNotAllowed, StreamsReleased
 from accel.history.rules.configuration import OffsetUnit
 from accel.history.rules.segments import Segments
 from accel.history.rules.transactions import TransactionContents
 from accel.history.rules.values import IdMap, Integers, checked_arguments, segment_text, some_ids
 from accel.history.store import Stream
-from accel.history.store.hosts import StreamName
+from accel.history.store.hosts import SegmentHost, StreamName
 from accel.streams.acknowledgements import WriteFuture
 from accel.streams.group_commit import EventSource, GroupCommit
 from accel.streams.leases import TransactionLeases
@@ -82,6 +82,74 @@ MERGE_ATTEMPTS: Final = 3
 """The number of attempts of a merge whose segments are taken over meanwhile."""
 
 
+GiveBack = Callable[[int, Callable[[], Sequence[Events]]], object]
+"""(segment id, function that ends the sending and returns the events that were not taken, in order): appends the events
+again, before all later events. No event of the segment may be appended between the two steps."""
+
+
+class Lanes(Protocol):
+    """Sends events of one writer to other processes that have their segments. Threads: any."""
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether events wait that the caller has to send by `pump`."""
+        ...
+
+    def open(self, owners: Mapping[int, Any]) -> None:
+        """Send events of these segments to the owners that `Host.find` returned, from now on."""
+        ...
+
+    def add(self, segment_id: int, run: Events) -> bool:
+        """Take events; returns False if another process does not have the segment. No request."""
+        ...
+
+    def are_idle(self, but: Collection[int]) -> bool:
+        """Whether no events wait or are under way for segments other than these; if so, forgets the other segments."""
+        ...
+
+    def pump(self) -> bool:
+        """Send waiting events, if there are no background threads; returns whether any request made progress."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """Fail all waiting events, and send no more."""
+        ...
+
+
+class Host(SegmentHost, Protocol):
+    """The segments of a stream as a writer knows them: those of this process, and perhaps those of others."""
+
+    @property
+    def own(self) -> ObjectSegments:
+        """The segments of this process."""
+        ...
+
+    @property
+    def are_shared(self) -> bool:
+        """Whether other processes may have segments of the stream: then events that are not durable come back."""
+        ...
+
+    def find(
+        self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False
+    ) -> tuple[Mapping[int, Any], AccelError | None]:
+        """Open segments here; return the owners of those of other processes, and the error of the last unreachable."""
+        ...
+
+    def lanes(
+        self,
+        name: StreamName,
+        source: EventSource,
+        numbered: Callable[[Events], NumberedEvents],
+        give_back: GiveBack,
+    ) -> Lanes | None:
+        """Return what sends a writer's events to other processes; None if nothing does."""
+        ...
+
+    def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
+        """Return the progress of a writer with an id, in all segments."""
+        ...
+
+
 class Scaling(Protocol):
     """Follows the scaling policies of the streams whose segments a host has open. Threads: any."""
 
@@ -100,7 +168,7 @@ class Scaling(Protocol):
 
 @checked_arguments
 class ObjectSegments:
-    """One session of a node that has segments open; a `SegmentHost`.
+    """One session of a node that has segments open; a `Host` that shares no stream.
 
     Opening it fences older sessions of the node, and settles their unfinished merges. The host belongs to the process
     that opened it: elsewhere calls raise WrongProcess; after `close` they raise Closed.
@@ -122,6 +190,8 @@ class ObjectSegments:
         lifetime: of the host, for its parts.
         leases: renews the leases of the open transactions of its writers.
     """
+
+    are_shared: Final = False
 
     def __init__(
         self,
@@ -206,6 +276,21 @@ class ObjectSegments:
                 self._segments.load_numbers(stream, [each for each in ids if each in found.open])
             self._name_ahead(found.open.values())
         return {segment_id: span.node_id for segment_id, span in found.elsewhere.items()}
+
+    @property
+    def own(self) -> ObjectSegments:
+        """See `Host.own`."""
+        return self
+
+    def find(
+        self, stream: StreamName, ids: Collection[int], *, are_numbered: bool = False
+    ) -> tuple[Mapping[int, Any], AccelError | None]:
+        """See `Host.find`; a segment that another node has open is refused, as by `open_segments`."""
+        self.open_segments(stream, ids, are_numbered=are_numbered)
+        return {}, None
+
+    def lanes(self, *_: object) -> None:
+        """See `Host.lanes`."""
 
     def _name_ahead(self, segments: Iterable[OpenSegment]) -> None:
         """Warn once of each segment whose last event has a time after now: its later events keep this time."""

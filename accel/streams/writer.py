@@ -57,9 +57,8 @@ from accel.streams.rules.routing import (
     key_position,
     size_bytes_of,
 )
-from accel.streams.segments_host import ObjectSegments
+from accel.streams.segments_host import Host
 from accel.streams.settings import StreamWriterSettings
-from accel.streams.shared.segments import Forwarding, SharedSegments, own_segments
 from accel.streams.writer_numbers import EventLostError, NumberedEvents, Progress, WriterNumbering
 from accel.streams.writer_transactions import WriterTransactions
 from accel.system import Components
@@ -81,8 +80,8 @@ class StreamWriter:
 
     Args:
         stream: a stream that was opened with this host.
-        host: the host of all its segments; or `SharedSegments`, which has some segments and sends events of the other
-            segments to their owners. Writers may share a host. Closing the writer does not close the host.
+        host: the host of all its segments, `ObjectSegments`; or one that has some segments and sends events of the
+            others to their owners. Writers may share a host. Closing the writer does not close the host.
         settings: bounds of the writer.
         system: clock and sleep; None = those of the host.
         writer_id: identifies this writer permanently: its events have numbers, and an event that is written again, by
@@ -102,7 +101,7 @@ class StreamWriter:
     def __init__(
         self,
         stream: Stream,
-        host: ObjectSegments | SharedSegments,
+        host: Host,
         *,
         settings: StreamWriterSettings = StreamWriterSettings(),  # noqa: B008 - immutable
         system: Components | None = None,
@@ -112,8 +111,8 @@ class StreamWriter:
             raise InvalidArgument("expected the id of a writer, found zeros")
         if stream.parts.host is not host:  # a commit through another host would lose the writer's events
             raise InvalidArgument(f"expected {stream.name} opened with the host of its writer, found another host")
-        shared = host if isinstance(host, SharedSegments) else None
-        self._host = own = own_segments(host)
+        self._segments, self._host = host, host.own
+        own = host.own
         self._lifetime = Lifetime(f"a writer of {stream.name}", own.system.process_id)
         self.settings = settings
         self._stream = stream
@@ -121,10 +120,7 @@ class StreamWriter:
         scope, _, name = stream.name.partition("/")
         self._name = scope, name
         self._commits = own.commits
-        self._shared = shared
-        self._forwarding: Forwarding | None = None
-        if shared is not None and shared.client is not None:
-            self._forwarding = Forwarding(shared, self._name, self, self._numbers_of, self._give_back)
+        self._lanes = host.lanes(self._name, self, self._numbers_of, self._give_back)
         self._lock = Lock()  # guards the attributes below; never held over a request, nor taken by callers
         self._pending = PendingEvents(settings.batch_events_max, settings.batch_bytes_max)
         self._transactions = WriterTransactions(stream, own, settings, self._system, self._lifetime, self._check_open)
@@ -139,7 +135,7 @@ class StreamWriter:
         self.pause_seconds = settings.pause_seconds
         self.troubles, self.trouble = 0, None
         self.writer_id = writer_id
-        self._are_numbered = writer_id is not None or self._forwarding is not None
+        self._are_numbered = writer_id is not None or self._lanes is not None
         self._numbering: WriterNumbering | None = None
         segments = stream.active_segments()
         self._adopt(segments)
@@ -457,7 +453,7 @@ class StreamWriter:
                 with self._lock:
                     taken = self._pending.next_run(but=self._refused)
                     if taken is None:
-                        return bool(self._refused) or (self._forwarding is not None and self._forwarding.has_waiting)
+                        return bool(self._refused) or (self._lanes is not None and self._lanes.has_waiting)
                 self._append(*taken)
 
     def settle(self) -> bool:
@@ -467,7 +463,7 @@ class StreamWriter:
             OperationNotAllowed: a scale has not ended within `wait_seconds`.
             AccelError: the store could not be read.
         """
-        has_gone_on = self._forwarding is None or self._forwarding.pump()
+        has_gone_on = self._lanes is None or self._lanes.pump()
         with self._lock:
             refused = list(self._refused)
             if self._stuck_since is None:
@@ -497,8 +493,8 @@ class StreamWriter:
 
     def _fail_waiting(self, error: BaseException, *, is_end: bool) -> None:
         """Fail all waiting events; if this is the end of writing, later events are refused with the same error."""
-        if self._forwarding is not None:
-            self._forwarding.fail(error)
+        if self._lanes is not None:
+            self._lanes.fail(error)
         with self._appending, self._lock:
             if is_end and self._end_of_writes is None:
                 self._end_of_writes = error
@@ -509,10 +505,10 @@ class StreamWriter:
         self._commits.fail(futures, error, sum(run.size_bytes for run in runs))
 
     def _append(self, segment_id: int, run: Events) -> None:
-        if self._forwarding is not None and self._forwarding.add(segment_id, run):
+        if self._lanes is not None and self._lanes.add(segment_id, run):
             return
         try:
-            source = self if self._shared is not None else None
+            source = self if self._segments.are_shared else None
             self._host.append_open(self._name, segment_id, run, self._numbered_events(run), source)
         except EventLostError as lost:
             self._commits.fail(run.futures, lost.error, run.size_bytes)
@@ -540,11 +536,11 @@ class StreamWriter:
         segments = self._stream.active_segments()
         ids = segments.ids.tolist()
         if set(refused).isdisjoint(ids) and self._is_settled_but(ids):
-            if self._shared is None:
+            if not self._segments.are_shared:
                 self._open_segments(ids)
             self._route_anew(segments)
             return True
-        is_sent = self._forwarding is None or self._forwarding.are_idle(())  # else replies may report durable events
+        is_sent = self._lanes is None or self._lanes.are_idle(())  # else replies may report durable events
         if is_sent and self._stream.state() in (StreamState.SEALING, StreamState.SEALED):
             raise IllegalState(f"expected a stream that takes writes, found {self._stream.name} sealed")
         self._check_waited(f"successors of {segment_text(refused[0])}, which is sealed")
@@ -561,14 +557,10 @@ class StreamWriter:
         sealed = [each for each in refused if self._host.is_sealed(self._name, each)]
         to_open = [each for each in refused if each not in sealed and self._host.is_settled(self._name, each)]
         trouble: AccelError | None = None
-        if not to_open:
-            pass
-        elif self._shared is None:
-            self._open_segments(to_open)
-        else:
-            owners, trouble = self._shared.find(self._name, to_open, are_numbered=self._are_numbered)
-            if self._forwarding is not None:
-                self._forwarding.open(owners)
+        if to_open:
+            owners, trouble = self._segments.find(self._name, to_open, are_numbered=self._are_numbered)
+            if self._lanes is not None:
+                self._lanes.open(owners)
             to_open = [each for each in to_open if each not in owners]
         left = [*sealed, *(each for each in to_open if not self._host.takes_appends(self._name, each))]
         with self._lock:
@@ -597,7 +589,7 @@ class StreamWriter:
         """Whether no event is under way to replaced segments, so that later events in the present ones follow them."""
         before = set(self._router.segments.ids.tolist()).difference(ids)
         is_settled = all(self._host.is_settled(self._name, segment_id) for segment_id in before)
-        return is_settled and (self._forwarding is None or self._forwarding.are_idle(ids))
+        return is_settled and (self._lanes is None or self._lanes.are_idle(ids))
 
     def _check_waited(self, expected: str) -> None:
         with self._lock:
@@ -628,7 +620,7 @@ class StreamWriter:
             raise self._end_of_writes.with_traceback(None)  # else each `raise` would add to the traceback
 
     def _open_segments(self, ids: Collection[int]) -> None:
-        is_shared = self._shared is not None
+        is_shared = self._segments.are_shared
         self._host.open_segments(self._name, ids, are_numbered=self._are_numbered, is_shared=is_shared)
 
     def _numbered(self) -> WriterNumbering:
@@ -673,7 +665,7 @@ class StreamWriter:
         return numbering.check(count, number)
 
     def _adopt(self, segments: Segments) -> None:
-        if self._shared is None or self._shared.client is None:  # else other owners may open some of them
+        if self._lanes is None:  # else other owners may open some of them
             self._open_segments(segments.ids.tolist())
         self._router = KeyRouter(segments)
 

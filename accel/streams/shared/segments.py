@@ -28,7 +28,7 @@ from accel.history.store.hosts import StreamName
 from accel.streams.acknowledgements import EventPlace
 from accel.streams.group_commit import EventSource
 from accel.streams.rules.routing import Events, first_events
-from accel.streams.segments_host import ObjectSegments
+from accel.streams.segments_host import GiveBack, ObjectSegments
 from accel.streams.shared.forwarding import DEFAULT_FORWARDING, AppendRequest, CarryOutRequest, ForwardingClient, Status
 from accel.streams.shared.owners import _HERE, Owner, OwnersTable
 from accel.streams.writer_numbers import (
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class SharedSegments:
-    """Segments of this process together with the segments of other owners; a `SegmentHost`.
+    """Segments of this process together with the segments of other owners; a `Host`.
 
     A call of a workflow is carried out here for the segments that this process has; then the other owners are asked to
     do their parts, and this process takes over segments of owners whose leases have expired. If an owner cannot be
@@ -66,8 +66,10 @@ class SharedSegments:
     `ForwardingSettings.connections_max`, if the system of the host has a `wait`. Of the process that opened it.
 
     Attributes:
-        host, owners, client, keeps: as the arguments; settings: those of the client.
+        own: the host; owners, client, keeps: as the arguments; settings: those of the client.
     """
+
+    are_shared: Final = True
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class SharedSegments:
         *,
         keeps: object = None,
     ) -> None:
-        self.host, self.owners, self.client, self.keeps = host, owners, client, keeps
+        self.own, self.owners, self.client, self.keeps = host, owners, client, keeps
         self.settings = DEFAULT_FORWARDING if client is None else client.settings
         self._threads: Threads | None = None
         self._collects_seconds, self._collects_pause = 0.0, 0.25
@@ -86,7 +88,7 @@ class SharedSegments:
             self._threads = Threads(most, "accel-forwarding", process_id=host.system.process_id)
 
     def __repr__(self) -> str:
-        return f"SharedSegments({self.host!r})"
+        return f"SharedSegments({self.own!r})"
 
     def close(self) -> None:
         """Start no more requests; does not wait for requests under way."""
@@ -125,7 +127,7 @@ class SharedSegments:
         trouble: AccelError | None = None
         by_node: dict[int, list[int]] = {}
         try:
-            elsewhere = self.host.open_segments(stream, ids, are_numbered=are_numbered, is_shared=True)
+            elsewhere = self.own.open_segments(stream, ids, are_numbered=are_numbered, is_shared=True)
         except CommitRefused:  # another process opened some at the same time: the next look shows which
             return {}, None
         for segment_id, node_id in elsewhere.items():
@@ -134,12 +136,22 @@ class SharedSegments:
             owner = self.owners.find(node_id)
             if owner is not None and owner.is_expired(self.owners.now_ms()):
                 with suppress(CommitRefused):  # another process was first, or the owner opened it again
-                    self.host.take_over(stream, dict.fromkeys(theirs, node_id))
+                    self.own.take_over(stream, dict.fromkeys(theirs, node_id))
             elif owner is not None and self.client is not None and self.client.may_ask(owner):
                 found |= dict.fromkeys(theirs, owner)
             else:
                 trouble = self._unreachable(node_id, owner, f"{some_ids(theirs)} of {'/'.join(stream)}")
         return found, trouble
+
+    def lanes(
+        self,
+        name: StreamName,
+        source: EventSource,
+        numbered: Callable[[Events], NumberedEvents],
+        give_back: GiveBack,
+    ) -> Forwarding | None:
+        """Return what sends a writer's events to other owners; None without a client."""
+        return None if self.client is None else Forwarding(self, name, source, numbered, give_back)
 
     def progress_of(self, stream: StreamName, segments: Segments, writer_id: bytes) -> Progress:
         """Return the progress of a writer in the segments of all owners; see `ObjectSegments.progress_of`.
@@ -152,7 +164,7 @@ class SharedSegments:
             CommitRefused: other processes kept taking segments over for this time.
             The errors of `find` and `ObjectSegments.held_at`.
         """
-        system = self.host.system
+        system = self.own.system
         deadline = system.timer() + self.owners.settings.lease_seconds + self.settings.pause_seconds
         while True:
             try:
@@ -171,7 +183,7 @@ class SharedSegments:
             owner = owners.get(segment.id)
             held = None if owner is None else self._held_by(stream, segment.id, owner, writer_id)
             if held is None:
-                held = self.host.held_at(stream, segment.id, writer_id)
+                held = self.own.held_at(stream, segment.id, writer_id)
             known.append((segment.key_start, segment.key_end, held))
         return progress_of(known)
 
@@ -188,27 +200,27 @@ class SharedSegments:
 
     def create(self, stream: StreamName, segments: Segments, stream_ids: Mapping[int, int]) -> None:
         """See `SegmentHost.create`."""
-        self.host.create(stream, segments, stream_ids)
+        self.own.create(stream, segments, stream_ids)
 
     def seal(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.seal`."""
-        return self._carried_through(stream, lambda: self.host.seal(stream, ids))
+        return self._carried_through(stream, lambda: self.own.seal(stream, ids))
 
     def last_times(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.last_times`."""
-        return self.host.last_times(stream, ids)
+        return self.own.last_times(stream, ids)
 
     def tails(self, stream: StreamName, ids: Integers) -> Mapping[int, int]:
         """See `SegmentHost.tails`."""
-        return self.host.tails(stream, ids)
+        return self.own.tails(stream, ids)
 
     def truncate(self, stream: StreamName, cut: IdMap) -> None:
         """See `SegmentHost.truncate`."""
-        self._carried_through(stream, lambda: self.host.truncate(stream, cut))
+        self._carried_through(stream, lambda: self.own.truncate(stream, cut))
 
     def delete(self, stream: StreamName, ids: Integers) -> None:
         """See `SegmentHost.delete`."""
-        self._carried_through(stream, lambda: self.host.delete(stream, ids))
+        self._carried_through(stream, lambda: self.own.delete(stream, ids))
 
     def merge(self, stream: StreamName, ids: Integers, transactions: Sequence[UUID]) -> None:
         """See `SegmentHost.merge`. One node merges a transaction: an owner of all segments with events of it.
@@ -216,27 +228,27 @@ class SharedSegments:
         If no owner has all of them, this process takes over the segments of other owners, even with valid leases.
         """
         try:
-            self.host.merge(stream, ids, transactions)
+            self.own.merge(stream, ids, transactions)
         except SegmentsElsewhere as error:
             owners = error.owners
             if len(error.nodes) == 1 and self._has_asked(stream, error.nodes[0], error):
                 with suppress(SegmentsElsewhere):  # this process has some of them
-                    self.host.merge(stream, ids, transactions)
+                    self.own.merge(stream, ids, transactions)
                     return
             for segment_id, node_id in owners.items():
                 with suppress(CommitRefused):  # another process was first: then the merge raises
-                    self.host.take_over(stream, {segment_id: node_id})
-            self.host.merge(stream, ids, transactions)
+                    self.own.take_over(stream, {segment_id: node_id})
+            self.own.merge(stream, ids, transactions)
 
     def abort(self, stream: StreamName, transaction: UUID, *, is_given_up: bool = False) -> None:
         """See `SegmentHost.abort`."""
-        self.host.abort(stream, transaction, is_given_up=is_given_up)
+        self.own.abort(stream, transaction, is_given_up=is_given_up)
 
     # Inside
 
     def _carried_through(self, stream: StreamName, act: Callable[[], T]) -> T:
         """Make a call of a workflow; while other owners have segments, ask them for their parts and repeat the call."""
-        system, settings = self.host.system, self.settings
+        system, settings = self.own.system, self.settings
         deadline = system.timer() + settings.wait_seconds
         is_first = True
         while True:
@@ -259,7 +271,7 @@ class SharedSegments:
             if owner is not None and owner.is_expired(self.owners.now_ms()):
                 theirs = {each: node for each, node in error.owners.items() if node == node_id}
                 with suppress(CommitRefused):  # another process was first
-                    self.host.take_over(stream, theirs)
+                    self.own.take_over(stream, theirs)
             elif owner is None or self.client is None or not self.client.may_ask(owner):
                 raise self._unreachable(node_id, owner, f"{error.segments} of {'/'.join(stream)}")
             else:
@@ -271,17 +283,12 @@ class SharedSegments:
 
     def _unreachable(self, node_id: int, owner: Owner | None, segments: str) -> OwnerUnreachable:
         is_here = owner is not None and (here := _HERE.get(owner.token)) is not None and here.is_here
-        if is_here and self.host.system.timer() >= self._collects_seconds:
+        if is_here and self.own.system.timer() >= self._collects_seconds:
             self._collects_pause *= 2
-            self._collects_seconds = self.host.system.timer() + self._collects_pause
+            self._collects_seconds = self.own.system.timer() + self._collects_pause
             gc.collect()  # a connection that was dropped without `close` has cycles: this gives its segments back
         why = "another connection of this process: close it" if is_here else "no permitted address"
         return OwnerUnreachable(node_id, owner.address if owner else "", segments, why)
-
-
-def own_segments(host: ObjectSegments | SharedSegments) -> ObjectSegments:
-    """Return the segments of this process."""
-    return host.host if isinstance(host, SharedSegments) else host
 
 
 # For writers
@@ -306,11 +313,6 @@ class _Lane:
     @property
     def is_idle(self) -> bool:
         return not self.is_busy and not self.runs and self.sent is None
-
-
-GiveBack = Callable[[int, Callable[[], Sequence[Events]]], object]
-"""(segment id, function that ends the sending and returns the events that were not taken, in order): appends the events
-again, before all later events. No event of the segment may be appended between the two steps."""
 
 
 class Forwarding:
@@ -339,7 +341,7 @@ class Forwarding:
     ) -> None:
         self._shared, self._name, self._source, self._give_back = shared, name, source, give_back
         self._numbered = numbered
-        self._commits, self._system = shared.host.commits, shared.host.system
+        self._commits, self._system = shared.own.commits, shared.own.system
         self._lock = Lock()  # guards the attributes below
         self._lanes: dict[int, _Lane] = {}
         self._since: dict[int, float] = {}  # when each segment's events began to wait in vain
