@@ -28,8 +28,7 @@ import numpy as np
 from xxhash import xxh3_64
 
 from accel.compaction import CompactionSettings
-from accel.compaction.facts import GroupLimits, MergeCandidate, earliest_starts
-from accel.compaction.grouping import Run, choose_groups
+from accel.compaction.grouping import GroupLimits, MergeCandidate, Run, choose_groups, earliest_starts
 from accel.image import MetadataImage, make_node
 from benchmarks.cold_requests import (
     NODE_ID,

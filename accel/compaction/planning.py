@@ -4,8 +4,8 @@
     plan_node        reads the indexes of one node   its groups; one node after another, or a task each
     assemble_plan    combines the plans              the groups that fit into the bytes of one run
 
-A node is planned in two steps. One pass over its objects in list order finds the permitted runs of neighbours
-(`facts`), and the cheapest of these are chosen (`grouping`). Then the code of the merge simulates each chosen group: so
+A node is planned in two steps. One pass over its objects in list order finds the permitted runs of neighbours,
+and the cheapest of these are chosen (`grouping`). Then the code of the merge simulates each chosen group: so
 the plan contains the exact number of outputs, and a group that would not reduce the number of objects is left out.
 
 **Data that is not needed any more**, on every node:
@@ -38,10 +38,26 @@ from accel.catalog.catalog import ObjectCatalog
 from accel.catalog.dead_objects import FirstKept, may_hold, streams_of_node
 from accel.catalog.parts import MILLISECONDS, ObjectAccess, open_each
 from accel.catalog.records import STREAMS_AN_OBJECT_MAX, Rows, refs_of
-from accel.compaction.facts import TOO_LARGE, GroupLimits, MergeCandidate, StreamTrail, earliest_starts, obstacles
-from accel.compaction.grouping import Run, choose_groups
-from accel.compaction.plan import CompactionPlan, FailedNode, Group, NodePlan, Skipped, SparedNode, assemble_plan
-from accel.compaction.settings import CompactionSettings
+from accel.compaction.grouping import (
+    TOO_LARGE,
+    GroupLimits,
+    MergeCandidate,
+    Run,
+    StreamTrail,
+    choose_groups,
+    earliest_starts,
+    obstacles,
+)
+from accel.compaction.plan import (
+    CompactionPlan,
+    CompactionSettings,
+    FailedNode,
+    Group,
+    NodePlan,
+    Skipped,
+    SparedNode,
+    assemble_plan,
+)
 from accel.errors import AccelError, FormatError
 from loaders.format import BlockIndex
 from loaders.merge.plan import plan_merge

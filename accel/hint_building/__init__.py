@@ -12,19 +12,23 @@ opens 50 objects. The work of one node is independent (`plan_node_hints`, `build
 from __future__ import annotations
 
 from accel.hint_building.building import (
+    FailedObject,
     HintChoice,
     HintPlan,
     HintReport,
+    ListedNode,
     NodePlan,
     NodeReport,
     build_hints,
     build_node_hints,
+    listed_nodes,
+    nodes_to_plan,
+    opened_catalog,
     plan_hints,
     plan_node_hints,
     remember_failures,
 )
 from accel.hint_building.filters import Depth, FilterNeeds, NodeFilters
-from accel.hint_building.objects import FailedObject, ListedNode, listed_nodes, nodes_to_plan, opened_catalog
 from accel.hint_building.snapshots import NodeSnapshot, SnapshotNeeds
 
 __all__ = [

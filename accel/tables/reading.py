@@ -21,8 +21,17 @@ from accel.catalog import ObjectCatalog
 from accel.history.store import StreamStore
 from accel.tables.bounds import Bounds, Condition
 from accel.tables.history_batches import chosen_streams, history_batches
-from accel.tables.listing import Listed, chosen_columns, listed_objects, ref_of
-from accel.tables.object_batches import OpenedListed, block_batch, object_batch, range_batch, record_batches
+from accel.tables.object_batches import (
+    Listed,
+    OpenedListed,
+    block_batch,
+    chosen_columns,
+    listed_objects,
+    object_batch,
+    range_batch,
+    record_batches,
+    ref_of,
+)
 from accel.tables.schemas import RowSource, TableSchema
 from loaders.layout import ObjectLayout
 from loaders.object_index import ObjectIndexLoader

@@ -68,7 +68,7 @@ from pyspark.sql.types import (
 from accel.history.store import StreamStore
 from accel.tables.bounds import AllowedIntegers, Bounds, Condition
 from accel.tables.history_batches import chosen_streams
-from accel.tables.listing import Listed
+from accel.tables.object_batches import Listed
 from accel.tables.reading import chosen_objects, history_rows, object_rows
 from accel.tables.schemas import RowSource, TableSchema, table_of
 from loaders.layout import ObjectLayout

@@ -27,7 +27,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "accel.cli.options:StoreChoice.open",
         "accel.cli.stream.options:ScopeChoice.open",
         "accel.cli.stream.options:StreamChoice.open",
-        "accel.hint_building.objects:open_patiently",
+        "accel.hint_building.building:open_patiently",
         "accel.history.store.stream_store:StreamStore.open",
         "accel.server.sidecar:Sidecar.open",
         "accel.streams.connection:Connection.open_group_reader",

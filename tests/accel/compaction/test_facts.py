@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.compaction.facts import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
+from accel.compaction.grouping import GroupLimits, MergeCandidate, StreamTrail, earliest_starts
 from range_index import ObjectRanges
 from tests.accel.lookup.driving import make_ranges
 

@@ -17,7 +17,7 @@ from accel.compaction import (
     plan_node,
     survey_catalog,
 )
-from accel.compaction.facts import TOO_LARGE
+from accel.compaction.grouping import TOO_LARGE
 from accel.errors import MaintenanceRefused
 from accel.testing import Fault, FaultStore
 from tests.accel.catalog.world import LAYOUT, World

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accel.compaction.facts import StreamSlots
+from accel.compaction.grouping import StreamSlots
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([300, 3000, 60_000]))
