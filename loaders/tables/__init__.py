@@ -1,14 +1,15 @@
 """Versioned tables on an object store: values by key, written by compare-and-set.
 
-`tables` creates, finds and drops tables; `table` implements one table; `conditional_write` defines the
-bytes around a value, and finds the outcome of a write without a clear reply; `records` defines the bytes of records,
-`columns` those of their rows; `typed_key` reads and writes records of one class at one key; `format_record`
+`tables` creates, finds and drops tables; `table` implements one table; `typed_key` reads and writes records of one
+class at one key; `counters` allocates ids; `conditional_write` defines the bytes around a value, and finds the outcome
+of a write without a clear reply; `records` defines the bytes of records, `columns` those of their rows; `format_record`
 stores the settings of a whole bucket; `probe` finds out how its endpoint treats conditional writes.
 """
 
 from __future__ import annotations
 
 from loaders.settings import RetrySettings
+from loaders.tables.counters import IdBlocks, check_counter
 from loaders.tables.format_record import (
     FORMAT_FORM,
     FORMAT_VERSION,
@@ -22,7 +23,7 @@ from loaders.tables.probe import probe_conditions, require_conditions
 from loaders.tables.records import Fields, FormRegistry, RecordForm, form_of
 from loaders.tables.table import Change, Table, Unreadable
 from loaders.tables.tables import Tables
-from loaders.tables.typed_key import IdBlocks, RecordCache, TypedKey, check_counter
+from loaders.tables.typed_key import RecordCache, TypedKey
 from loaders.versions import Entry, Version, Versioned
 
 __all__ = [

@@ -51,7 +51,7 @@ SHARED: dict[str, tuple[str, ...]] = {
         "loaders.tables.table.TableFolder",
         "loaders.tables.table.TableState",
         "loaders.tables.tables.Tables",
-        "loaders.tables.typed_key.IdBlocks",
+        "loaders.tables.counters.IdBlocks",
         "loaders.tables.typed_key.TypedKey",
     ),
     "histories": (

@@ -14,8 +14,8 @@ from loaders.errors import AccelError
 from loaders.store import MemoryStore, ObjectStore
 from loaders.store.decorated import WRITES, CountingStore
 from loaders.tables import IdBlocks, RecordCache, RecordForm, Tables, TypedKey
+from loaders.tables.counters import IDS_AT_ONCE_MAX
 from loaders.tables.records import Bounded, OneField
-from loaders.tables.typed_key import IDS_AT_ONCE_MAX
 from tests.loaders.tables.worlds import new_nonce
 
 FORM = RecordForm("counter", 1, OneField("next_id", Bounded("next_id")))
