@@ -60,7 +60,6 @@ from accel.catalog.keys import (
     NODE_CHECKPOINTS,
     NODES,
     STREAM_SHARDS,
-    node_key,
     parse_node_key,
     require,
     shard_key,
@@ -481,14 +480,14 @@ def _without_epochs(ranges: Rows) -> Rows:
 
 def _drop_stale_checkpoints(parts: CatalogParts, plan: ImportPlan) -> None:
     """Delete checkpoints that an earlier import has left for nodes without commits: a session would use them."""
-    table = parts.keys.tables.table(NODE_CHECKPOINTS)
-    for node_id in map(parse_node_key, list(table.keys())):
+    for node_id in map(parse_node_key, list(parts.keys.tables.table(NODE_CHECKPOINTS).keys())):
         if node_id is None or node_id in plan.lists:
             continue
-        seen = parts.keys.checkpoint(node_id).read()
+        checkpoint = parts.keys.checkpoint(node_id)
+        seen = checkpoint.read()
         now = parts.keys.node_list(node_id).read()  # after the checkpoint, which a session writes after its commits
         if seen is not None and seen.value.order_id >= 0 and (now is None or not now.value.next_order_id):
-            table.delete(node_key(node_id), seen.version)
+            checkpoint.delete(seen)
 
 
 def _write_node(parts: CatalogParts, plan: ImportPlan, node_id: int) -> None:

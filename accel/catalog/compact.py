@@ -69,6 +69,7 @@ from accel.catalog.survey import must_read
 from accel.errors import AccelError, CatalogDamaged, CommitRefused, FormatError, KeyMissing
 from accel.image import StreamObject
 from loaders.object_ref import ObjectRef
+from loaders.tables import raw_key
 from loaders.threads import map_bounded
 from loaders.versions import Versioned
 from range_index import ObjectRanges
@@ -156,7 +157,7 @@ def erase_old_versions(parts: CatalogParts, node_id: int) -> None:
     table = parts.keys.tables.table(NODE_LIST_HISTORY)
     keys = list(table.keys(list_version_prefix(node_id)))
     for key in keys[: -parts.settings.list_versions_kept]:
-        table.erase(key)
+        raw_key(table, key).erase()
 
 
 def _check_outputs(parts: CatalogParts, compaction: Compaction, rows: Rows) -> ObjectRanges | None:

@@ -20,7 +20,7 @@ from accel.rendering import Column, Output, Shown, said, shown_names, table_of, 
 from accel.system import SYSTEM
 from accel.units import count_text
 from loaders.layout import encode_name
-from loaders.tables import FORMAT_FORM, FormRegistry, Tables
+from loaders.tables import FORMAT_FORM, FormRegistry, Tables, raw_key
 
 if TYPE_CHECKING:
     from accel.history.rules.transactions import ActiveTransaction
@@ -81,7 +81,7 @@ def table(
 
 
 def _value(tables: Tables, table: str, key: str, limit: int) -> Shown:
-    entry = tables.table(table).get(key)
+    entry = raw_key(tables.table(table), key).get()
     left_out: dict[str, int] = {}
     where = f"table {table!r}, key {key!r}"
     form, form_version, record = _registry().decode_any(entry.value, where, limit or None, left_out)

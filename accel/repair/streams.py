@@ -52,7 +52,7 @@ from accel.repair.epochs import AT_REST, EpochsRepair, Sizes
 from accel.repair.findings import MISSING, Finding, Findings, Repair, RepairOutcome, RunIsFull
 from loaders.errors import TableMissing
 from loaders.layout import TABLE_MARKER
-from loaders.tables import TypedKey, Unreadable
+from loaders.tables import TypedKey, raw_key
 from loaders.tables.typed_key import Inspected
 
 T = TypeVar("T")
@@ -199,7 +199,7 @@ class Repairing:
         """Whether a table holds records, with or without a marker. 1 call for 1,000 keys, 1 for each tombstone."""
         opened = self._store.tables.table(table)
         keys_of_it = (key for _, key in self._store.tables.etags([table]))
-        return any(opened.inspect(key) is not None for key in keys_of_it)
+        return any(not raw_key(opened, key).inspect().is_missing for key in keys_of_it)
 
     def _restore_table(self, table: str) -> None:
         if not self._has_records(self._stream.metadata_table):  # deleted meanwhile
@@ -292,12 +292,10 @@ class Repairing:
         return sorted(with_table.union(marked))
 
     def _check_mark(self, epoch: int, findings: Findings) -> None:
-        key = str(epoch)
-        found = self._keys.epochs.inspect(key)
-        if found is not None and not isinstance(found, Unreadable):
-            return
-        mark = self._keys.epoch_mark(epoch)
-        findings.rebuild(mark, mark.inspect(), MARK, "the table of the epoch's transactions")
+        key = self._keys.epoch_mark(epoch)
+        found = key.inspect()
+        if found.seen is None:
+            findings.rebuild(key, found, MARK, "the table of the epoch's transactions")
 
     def _look_at(self, epoch: int, transaction_id: UUID, committing: dict[int, UUID], findings: Findings) -> None:
         key = self._keys.transaction(epoch, transaction_id)
@@ -316,8 +314,8 @@ class Repairing:
         with suppress(TableMissing):
             names = table.keys()
             for name in names:
-                found = table.inspect(name)
-                if isinstance(found, Unreadable):
+                found = raw_key(table, name).inspect()
+                if found.error is not None:
                     advice = f"{_COPY}; or delete the group, and create it again at a cut"
                     findings.name(Finding(table.name, name, str(found.error), advice, RepairOutcome.LOST))
 

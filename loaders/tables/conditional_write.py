@@ -289,22 +289,25 @@ class ConditionalWriter:
     def read(self, store_key: str) -> Stored | None:
         """Return the version at a key; None if the key is missing. One request."""
         try:
-            fetched = self.fetch(store_key)
+            return self.decode(store_key, self.fetch(store_key))
         except KeyMissing:
             return None
-        return None if fetched is None else self.decode(store_key, fetched)
 
-    def fetch(self, store_key: str, known: Version | None = None) -> Fetched | None:
-        """Return the bytes at a key; None, without a body, if `known` is still current. One request.
+    def fetch(self, store_key: str) -> Fetched:
+        """Return the bytes at a key. One request.
 
         Raises:
             KeyMissing: the key is missing.
             CorruptObject: the object is longer than any value; its body was not read.
             StoreError: the read failed.
         """
+        return self._store.get(store_key, size_bytes_max=VALUE_START + self.value_size_bytes_max)
+
+    def fetch_newer(self, store_key: str, known: Version) -> Fetched | None:
+        """As `fetch`; None, without a body, if `known` is still current."""
+        if known.etag == UNKNOWN_ETAG:
+            return self.fetch(store_key)
         most = VALUE_START + self.value_size_bytes_max
-        if known is None or known.etag == UNKNOWN_ETAG:
-            return self._store.get(store_key, size_bytes_max=most)
         return self._store.get_if_changed(store_key, known.etag, size_bytes_max=most)
 
     def with_limit(self, value_size_bytes_max: int) -> ConditionalWriter:

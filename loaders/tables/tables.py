@@ -2,13 +2,13 @@
 
     from accel.system import SYSTEM
     from loaders.store import open_store
-    from loaders.tables import Tables
+    from loaders.tables import BYTES, Tables, TypedKey
 
     tables = Tables(open_store("s3://bucket/prefix"), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
     tables.create_table("owners")
-    owners = tables.table("owners")
-    version = owners.create("stream-7", b"node 3")
-    owners.update("stream-7", b"node 4", version)
+    owner = TypedKey(tables.table("owners"), "stream-7", BYTES)
+    seen = owner.create(b"node 3")
+    owner.write(b"node 4", seen)
 
 A table exists if and only if its marker does. A name that may be used again after a drop should have a unique part.
 Then no data of the old table can be mistaken for data of the new one.
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from os.path import commonprefix
 from threading import Lock
 
@@ -31,7 +30,7 @@ from loaders.lifetime import PerProcess
 from loaders.settings import RetrySettings
 from loaders.store.base import DELETE_BATCH_KEYS_MAX, LIST_PAGE_KEYS_MAX, DeleteFailures, ObjectStore
 from loaders.tables.conditional_write import SEQUENCE_JUMP, VALUE_SIZE_BYTES_MAX, ConditionalWriter, Outcome
-from loaders.tables.table import Table, TableFolder, TableParts, TableState
+from loaders.tables.table import Table, TableState
 from loaders.versions import NONCE_SIZE_BYTES, Version
 
 TABLE_STATES_MAX = 1024
@@ -70,7 +69,6 @@ class Tables:
         self._prefix = prefix
         self._backoff = Backoff(retry, sleep, jitter)
         self._writer = ConditionalWriter(store, nonce, self._backoff, prefix, if_match_quotes=if_match_quotes)
-        self._parts = TableParts(store, self._writer)
         self._states = PerProcess("tables", _TableStates)
 
     def table(self, name: str, *, value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX) -> Table:
@@ -84,10 +82,9 @@ class Tables:
         Raises:
             ValueError: not a name; see `loaders.layout`.
         """
-        parts = self._parts
-        if value_size_bytes_max != VALUE_SIZE_BYTES_MAX:
-            parts = replace(parts, writer=self._writer.with_limit(value_size_bytes_max))
-        return Table(TableFolder(name, table_folder(self._prefix, name), parts, self._state(name)))
+        is_usual = value_size_bytes_max == VALUE_SIZE_BYTES_MAX
+        writer = self._writer if is_usual else self._writer.with_limit(value_size_bytes_max)
+        return Table(name, table_folder(self._prefix, name), self._store, writer, self._state(name))
 
     def create_table(self, name: str) -> bool:
         """Create a table; False if it exists already. One request, two if it exists already.

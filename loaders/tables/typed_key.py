@@ -4,8 +4,9 @@
     number.create_if_absent(0)
     after = number.change(lambda now: now + 10).value      # repeated until no other writer interferes
 
-Tables store bytes; a typed key joins table, key and codec. It returns a *versioned value*: the record, and the version
-of the key that held it. There are three kinds of keys and two kinds of writes:
+A typed key joins table, key and codec. It returns a *versioned value*: the record, and the version of the key that held
+it; a write succeeds only if its writer has read the stored version. There are three kinds of keys and two kinds of
+writes:
 
     | kind      | written by                              | the second of two concurrent writers                     |
     |-----------|-----------------------------------------|----------------------------------------------------------|
@@ -13,13 +14,26 @@ of the key that held it. There are three kinds of keys and two kinds of writes:
     | versioned | `change`, `write`                       | decides again on the stored record, or is refused        |
     | deletable | `create_if_absent` or `change`, `delete`| as above                                                 |
 
-A versioned record may become immutable when it is full (a chunk of history): `is_final` decides that.
+A versioned record may become immutable when it is full (a chunk of history): `is_final` decides that. The meaning of
+each outcome:
 
-**Changing.** One loop makes all changes, `Table.rewrite`, with one set of rules. After a conflict it pauses, and tries
-again on the value that is stored by then, at most `RetrySettings.attempts` times. A value that was read while the write
-was settled saves a request. A lost reply is no failure. If the key shows the outcome of the write, that outcome is the
-result. If it does not, the loop calls the change again, and the change recognises its own work. If that attempt fails
-too, the error is AmbiguousWrite: the write may have happened.
+    | error          | meaning                                      | written?  | what to do                       |
+    |----------------|----------------------------------------------|-----------|----------------------------------|
+    | DataExists     | there is a live value already                | no        | read it                          |
+    | DataNotFound   | there is no live value                       | no        | create it, if it should exist    |
+    | TableMissing   | (a DataNotFound) the table does not exist    | no        | create the table                 |
+    | DataConflict   | another version than the caller's is stored  | no        | read, decide, write again        |
+    | AmbiguousWrite | the reply was lost, and later writes hide it | not known | read, decide by the value        |
+    | StoreError     | the store does not answer, or refuses        | no        | see its advice                   |
+
+A read is one request. A write is one request if its reply is clear, and one more read for each unclear reply;
+`conditional_write` has the rules.
+
+**Changing.** One loop makes all changes. After a conflict it pauses, and tries again on the value that is stored by
+then, at most `RetrySettings.attempts` times. A value that was read while the write was settled saves a request. A lost
+reply is no failure. If the key shows the outcome of the write, that outcome is the result. If it does not, the loop
+calls the change again, and the change recognises its own work. If that attempt fails too, the error is AmbiguousWrite:
+the write may have happened.
 
 **Keeping.** With a `RecordCache`, records are decoded once for all readers, and kept within one bound of bytes:
 
@@ -43,15 +57,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Generic, TypeAlias, TypeVar, cast
+from typing import Final, Generic, NoReturn, TypeAlias, TypeVar, cast
 
 from loaders.counting import CacheStats
-from loaders.errors import AccelError, DataNotFound, FormatError, FormatTooNew, TableMissing
+from loaders.errors import (
+    AccelError,
+    AmbiguousWrite,
+    DataConflict,
+    DataExists,
+    DataNotFound,
+    FormatError,
+    FormatTooNew,
+    KeyMissing,
+    StoreError,
+    TableMissing,
+)
 from loaders.shared_loads import Flight, SharedLoads
-from loaders.tables.conditional_write import Stored
+from loaders.tables.conditional_write import SEQUENCE_JUMP, Outcome, Settled, Stored, sequence_beyond
 from loaders.tables.records import Codec
-from loaders.tables.table import NewValue, Table, Unreadable
-from loaders.versions import Version, Versioned
+from loaders.tables.table import Table
+from loaders.versions import NONCE_SIZE_BYTES, UNKNOWN_ETAG, Entry, Version, Versioned
 
 T = TypeVar("T")
 
@@ -66,6 +91,24 @@ WentBack: TypeAlias = Callable[[str, VersionId, VersionId | None], AccelError]
 
 RECORD_OVERHEAD_BYTES: Final = 1_100
 """Memory of a kept record besides itself: version, place, entries of the maps. Measured, rounded up."""
+
+
+FRESH_FROM_ATTEMPT: Final = 6
+"""From this attempt on, the value is read again after the pause, and the change is applied to it."""
+
+
+class _Unchanged:
+    """The codec of bytes."""
+
+    def encode(self, value: bytes) -> bytes:
+        return value
+
+    def decode(self, data: bytes, where: str) -> bytes:  # noqa: ARG002 - any value is valid
+        return data
+
+
+BYTES: Final[Codec[bytes]] = _Unchanged()
+"""The codec of values that are bytes."""
 
 
 def always(_: object) -> bool:
@@ -86,11 +129,15 @@ class Inspected(Generic[T]):
         etag: of the bytes; empty = the key is missing.
         seen: the record, if it can be read.
         error: why it cannot be read; None if it can.
+        sequence: a number above the sequence numbers of all versions of the key, or the number of a readable version.
+        ancestors: nonces of the versions up to this one, if they can be read.
     """
 
     etag: str = ""
     seen: Versioned[T] | None = None
     error: FormatError | None = None
+    sequence: int = 0
+    ancestors: bytes = b""
 
     @property
     def value(self) -> T | None:
@@ -134,6 +181,7 @@ class TypedKey(Generic[T]):
         self.key: Final = key
         self.where: Final = f"table {table.name!r}, key {key!r}"
         self._table = table
+        self._writer = table.writer
         self._codec = codec
         self._is_final = is_final
         self._cache = cache
@@ -170,7 +218,7 @@ class TypedKey(Generic[T]):
         """
         seen = self.read()
         if seen is None:
-            raise DataNotFound(self._table.name, self.key, "expected a value, found none")
+            raise self._not_found()
         return seen
 
     def read_newer(self, seen: Versioned[T]) -> Versioned[T]:
@@ -181,11 +229,14 @@ class TypedKey(Generic[T]):
             And as for `read`.
         """
         try:
-            entry = self._table.get_if_newer(self.key, seen.version)
-        except DataNotFound:
+            now = self._fetch(seen, seen)
+        except TableMissing:
             self._refuse_earlier(seen, None)
             raise
-        return seen if entry is None else self._decoded(entry, seen)
+        if now is None:
+            self._refuse_earlier(seen, None)
+            raise self._not_found()
+        return now
 
     def has(self, enough: Callable[[T], bool] = never) -> bool:
         """Whether a read needs neither a request nor decoding."""
@@ -193,18 +244,19 @@ class TypedKey(Generic[T]):
 
     def fetch(self, known: Versioned[T] | None) -> Versioned[T] | None:
         """Read without the cache; None if the key is missing. At most one request; no body if `known` is current."""
-        if known is None:
-            entry = self._table.find(self.key)
-            return None if entry is None else self._decoded(entry)
-        try:
-            entry = self._table.get_if_newer(self.key, known.version)
-        except TableMissing:
-            raise
-        except DataNotFound:
-            return None
-        return known if entry is None else self._decoded(entry)
+        return self._fetch(known)
 
     # Writing
+
+    def create(self, value: T) -> Versioned[T]:
+        """Write a record if there is none. One request; three over a tombstone.
+
+        Raises:
+            DataExists: there is a record.
+            TableMissing, AmbiguousWrite, StoreError: see their classes.
+        """
+        data, ticket = self._codec.encode(value), self._ticket()
+        return self._keep(Versioned(value, self._created(data, final=self._is_final(value))), ticket)
 
     def create_if_absent(self, value: T) -> Versioned[T]:
         """Write a record if there is none; return the stored record, this one or another writer's. One request.
@@ -216,21 +268,24 @@ class TypedKey(Generic[T]):
         if kept is not None:
             return kept
         data, ticket = self._codec.encode(value), self._ticket()
-        entry = self._table.create_if_absent(self.key, data, final=self._is_final(value))
-        if entry.value is not data:
+        settled = self._create(data, final=self._is_final(value))
+        entry = None if settled.current is None else settled.current.entry
+        if entry is not None and entry.value is not data:
             return self._keep(self._decoded(entry), ticket)
-        return self._keep(Versioned(value, entry.version), ticket)
+        version = self._version(settled) if entry is None else entry.version
+        return self._keep(Versioned(value, version), ticket)
 
     def write(self, value: T, seen: Versioned[T]) -> Versioned[T]:
         """Replace the record `seen`. One request.
 
         Raises:
-            DataConflict: another record is stored.
+            DataConflict: another record is stored; the error's `entry` is its bytes.
             DataNotFound: the record was deleted.
             AmbiguousWrite: the reply was lost, and the stored record does not show the outcome.
+            ValueError: the record is final.
         """
         data, ticket = self._codec.encode(value), self._ticket()
-        version = self._table.update(self.key, data, seen.version, final=self._is_final(value))
+        version = self._replaced(data, seen.version, final=self._is_final(value))
         return self._keep(Versioned(value, version), ticket)
 
     def change(self, change: Callable[[T | None], T | None], *, seen: Versioned[T] | None = None) -> Versioned[T]:
@@ -248,72 +303,120 @@ class TypedKey(Generic[T]):
             DataNotFound: there is no record, and `change` returned None.
             DataConflict: too many lost races.
             AmbiguousWrite: it may have been written; see the module docstring.
+            ValueError: the record is final.
             The error of `went_back`: the stored version is earlier than `seen`; nothing was written.
         """
         now = seen if seen is not None or self._cache is None else self.read()
         if seen is None and self._cache is None:
-            start = self._table.look(self.key)
+            stored = self._table.look(self.key)
         else:
-            start = None if now is None else Stored(b"", now.version)
+            stored = None if now is None else Stored(b"", now.version)
         ticket = self._ticket()
-        changed: T | None = None
-
-        def rule(entry: Versioned[bytes] | None) -> NewValue | None:
-            nonlocal now, changed
-            if entry is None:
-                self._refuse_earlier(seen, None)
-                now = None
-            elif now is None or entry.version is not now.version:
-                now = self._decoded(entry, seen)
-            changed = change(None if now is None else now.value)
-            return None if changed is None else NewValue(self._codec.encode(changed), self._is_final(changed))
-
-        written = self._table.rewrite(self.key, rule, start, repeatable=True, is_from_memory=now is not None)
-        if changed is None:
-            return cast("Versioned[T]", now)
-        return self._keep(Versioned(changed, written.version), ticket)
+        # If a record from memory is out of date, that is not a race: no pause follows.
+        attempt, pauses_from = 0, 1 if now is None else 2
+        doubtful: Settled | None = None
+        try:
+            for left in reversed(range(self._attempts)):
+                attempt += 1
+                now = self._present(stored, now, seen)
+                changed = change(None if now is None else now.value)
+                if changed is None:
+                    return self._left_alone(now)
+                data, is_final = self._codec.encode(changed), self._is_final(changed)
+                if stored is None:
+                    settled = self._create(data, final=is_final)
+                else:
+                    settled = self._send(data, stored.version, final=is_final)
+                if settled.outcome is Outcome.WRITTEN or (settled.outcome is Outcome.AMBIGUOUS and not left):
+                    return self._keep(Versioned(changed, self._version(settled)), ticket)
+                if settled.outcome is Outcome.AMBIGUOUS:
+                    doubtful, stored = settled, self._table.look(self.key)
+                    attempt, pauses_from = 0, 1
+                    continue
+                if attempt >= pauses_from:
+                    self._pause(attempt)
+                # The value that the write read saves a request, unless many writers replace it during the pause.
+                stored = settled.current if attempt < FRESH_FROM_ATTEMPT else self._table.look(self.key)
+            raise self._others_were_faster(stored)
+        except (StoreError, DataConflict, DataNotFound) as error:
+            if doubtful is None:
+                raise
+            raise self._ambiguous(
+                doubtful
+            ) from error  # these mean "not written", but the ambiguous write may have been
 
     def delete(self, seen: Versioned[T] | None = None) -> None:
-        """Delete the record by a tombstone; not for final records. A missing key counts as deleted.
+        """Replace the record by a tombstone; a missing key is a success. One request with a version, two without.
 
         Args:
             seen: the version that may be deleted; None = any version.
 
         Raises:
             DataConflict: another record is stored.
+            TableMissing, AmbiguousWrite: see their classes.
+            ValueError: the record is final: use `erase`.
         """
         try:
-            self._table.delete(self.key, None if seen is None else seen.version)
+            if seen is None:
+                self._delete_any()
+                return
+            settled = self._delete(seen.version)
+            if settled.outcome is Outcome.LOST and not settled.is_gone:
+                self._lost(seen.version, settled)
         finally:
             self._forget()
 
     def erase(self) -> None:
-        """Delete a record without a tombstone: a final record, or one that is never written again."""
+        """Delete a key without a tombstone: for a final record, or a key that is never written again. One request.
+
+        If the key may be written later, use `delete`: real servers lose plain deletes that race with conditional
+        writes. A missing key is a success.
+
+        Raises:
+            TableMissing: the table does not exist.
+        """
+        store_key = self._table.store_key(self.key)
         try:
-            self._table.erase(self.key)
+            self._table.check_exists()
+            self._writer.backoff.ask(lambda: self._table.store.delete(store_key))
         finally:
             self._forget()
 
     # Damaged keys
 
     def inspect(self) -> Inspected[T]:
-        """Return the content of the key without caches, damaged or not. One request.
+        """Return the content of the key without caches, damaged or not. One request, rarely two.
 
         Raises:
             TableMissing, StoreError: see their classes.
         """
-        content = self._table.inspect(self.key)
-        if content is None:
-            return Inspected()
-        if isinstance(content, Unreadable):
-            return Inspected(content.etag, error=content.error)
+        store_key = self._table.store_key(self.key)
         try:
-            return Inspected(content.version.etag, self._decoded(content))
+            fetched = self._writer.fetch(store_key)
+        except KeyMissing:
+            self._table.check_exists()
+            return Inspected()
+        except FormatError as error:  # longer than any value: only a listing has its ETag
+            listed = self._table.store.list(store_key)
+            etag = next((info.etag for info in listed if info.key == store_key), "")
+            return Inspected(etag, None, error, SEQUENCE_JUMP) if etag else Inspected()
+        try:
+            entry = self._writer.decode(store_key, fetched).entry
         except FormatError as error:
-            return Inspected(content.version.etag, error=error)
+            return Inspected(fetched.etag, None, error, sequence_beyond(fetched.body))
+        if entry is None:
+            return Inspected()
+        version = entry.version
+        try:
+            return Inspected(version.etag, self._decoded(entry), None, version.sequence, version.lineage)
+        except FormatError as error:
+            return Inspected(version.etag, None, error, version.sequence, version.lineage)
 
     def restore(self, value: T | None, found: Inspected[T]) -> None:
-        """Replace the content that `inspect` found: a missing key, unreadable bytes, or another record.
+        """Replace the content that `inspect` found: a missing key, unreadable bytes, or another record. Two requests.
+
+        The write is conditional on the ETag of those bytes. Its sequence number is above all earlier sequence numbers
+        of the key, so that readers see only ascending versions.
 
         Args:
             value: the record; None = a tombstone.
@@ -327,16 +430,138 @@ class TypedKey(Generic[T]):
         is_final = value is not None and self._is_final(value)
         try:
             if found.is_missing:
-                self._table.create(self.key, data or b"", final=is_final)
-            else:
-                is_sound = self._is_readable if found.seen is None else lambda content: content == data
-                self._table.replace_unreadable(self.key, data, found.etag, final=is_final, is_sound=is_sound)
+                self._created(data or b"", final=is_final)
+                return
+            now = self.inspect()
+            if now.is_missing:
+                raise self._not_found()
+            is_sound = now.seen is not None and (found.seen is None or self._codec.encode(now.seen.value) == data)
+            if now.etag != found.etag or is_sound:
+                raise self._conflict(f"expected unreadable bytes with ETag {found.etag}, found {now.etag}", None)
+            # No version of any key has a nonce of zeros, so another write is never mistaken for these bytes.
+            nothing = bytes(NONCE_SIZE_BYTES)
+            base = Version(found.etag, now.sequence, nonce=nothing, final=False, ancestors=now.ancestors)
+            self._replaced(data, base, final=is_final)
         finally:
             self._forget()
 
     # Private methods
 
-    def _decoded(self, entry: Versioned[bytes], seen: Versioned[T] | None = None) -> Versioned[T]:
+    @property
+    def _attempts(self) -> int:
+        return self._writer.backoff.settings.attempts
+
+    def _pause(self, attempt: int) -> None:
+        self._writer.backoff.pause(attempt)
+
+    def _fetch(self, known: Versioned[T] | None, seen: Versioned[T] | None = None) -> Versioned[T] | None:
+        if known is not None and known.version.final:
+            return known
+        stored = self._table.look(self.key, None if known is None else known.version)
+        if stored is None:
+            self._table.check_exists()
+        if stored is None or stored.entry is None:
+            return None
+        return known if known is not None and stored.version == known.version else self._decoded(stored.entry, seen)
+
+    def _present(
+        self, stored: Stored | None, known: Versioned[T] | None, seen: Versioned[T] | None
+    ) -> Versioned[T] | None:
+        entry = None if stored is None else stored.entry
+        if entry is None:
+            self._refuse_earlier(seen, None)
+            return None
+        return known if known is not None and entry.version is known.version else self._decoded(entry, seen)
+
+    def _created(self, data: bytes, *, final: bool) -> Version:
+        settled = self._create(data, final=final)
+        if settled.outcome is Outcome.LOST:
+            raise DataExists(self.table_name, self.key, f"expected no value, found {_described(settled)}")
+        return self._version(settled)
+
+    def _create(self, data: bytes, *, final: bool) -> Settled:
+        self._table.check_exists()
+        base: Version | None = None
+        for attempt in range(1, self._attempts + 1):
+            settled = self._send(data, base, final=final)
+            if settled.outcome is not Outcome.LOST or not settled.is_gone:
+                return settled
+            if base is not None:
+                self._pause(attempt)
+            # A create over a tombstone is an update of the tombstone.
+            base = None if settled.current is None else settled.current.version
+        raise self._others_were_faster(None)
+
+    def _replaced(self, data: bytes | None, base: Version, *, final: bool) -> Version:
+        settled = self._send(data, base, final=final)
+        if settled.outcome is Outcome.LOST:
+            self._lost(base, settled)
+        return self._version(settled)
+
+    def _delete_any(self) -> None:
+        stored = self._table.look(self.key)
+        for _ in self._writer.backoff.attempts():
+            if stored is None:
+                self._table.check_exists()
+            if stored is None or stored.is_tombstone:
+                return
+            settled = self._delete(stored.version)
+            if settled.outcome is not Outcome.LOST:
+                return
+            stored = settled.current
+        raise self._others_were_faster(stored)
+
+    def _delete(self, version: Version) -> Settled:
+        settled = self._send(None, version)
+        if settled.is_gone and settled.current is None:
+            self._table.check_exists()
+        if not settled.is_gone and settled.outcome is Outcome.AMBIGUOUS:
+            self._version(settled)
+        return settled
+
+    def _send(self, data: bytes | None, base: Version | None, *, final: bool = False) -> Settled:
+        store_key = self._table.store_key(self.key)
+        if base is not None and base.final:
+            raise ValueError(f"{self.where}: expected a value that is not final, found a final one")
+        if base is not None and base.etag == UNKNOWN_ETAG:
+            return Settled(Outcome.LOST, self._writer.read(store_key))
+        return self._writer.write(store_key, data, base, final=final)
+
+    def _version(self, settled: Settled) -> Version:
+        if settled.version is None:
+            raise self._ambiguous(settled) from settled.cause
+        return settled.version
+
+    def _left_alone(self, now: Versioned[T] | None) -> Versioned[T]:
+        if now is None:
+            self._table.check_exists()
+            raise self._not_found()
+        return now
+
+    def _lost(self, version: Version, settled: Settled) -> NoReturn:
+        if settled.current is None:
+            self._table.check_exists()
+        detail = f"expected version {version.sequence} ({version.nonce.hex()}), found {_described(settled)}"
+        if settled.is_gone:
+            raise DataNotFound(self.table_name, self.key, detail)
+        raise self._conflict(detail, settled.current)
+
+    def _not_found(self) -> DataNotFound:
+        return DataNotFound(self.table_name, self.key, "expected a value, found none")
+
+    def _ambiguous(self, settled: Settled) -> AmbiguousWrite:
+        detail = "the reply was lost, and the stored value does not show whether it was written"
+        return AmbiguousWrite(self.table_name, self.key, f"{detail}: {_described(settled)}")
+
+    def _others_were_faster(self, current: Stored | None) -> DataConflict:
+        return self._conflict(f"other writers wrote first, {self._attempts} times in a row", current)
+
+    def _conflict(self, detail: str, current: Stored | None) -> DataConflict:
+        error = DataConflict(self.table_name, self.key, detail)
+        error.entry = None if current is None else current.entry
+        return error
+
+    def _decoded(self, entry: Entry, seen: Versioned[T] | None = None) -> Versioned[T]:
         self._refuse_earlier(seen, entry.version)
         return Versioned(self._codec.decode(entry.value, self.where), entry.version)
 
@@ -345,13 +570,6 @@ class TypedKey(Generic[T]):
             return
         found = None if current is None else (current.sequence, current.nonce)
         raise self._went_back(self.where, (seen.version.sequence, seen.version.nonce), found)
-
-    def _is_readable(self, data: bytes) -> bool:
-        try:
-            self._codec.decode(data, self.key)
-        except FormatError:
-            return False
-        return True
 
     def _ticket(self) -> int:
         return 0 if self._cache is None else self._cache.ticket()
@@ -364,6 +582,21 @@ class TypedKey(Generic[T]):
     def _forget(self) -> None:
         if self._cache is not None:
             self._cache.forget(self.table_name, self.key)
+
+
+def raw_key(table: Table, key: str, *, is_final: Callable[[bytes], bool] = never) -> TypedKey[bytes]:
+    """A key whose values are bytes: a mark, or a key whose record does not matter."""
+    return TypedKey(table, key, BYTES, is_final=is_final)
+
+
+def _described(settled: Settled) -> str:
+    if not settled.is_current_known:
+        return "it cannot be read"
+    if settled.current is None:
+        return "nothing"
+    version = settled.current.version
+    kind = "a tombstone, version" if settled.current.is_tombstone else "version"
+    return f"{kind} {version.sequence} ({version.nonce.hex()})"
 
 
 class RecordCache:

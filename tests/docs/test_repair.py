@@ -32,7 +32,7 @@ from accel.system import SYSTEM
 from accel.testing import Crash, CrashStore
 from loaders.format import RecordBatch
 from loaders.store import Fetched, MemoryStore, ObjectStore, open_store
-from loaders.tables import FormatRecord, Tables
+from loaders.tables import FormatRecord, Tables, TypedKey
 from tests.accel.cli.test_history_commands import Shop as Histories
 from tests.accel.cli.worlds import run
 from tests.docs.pages import blocks, page_named
@@ -362,11 +362,12 @@ def test_an_epoch_that_is_missing_from_its_chunk_is_rebuilt(histories: Histories
     key = record(store, "historyTimeSeriesChunk-0")
     tables = Tables(store, nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
     table = tables.table(next(name for name in tables.table_names() if "/metadata" in name))
-    found = table.get(key.rpartition("/")[2])
-    chunk = HISTORY_CHUNK.decode(found.value, key)
+    stored = TypedKey(table, key.rpartition("/")[2], HISTORY_CHUNK)
+    found = stored.get()
+    chunk = found.value
     deltas = (chunk.delta(epoch) for epoch in range(chunk.first_epoch, chunk.last_epoch))
     shorter = HistoryChunk.of([delta for delta in deltas if delta is not None])
-    table.update(key.rpartition("/")[2], HISTORY_CHUNK.encode(shorter), found.version)
+    stored.write(shorter, found)
     shown, done, _ = followed(histories, "A record of a stream")
     assert ("can be rebuilt" in shown, "1 rebuilt" in done) == (True, True)
     assert histories.done("stream history --to 9000") == before

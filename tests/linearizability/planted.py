@@ -11,7 +11,7 @@ from unittest.mock import patch
 from accel.catalog import node_list
 from loaders.store.base import ALWAYS
 from loaders.tables.conditional_write import ConditionalWriter, Stored
-from loaders.tables.table import TableFolder
+from loaders.tables.table import Table
 from loaders.versions import Version
 
 
@@ -35,16 +35,16 @@ def _without_condition(self: ConditionalWriter, store_key: str, body: bytes, bas
     return self._store.put(store_key, body, condition=ALWAYS)
 
 
-_look = TableFolder.look
+_look = Table.look
 
 
 _found: dict[tuple[str, str], Stored] = {}
 
 
-def _from_memory(self: TableFolder, key: str, known: Version | None = None) -> Stored | None:
-    stored = _found.get((self.table, key)) or _look(self, key, known)
+def _from_memory(self: Table, key: str, known: Version | None = None) -> Stored | None:
+    stored = _found.get((self.name, key)) or _look(self, key, known)
     if stored is not None and stored.entry is not None:
-        _found[self.table, key] = stored
+        _found[self.name, key] = stored
     return stored
 
 
@@ -62,7 +62,7 @@ DEFECTS: dict[str, Planted] = {
     "stale-reads": Planted(
         "a read returns the value that was read first, without asking the store whether it changed",
         "tables",
-        lambda: patch.object(TableFolder, "look", _from_memory),
+        lambda: patch.object(Table, "look", _from_memory),
     ),
     "fenced-sessions": Planted(
         "a commit of a session that another one has ended is taken",

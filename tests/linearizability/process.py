@@ -37,7 +37,7 @@ from accel.system import SYSTEM
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError, TableMissing
 from loaders.format import RecordBatch
 from loaders.store import ObjectStore, S3Settings, S3Store
-from loaders.tables import FormatRecord, Table, Tables
+from loaders.tables import FormatRecord, Table, Tables, raw_key
 from loaders.versions import Entry
 from tests.linearizability.histories import Outcome, Recorder
 from tests.linearizability.late_store import LateStore
@@ -149,7 +149,7 @@ class Registers:
     def _read(self, table: Table, key: str) -> None:
         number = self._recorder.begin(f"key:{key}", READ)
         with self._recorded(number):
-            entry = table.find(key)
+            entry = raw_key(table, key).read()
             self._seen.pop(key, None)
             if entry is None:
                 self._recorder.end(number, Outcome.DONE)
@@ -161,29 +161,29 @@ class Registers:
         value = self._value()
         number = self._recorder.begin(f"key:{key}", CREATE, value)
         with self._recorded(number):
-            version = table.create(key, value.encode())
-            self._recorder.end(number, Outcome.DONE, version.sequence)
+            created = raw_key(table, key).create(value.encode())
+            self._recorder.end(number, Outcome.DONE, created.version.sequence)
 
     def _update(self, table: Table, key: str, seen: Entry) -> None:
         value = self._value()
         number = self._recorder.begin(f"key:{key}", UPDATE, seen.version.sequence, seen.value.decode(), value)
         self._seen.pop(key)
         with self._recorded(number):
-            version = table.update(key, value.encode(), seen.version)
-            self._recorder.end(number, Outcome.DONE, version.sequence)
-            if version.etag:
-                self._seen[key] = Entry(value.encode(), version)
+            written = raw_key(table, key).write(value.encode(), seen)
+            self._recorder.end(number, Outcome.DONE, written.version.sequence)
+            if written.version.etag:
+                self._seen[key] = written
 
     def _delete(self, table: Table, key: str, seen: Entry) -> None:
         number = self._recorder.begin(f"key:{key}", DELETE, seen.version.sequence, seen.value.decode())
         self._seen.pop(key)
         with self._recorded(number):
-            table.delete(key, seen.version)
+            raw_key(table, key).delete(seen)
             self._recorder.end(number, Outcome.DONE)
 
     @contextmanager
     def _recorded(self, number: int) -> Iterator[None]:
-        """What an error says of the operation; see `loaders.tables.table`."""
+        """What an error says of the operation; see `loaders.tables.typed_key`."""
         try:
             yield
         except (DataConflict, DataExists):

@@ -48,7 +48,6 @@ SHARED: dict[str, tuple[str, ...]] = {
         "accel.image_source.PolledImages",
         "loaders.tables.conditional_write.ConditionalWriter",
         "loaders.tables.table.Table",
-        "loaders.tables.table.TableFolder",
         "loaders.tables.table.TableState",
         "loaders.tables.tables.Tables",
         "loaders.tables.counters.IdBlocks",

@@ -57,7 +57,7 @@ from loaders.errors import TableMissing
 from loaders.settings import taker
 from loaders.tables import Table, Tables, check_counter
 from loaders.tables.records import Codec
-from loaders.tables.typed_key import RecordCache, TypedKey, always, never
+from loaders.tables.typed_key import RecordCache, TypedKey, always, never, raw_key
 from range_index.epoch_times import Block, BlockTimes, EpochTimesRoot
 
 SCOPES: Final = "_system/scopes"
@@ -253,19 +253,6 @@ def segment_stream_key(segment_id: int) -> str:
 T = TypeVar("T")
 
 
-class _Bytes:
-    """The form of keys with any bytes: only their existence has a meaning."""
-
-    def encode(self, value: bytes) -> bytes:
-        return value
-
-    def decode(self, data: bytes, where: str) -> bytes:  # noqa: ARG002 - any value is valid
-        return data
-
-
-_BYTES: Final = _Bytes()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class SystemKeys:
     """Keys that streams share. Threads: any.
@@ -309,6 +296,10 @@ class SystemKeys:
     def batches(self) -> Table:
         """The table of batches of completed transactions."""
         return self.tables.table(COMPLETED_BATCHES)
+
+    def batch_mark(self, batch: int) -> TypedKey[bytes]:
+        """The mark of a batch of completed transactions."""
+        return raw_key(self.batches, str(batch))
 
     def completed(self, batch: int, stream: StreamIdentity, transaction_id: UUID) -> TypedKey[CompletedTransaction]:
         """The end of a transaction, in one of the batches."""
@@ -424,7 +415,7 @@ class StreamKeys:
 
     def epoch_mark(self, epoch: int) -> TypedKey[bytes]:
         """The mark of an epoch that may have transactions."""
-        return TypedKey(self.epochs, str(epoch), _BYTES)
+        return raw_key(self.epochs, str(epoch))
 
     def transactions(self, epoch: int) -> Table:
         """The table of transactions that began in an epoch."""

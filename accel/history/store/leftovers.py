@@ -77,7 +77,7 @@ class Leftovers:
         numbers = [int(name.removeprefix(BATCH_PREFIX)) for name in names if name[len(BATCH_PREFIX) :].isdecimal()]
         older = [number for number in numbers if marked and number < marked[0]]
         # Only a read proves that a mark is missing: a listing may have left it out.
-        dropped = [number for number in older if not self._parts.keys.batches.exists(str(number))]
+        dropped = [number for number in older if self._parts.keys.batch_mark(number).read() is None]
         for number in dropped:
             self._parts.drop_table(keys.completed_table(number))
         return dropped

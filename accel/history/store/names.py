@@ -51,7 +51,8 @@ from accel.history.store import keys
 from accel.history.store.keys import MARK, make_system_tables
 from accel.history.store.parts import StoreParts
 from loaders.errors import AmbiguousWrite, DataConflict, DataNotFound, TableMissing
-from loaders.tables import Table, TypedKey, Versioned
+from loaders.tables import Table, TypedKey, Versioned, raw_key
+from loaders.tables.typed_key import always
 
 Answer = TypeVar("Answer")
 Entry = TypeVar("Entry", ScopeEntry, StreamEntry)
@@ -225,7 +226,8 @@ class Names:
                 versioned = self._entered(scope, scope_id, name, drawn, stream)
                 if versioned is not None and versioned.value.phase is NamePhase.CREATING:
                     listed = keys.listed_key(name, versioned.value.unique_id)
-                    self._parts.keys.streams(scope, scope_id).create_if_absent(listed, MARK, final=True)
+                    table = self._parts.keys.streams(scope, scope_id)
+                    raw_key(table, listed, is_final=always).create_if_absent(MARK)
             except TableMissing:  # the scope was deleted meanwhile
                 versioned = None
             if self._is_still(scope, scope_id) and versioned is not None:
@@ -270,7 +272,7 @@ class Names:
         """Erase the listed key of a stream. 1 call."""
         table = self._parts.keys.streams(named.identity.scope, named.scope_id)
         try:
-            table.erase(keys.listed_key(named.identity.name, named.identity.unique_id))
+            raw_key(table, keys.listed_key(named.identity.name, named.identity.unique_id)).erase()
         except TableMissing:
             return
 
@@ -294,7 +296,7 @@ class Names:
         versioned = self._parts.keys.scope(scope).read()
         for key, _, unique_id in listed:
             if versioned is None or versioned.value.unique_id != unique_id:
-                table.erase(key)
+                raw_key(table, key).erase()
 
     def drop_stale(self, scope: str, name: str) -> bool:
         """Erase the listed keys of deleted streams of a name; return whether there were any. 2 calls, 1 for each key.
@@ -308,7 +310,7 @@ class Names:
         named = self.look(scope, name)
         stale = [key for key, _, unique_id in listed if named is None or not _has_id(named.entry, unique_id)]
         for key in stale:
-            table.erase(key)
+            raw_key(table, key).erase()
         return bool(stale)
 
     # Inside
@@ -344,18 +346,21 @@ class Names:
         return False
 
     def _finish_scope(self, scope: str, versioned: Versioned[ScopeEntry]) -> Versioned[ScopeEntry] | None:
-        self._parts.keys.scopes.create_if_absent(keys.listed_key(scope, versioned.value.unique_id), MARK, final=True)
+        self._listed_scope(scope, versioned.value.unique_id).create_if_absent(MARK)
         self._parts.tables.create_table(keys.streams_table(scope, versioned.value.unique_id))
         done = _moved(self._parts.keys.scope(scope), versioned, versioned.value.with_phase(NamePhase.LIVE))
         if done is None:
             self._drop_if_gone(scope, versioned.value.unique_id)
         return done
 
+    def _listed_scope(self, scope: str, scope_id: UUID) -> TypedKey[bytes]:
+        return raw_key(self._parts.keys.scopes, keys.listed_key(scope, scope_id), is_final=always)
+
     def _drop_if_gone(self, scope: str, scope_id: UUID) -> None:
         now = self._parts.keys.scope(scope).read()
         if now is None or now.value.unique_id != scope_id:
             self._parts.drop_table(keys.streams_table(scope, scope_id))
-            self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
+            self._listed_scope(scope, scope_id).erase()
 
     def _finish_deleting(self, scope: str, versioned: Versioned[ScopeEntry]) -> bool:
         """Continue from CLOSING or DELETING; return False if the entry was written since.
@@ -374,7 +379,7 @@ class Names:
                 return False
             versioned = deleting
         self._parts.drop_table(keys.streams_table(scope, scope_id))
-        self._parts.keys.scopes.erase(keys.listed_key(scope, scope_id))
+        self._listed_scope(scope, scope_id).erase()
         try:
             key.delete(versioned)
         except (DataConflict, AmbiguousWrite):
@@ -394,7 +399,7 @@ class Names:
                 versioned = self._parts.keys.stream(scope, scope_id, name).read()
                 if versioned is not None and _has_id(versioned.value, unique_id):
                     return name
-                table.erase(key)
+                raw_key(table, key).erase()
         except TableMissing:
             return None
         return None

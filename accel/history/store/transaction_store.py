@@ -111,12 +111,12 @@ class CompletedTransactions:
         dropped = droppable_batches(self.batches())
         for batch in dropped:
             self._parts.drop_table(keys.completed_table(batch))
-            self._parts.keys.batches.erase(str(batch))
+            self._parts.keys.batch_mark(batch).erase()
         return dropped
 
     def _make(self, batch: int) -> None:
         # The mark first: a table without a mark would never be dropped.
-        self._parts.keys.batches.create_if_absent(str(batch), MARK)
+        self._parts.keys.batch_mark(batch).create_if_absent(MARK)
         self._parts.tables.create_table(keys.completed_table(batch))
         self.drop_old()
 
@@ -504,7 +504,7 @@ class TransactionStore:
         for epoch in rules.droppable_epochs(epochs, self._epochs.current()):
             if self._is_empty(epoch):
                 self._parts.store.drop_table(self._parts.stream.transactions_table(epoch))
-                self._parts.keys.epochs.erase(str(epoch))
+                self._parts.keys.epoch_mark(epoch).erase()
 
     def _end_aborting(self, transaction_id: UUID) -> TransactionStatus:
         with suppress(OperationNotAllowed):  # given up, and its merge may be under way: a later look ends it
@@ -518,8 +518,9 @@ class TransactionStore:
     def _begun(self, transaction_id: UUID, transaction: ActiveTransaction) -> bool:
         epoch = transaction_epoch(transaction_id)
         key = self._parts.keys.transaction(epoch, transaction_id)
-        if not self._parts.keys.epochs.exists(str(epoch)):
-            self._parts.keys.epochs.create_if_absent(str(epoch), MARK)
+        epoch_mark = self._parts.keys.epoch_mark(epoch)
+        if epoch_mark.read() is None:
+            epoch_mark.create_if_absent(MARK)
         try:
             stored = key.create_if_absent(transaction)
         except TableMissing:

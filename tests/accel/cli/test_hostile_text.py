@@ -21,7 +21,7 @@ from accel.system import SYSTEM
 from loaders.errors import RequestRefused
 from loaders.layout import KEY_SIZE_BYTES_MAX, ObjectLayout
 from loaders.store import open_store
-from loaders.tables import FormatRecord, Tables
+from loaders.tables import FormatRecord, Tables, raw_key
 from tests.accel.cli.worlds import run
 
 HOSTILE = "shop\x1b[2J\x1b]0;title\x07\u202egnp\u2066\u200f\r\x9b31m\u0085"
@@ -89,7 +89,7 @@ def test_hostile_keys_and_values_of_a_table_are_escaped() -> None:
     url = f"memory://{uuid4().hex}"
     tables = Tables(open_store(url), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
     tables.create_table("owners")
-    tables.table("owners").create("a\x1b[2J\u202eb", b"x")
+    raw_key(tables.table("owners"), "a\x1b[2J\u202eb").create(b"x")
     listed = run("table", "owners", "--store", url)
     assert listed.stdout == "a\\x1b[2J\\u202eb\n"
     shown = run("table", "owners", "a\x1b[2J\u202eb", "--store", url)

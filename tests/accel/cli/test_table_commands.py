@@ -12,7 +12,7 @@ from accel.catalog.keys import TABLES
 from accel.history.store.keys import SYSTEM_TABLES
 from accel.system import SYSTEM
 from loaders.store import open_store
-from loaders.tables import FormatRecord, Tables
+from loaders.tables import FormatRecord, Tables, raw_key
 from tests.accel.cli.worlds import run
 
 
@@ -91,7 +91,7 @@ def test_what_is_missing_is_told(url: str, args: tuple[str, ...], kind: str) -> 
 def test_a_value_of_an_unknown_form_is_refused(url: str) -> None:
     tables = Tables(open_store(url), nonce=SYSTEM.nonce, sleep=SYSTEM.sleep, jitter=SYSTEM.jitter)
     tables.create_table("owners")
-    tables.table("owners").create("one", b"\x05alien\x00\x01rest")
+    raw_key(tables.table("owners"), "one").create(b"\x05alien\x00\x01rest")
     result = run("table", "owners", "one", "--store", url, "--output", "json")
     assert (result.exit_code, json.loads(result.stderr)["type"]) == (1, "FormatTooNew")
 

@@ -30,7 +30,7 @@ from loaders.store import (
 )
 from loaders.store.base import EMPTY_PAGES_MAX, DeleteFailures, ListPage, ObjectInfo, follow_pages
 from loaders.store.decorated import DecoratedStore, StoreCall
-from loaders.tables import Tables
+from loaders.tables import Tables, raw_key
 from tests.loaders.store.contract import StoreContract
 from tests.servers.fixtures import Endpoint, new_bucket
 from tests.servers.lying import Lying, lying_s3
@@ -391,7 +391,7 @@ def test_a_table_is_dropped_without_keys_of_others_and_comes_to_an_end() -> None
     tables = tables_in(memory)
     tables.create_table("owners")
     for key in ("a", "b/c"):
-        tables.table("owners").create(key, b"value")
+        raw_key(tables.table("owners"), key).create(b"value")
     memory.put("accel/tables/owners/of.another", b"no name is encoded to this key")
     tables_in(Keeping(memory)).drop_table("owners")
     assert len(memory) == 3, "the marker is deleted by itself"
@@ -406,7 +406,7 @@ def test_tables_are_listed_whole_on_a_server_that_lies_harmlessly(seed: int) -> 
     names = [f"table-{number:02}" for number in range(30)]
     for name in names:
         tables.create_table(name)
-        tables.table(name).create("k", b"value")
+        raw_key(tables.table(name), "k").create(b"value")
     assert [*tables.table_names()] == names
     assert [*tables.table_names("table-1")] == names[10:20]
     assert [*tables.table(names[3]).keys(after="j")] == ["k"]

@@ -20,12 +20,15 @@ IN_MEMORY: dict[str, Callable[[], ObjectStore]] = {
 }
 
 
-@pytest.fixture(params=[*IN_MEMORY, *ON_S3])
+@pytest.fixture(params=[*IN_MEMORY, "cached", *ON_S3])
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
-    """An empty store of each kind.
+    """An empty store of each kind, and clients with a cache of records.
 
     Those on S3 are not told how their server wants If-Match: tables find out by the probe, and tell the store.
     """
+    if request.param == "cached":
+        yield World(MemoryStore(), is_cached=True)
+        return
     if request.param in IN_MEMORY:
         yield World(IN_MEMORY[request.param]())
         return

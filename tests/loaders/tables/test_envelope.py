@@ -134,7 +134,7 @@ def test_a_value_too_long_for_its_table_is_neither_written_nor_read() -> None:
     touches: tuple[Callable[[], object], ...] = (
         lambda: table.get("k2"),
         lambda: list(items_of(table)),
-        lambda: table.update_with("k2", lambda _: b""),
+        lambda: table.change("k2", lambda _: b""),
         lambda: table.get_if_newer("k2", replace(version, etag="another")),
     )
     for touch in touches:
@@ -179,7 +179,7 @@ def test_damage_in_a_table_names_the_key_and_a_newer_value_is_not_written_over()
     for write in (
         lambda: table.get("k"),
         lambda: table.update("k", b"2", version),
-        lambda: table.update_with("k", lambda _: b"2"),
+        lambda: table.change("k", lambda _: b"2"),
         lambda: table.delete("k"),
         lambda: table.create_if_absent("k", b"2"),
     ):

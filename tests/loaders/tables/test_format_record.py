@@ -15,7 +15,6 @@ from loaders.store.decorated import WRITES
 from loaders.tables import (
     FORMAT_FORM,
     FormatRecord,
-    Tables,
     Version,
     create_format,
     identify_catalog,
@@ -25,7 +24,7 @@ from loaders.tables import (
 from loaders.tables.conditional_write import Stored, decode_stored, encode_stored
 from loaders.tables.format_record import FORMAT_PLACE
 from tests.loaders.tables.golden import golden
-from tests.loaders.tables.worlds import ReadOnly, World, new_nonce, no_sleep
+from tests.loaders.tables.worlds import ByteTables, ReadOnly, World, new_nonce, no_sleep
 
 RECORD = FormatRecord(
     namespace="_kafka_rZdE0DjZSrqy96PXrMUZVw",
@@ -108,7 +107,7 @@ def test_a_reader_starts_with_permission_to_read_and_nothing_else(world: World) 
     world.table().create("k", b"1")
     seen = read_format(ReadOnly(world.store))
     assert seen is not None
-    reader = Tables(
+    reader = ByteTables(
         ReadOnly(world.store),
         nonce=new_nonce,
         sleep=no_sleep,
@@ -120,10 +119,10 @@ def test_a_reader_starts_with_permission_to_read_and_nothing_else(world: World) 
     assert list(reader.table_names()) == ["t"]
     with pytest.raises(StoreError, match="403"):
         reader.table("t").create("k2", b"")
-    writer = Tables(
+    writer = ByteTables(
         world.store, nonce=new_nonce, sleep=no_sleep, jitter=lambda: 0.0, if_match_quotes=seen.if_match_quotes
     )
-    assert writer.table("t").update_with("k", lambda _: b"2").value == b"2"
+    assert writer.table("t").change("k", lambda _: b"2").value == b"2"
 
 
 def test_what_a_newer_release_wrote_is_refused() -> None:

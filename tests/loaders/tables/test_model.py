@@ -17,9 +17,9 @@ from accel.testing import Fault, FaultStore
 from loaders.errors import AmbiguousWrite, DataConflict, DataExists, DataNotFound, StoreError, TableError
 from loaders.store import MemoryStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from loaders.tables import RetrySettings, Table, Version, Versioned
+from loaders.tables import RetrySettings, Version, Versioned
 from tests.examples import examples
-from tests.loaders.tables.worlds import Between, World, items_of
+from tests.loaders.tables.worlds import Between, Values, World, items_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,11 +35,10 @@ WRITING = [
     "delete",
     "delete any",
     "erase",
-    "update_with",
     "repeatable",
     "existing",
 ]
-READING = ["get", "get if newer", "exists", "keys", "items", "items after"]
+READING = ["get", "get if newer", "keys", "items", "items after"]
 UNCONDITIONAL = {Fault.CONFLICT, Fault.PRECONDITION}
 """What cannot happen to a write without a condition."""
 
@@ -50,8 +49,8 @@ class Step:
 
     Attributes:
         client: which of the two.
-        action: one of `WRITING` or `READING`; "repeatable" and "existing" are `update_with` of a change that may be
-            repeated, the latter only where there is something.
+        action: one of `WRITING` or `READING`; "repeatable" and "existing" are changes that recognise their own work,
+            the latter only where there is something.
         key: what it is done to.
         faults: what happens to its writes, one after the other.
         others: so many writes of a third client come right after the first of its writes that fails.
@@ -152,14 +151,14 @@ class Run:
             self.check(step, told, self.model.happened.get(name, 0), before)
         assert {key: entry.value for key, entry in items_of(self.observer)} == self.model.values
 
-    def client(self, step: Step, faults: FaultStore) -> Table:
+    def client(self, step: Step, faults: FaultStore) -> Values:
         """The client whose turn it is, with a third one in its back."""
 
         def third() -> None:
             mine = self.model.writer
             for number in range(step.others):
                 self.model.writer = ("third", b"third %d" % number)
-                self.third.update_with(step.key, lambda _, number=number: b"third %d" % number)  # type: ignore[misc] # bound now
+                self.third.change(step.key, lambda _, number=number: b"third %d" % number)  # type: ignore[misc] # bound now
             if step.others and step.others_end:
                 self.model.writer = ("third", None)
                 self.third.delete(step.key)
@@ -179,7 +178,7 @@ class Run:
             seen[step.key] = Version("none", 1, bytes(16)) if entry is None else entry.version
         return seen[step.key]
 
-    def told(self, table: Table, step: Step, value: bytes, version: Version) -> object:
+    def told(self, table: Values, step: Step, value: bytes, version: Version) -> object:
         """What the client was told: an answer or an error."""
         actions: dict[str, Callable[[], object]] = {
             "create": lambda: table.create(step.key, value),
@@ -187,17 +186,11 @@ class Run:
             "update": lambda: table.update(step.key, value, version),
             "delete": lambda: table.delete(step.key, version),
             "delete any": lambda: table.delete(step.key),
-            "update_with": lambda: table.update_with(step.key, lambda _: value),
-            "repeatable": lambda: table.update_with(
-                step.key, lambda old: None if old == value else value, repeatable=True
-            ),
-            "existing": lambda: table.update_with(
-                step.key, lambda old: None if old in (None, value) else value, repeatable=True
-            ),
+            "repeatable": lambda: table.change(step.key, lambda old: None if old == value else value),
+            "existing": lambda: table.change(step.key, lambda old: None if old in (None, value) else value),
             "erase": lambda: table.erase(step.key),
             "get": lambda: table.find(step.key),
             "get if newer": lambda: table.get_if_newer(step.key, version),
-            "exists": lambda: table.exists(step.key),
             "keys": lambda: list(table.keys()),
             "items": lambda: [(key, entry.value) for key, entry in items_of(table)],
             "items after": lambda: [(key, entry.value) for key, entry in items_of(table, after=KEYS[0])],
@@ -238,7 +231,6 @@ class Run:
             return
         expected: dict[str, object] = {
             "get": found,
-            "exists": step.key in self.model.values,
             "keys": [key for key, _ in items],
             "items": items,
             "items after": [(key, value) for key, value in items if key > KEYS[0]],

@@ -10,8 +10,8 @@ import pytest
 from accel.testing import Fault
 from loaders.errors import AmbiguousWrite, CorruptObject
 from loaders.store import MemoryStore, PrefixedStore
-from loaders.tables import FormatRecord, Table, Tables, create_format, read_format
-from tests.loaders.tables.worlds import World, items_of, new_nonce
+from loaders.tables import FormatRecord, create_format, read_format
+from tests.loaders.tables.worlds import ByteTables, Values, World, items_of, new_nonce
 
 MINE = "accel/tables/lists/0000000004"
 SIBLING = "accel/tables/lists/0000000006"
@@ -30,14 +30,13 @@ def swapped(*, final: bool = False, deleted: bool = False) -> World:
     return world
 
 
-TOUCHES: dict[str, Callable[[Table], object]] = {
+TOUCHES: dict[str, Callable[[Values], object]] = {
     "get": lambda table: table.get("0000000004"),
     "find": lambda table: table.find("0000000004"),
-    "exists": lambda table: table.exists("0000000004"),
     "items": lambda table: list(items_of(table)),
     "create": lambda table: table.create("0000000004", b"x"),
     "create_if_absent": lambda table: table.create_if_absent("0000000004", b"x"),
-    "update_with": lambda table: table.update_with("0000000004", lambda _: b"x"),
+    "change": lambda table: table.change("0000000004", lambda _: b"x"),
     "delete": lambda table: table.delete("0000000004"),
 }
 
@@ -45,7 +44,7 @@ TOUCHES: dict[str, Callable[[Table], object]] = {
 @pytest.mark.parametrize("touch", TOUCHES.values(), ids=TOUCHES)
 @pytest.mark.parametrize("final", [False, True])
 def test_the_bytes_of_a_sibling_are_corrupt_in_every_read_and_are_not_written_over(
-    touch: Callable[[Table], object], final: bool
+    touch: Callable[[Values], object], final: bool
 ) -> None:
     world = swapped(final=final)
     before = world.store.get(MINE)
@@ -55,7 +54,7 @@ def test_the_bytes_of_a_sibling_are_corrupt_in_every_read_and_are_not_written_ov
 
 
 @pytest.mark.parametrize("touch", [each for name, each in TOUCHES.items() if name != "items"])
-def test_the_tombstone_of_a_sibling_deletes_nothing(touch: Callable[[Table], object]) -> None:
+def test_the_tombstone_of_a_sibling_deletes_nothing(touch: Callable[[Values], object]) -> None:
     with pytest.raises(CorruptObject, match=REFUSED):
         touch(swapped(deleted=True).tables().table("lists"))
 
@@ -140,7 +139,7 @@ def test_a_prefix_may_be_copied_and_goes_on_where_it_lies() -> None:
 def test_tables_below_another_prefix_are_bound_in_the_same_way() -> None:
     world = World(MemoryStore())
     nonces = itertools.count(1)
-    tables = Tables(
+    tables = ByteTables(
         world.store,
         nonce=lambda: next(nonces).to_bytes(16, "big"),
         sleep=lambda _: None,

@@ -20,7 +20,7 @@ from loaders.errors import (
 from loaders.store import ALWAYS, IfMatch, MemoryStore
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
 from loaders.tables import RetrySettings, Tables
-from tests.loaders.tables.worlds import Recorder, World, new_nonce, no_sleep
+from tests.loaders.tables.worlds import ByteTables, Recorder, World, new_nonce, no_sleep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -118,11 +118,11 @@ def test_after_a_doubtful_attempt_a_failed_repetition_is_ambiguous_too(memory: W
 
     def ten_others() -> None:
         for _ in range(10):
-            table.update_with("k", lambda old: (old or b"") + b".")
+            table.change("k", lambda old: (old or b"") + b".")
 
     unlucky = memory.unlucky(Fault.LOST_REPLY, *[Fault.CONFLICT] * 8, third=ten_others)
     with pytest.raises(AmbiguousWrite):
-        unlucky.table("t").update_with("k", lambda _: b"mine", repeatable=True)
+        unlucky.table("t").change("k", lambda _: b"mine")
 
 
 def test_attempts_are_bounded_and_the_last_state_comes_with_the_error(memory: World) -> None:
@@ -130,11 +130,11 @@ def test_attempts_are_bounded_and_the_last_state_comes_with_the_error(memory: Wo
 
     def change(old: bytes | None) -> bytes:
         calls.append(old)
-        table.update_with("k", lambda old: (old or b"") + b".")  # somebody else is always faster
+        table.change("k", lambda old: (old or b"") + b".")  # somebody else is always faster
         return b"mine"
 
     with pytest.raises(DataConflict, match="3 times") as caught:
-        memory.tables(retry=SHORT).table("t").update_with("k", change)
+        memory.tables(retry=SHORT).table("t").change("k", change)
     assert calls == [None, b".", b".."]
     assert caught.value.entry == table.get("k")
 
@@ -143,7 +143,7 @@ def test_a_change_that_raises_changes_nothing(memory: World) -> None:
     table = memory.table()
     table.create("k", b"1")
     with pytest.raises(ZeroDivisionError):
-        table.update_with("k", lambda _: b"%d" % (1 // 0))
+        table.change("k", lambda _: b"%d" % (1 // 0))
     assert table.get("k").value == b"1"
 
 
@@ -228,7 +228,7 @@ def test_an_undisturbed_operation_costs_what_is_promised(memory: World) -> None:
     assert requests(lambda: table.get_if_newer("k", version)) == "get_if_changed"
     assert requests(lambda: table.find("missing")) == "get"
     assert requests(lambda: table.update("k", b"2", version)) == "put"
-    assert requests(lambda: table.update_with("k", lambda _: b"3")) == "get put"
+    assert requests(lambda: table.change("k", lambda _: b"3")) == "get put"
     assert requests(lambda: table.delete("k", table.get("k").version)) == "get put"
     assert requests(lambda: table.delete("k2")) == "get put"
     assert requests(lambda: table.create("k", b"4")) == "put get put", "over a tombstone"
@@ -252,12 +252,12 @@ def test_how_the_endpoint_wants_if_match_is_told_to_the_store(memory: World) -> 
             return super().put(key, body, condition=condition, mark=mark)
 
     for quotes in (True, False, None):
-        tables = Tables(
+        tables = ByteTables(
             Conditions(memory.store), nonce=new_nonce, sleep=no_sleep, jitter=lambda: 0.0, if_match_quotes=quotes
         )
         tables.create_table("t")
-        tables.table("t").update_with("k", lambda _: b"1")
-        tables.table("t").update_with("k", lambda _: b"2")
+        tables.table("t").change("k", lambda _: b"1")
+        tables.table("t").change("k", lambda _: b"2")
         last = conditions[-1]
         assert isinstance(last, IfMatch)
         assert last.quotes is quotes
@@ -283,7 +283,7 @@ def test_a_copy_that_was_answered_and_did_not_write_leaves_no_doubt(memory: Worl
             self.writes += call.operation == "put"
             if call.operation == "put" and self.writes == 2:
                 for _ in range(10):
-                    table.update_with("k", lambda old: (old or b"") + b".")
+                    table.change("k", lambda old: (old or b"") + b".")
             return send()
 
     store = OthersBeforeTheSecondCopy(faulty(memory, Fault.CONFLICT, None))
@@ -314,9 +314,9 @@ def test_a_write_in_doubt_stays_in_doubt_when_the_change_makes_nothing_of_what_i
 
     def third() -> None:
         for number in range(9):
-            table.update_with("k", lambda _, number=number: b"third %d" % number)  # type: ignore[misc] # bound now
+            table.change("k", lambda _, number=number: b"third %d" % number)  # type: ignore[misc] # bound now
         table.delete("k")
 
     tables = memory.unlucky(Fault.LOST_REPLY, third=third)
     with pytest.raises(AmbiguousWrite):  # it was written, so nobody may be told that nothing was found
-        tables.table("t").update_with("k", lambda old: None if old in (None, b"mine") else b"mine", repeatable=True)
+        tables.table("t").change("k", lambda old: None if old in (None, b"mine") else b"mine")

@@ -30,7 +30,7 @@ def test_tables_held_from_before_a_drop_in_the_same_client_see_the_new_one(memor
 def test_eight_threads_share_a_table(memory: World) -> None:
     table = memory.table()
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: table.update_with("k", lambda old: b"%d" % (int(old or b"0") + 1)), range(400)))
+        list(pool.map(lambda _: table.change("k", lambda old: b"%d" % (int(old or b"0") + 1)), range(400)))
     assert int(table.get("k").value) == 400
 
 

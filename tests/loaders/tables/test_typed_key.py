@@ -24,6 +24,7 @@ from loaders.store import MemoryStore
 from loaders.store.decorated import GETS, WRITES, DecoratedStore, StoreCall
 from loaders.tables import RetrySettings, Table, Tables, Version, Versioned
 from loaders.tables.typed_key import RECORD_OVERHEAD_BYTES, RecordCache, TypedKey, always
+from tests.loaders.tables.worlds import ByteTables
 
 Answer = TypeVar("Answer")
 
@@ -101,8 +102,10 @@ class World:
         self.store = GatedStore(memory)
         self.words = Words()
         self.records = RecordCache(size_bytes_max, lambda value: len(str(value)))
-        self.tables = Tables(self.store, nonce=_nonce, sleep=_no_sleep, jitter=float, retry=RetrySettings(attempts=1))
-        self.other = Tables(memory, nonce=_nonce, sleep=_no_sleep, jitter=float).table(TABLE)
+        self.tables = ByteTables(
+            self.store, nonce=_nonce, sleep=_no_sleep, jitter=float, retry=RetrySettings(attempts=1)
+        )
+        self.other = ByteTables(memory, nonce=_nonce, sleep=_no_sleep, jitter=float).table(TABLE)
         self.tables.create_table(TABLE)
         self.table: Table = self.tables.table(TABLE)
 

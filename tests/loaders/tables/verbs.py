@@ -10,10 +10,10 @@ from tests.loaders.tables.worlds import items_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loaders.tables import Tables
+    from tests.loaders.tables.worlds import ByteTables
 
 
-def prepare(tables: Tables, name: str) -> None:
+def prepare(tables: ByteTables, name: str) -> None:
     """A table with a value `k`, a tombstone `gone` and a final value `final`."""
     tables.create_table(name)
     table = tables.table(name)
@@ -23,7 +23,7 @@ def prepare(tables: Tables, name: str) -> None:
     table.create("final", b"f", final=True)
 
 
-def picture(tables: Tables, name: str) -> object:
+def picture(tables: ByteTables, name: str) -> object:
     """All that a reader can see of a table, except for nonces and ETags."""
     others = [each.removeprefix(name) for each in tables.table_names(name + "/")]
     try:
@@ -35,14 +35,14 @@ def picture(tables: Tables, name: str) -> object:
     return items, others
 
 
-VERBS: dict[str, Callable[[Tables, str], object]] = {
+VERBS: dict[str, Callable[[ByteTables, str], object]] = {
     "create": lambda tables, name: tables.table(name).create("new", b"n"),
     "create over a tombstone": lambda tables, name: tables.table(name).create("gone", b"n"),
     "create a final value": lambda tables, name: tables.table(name).create("new", b"n", final=True),
     "create_if_absent": lambda tables, name: tables.table(name).create_if_absent("new", b"n"),
     "update": lambda tables, name: tables.table(name).update("k", b"2", tables.table(name).get("k").version),
-    "update_with": lambda tables, name: tables.table(name).update_with("k", lambda old: (old or b"") + b"+"),
-    "update_with of nothing": lambda tables, name: tables.table(name).update_with("gone", lambda old: old or b"+"),
+    "change": lambda tables, name: tables.table(name).change("k", lambda old: (old or b"") + b"+"),
+    "change of nothing": lambda tables, name: tables.table(name).change("gone", lambda old: old or b"+"),
     "delete a version": lambda tables, name: tables.table(name).delete("k", tables.table(name).get("k").version),
     "delete": lambda tables, name: tables.table(name).delete("k"),
     "erase": lambda tables, name: tables.table(name).erase("final"),

@@ -11,11 +11,14 @@ from accel.system import SYSTEM
 from accel.testing import Fault, FaultStore
 from loaders.errors import AccessDenied, StoreError
 from loaders.store.decorated import WRITES, DecoratedStore, StoreCall
-from loaders.tables import RetrySettings, Tables
+from loaders.tables import BYTES, RecordCache, RetrySettings, Table, Tables, TypedKey, Versioned
+from loaders.tables.conditional_write import VALUE_SIZE_BYTES_MAX
+from loaders.tables.typed_key import always, never
 
 if TYPE_CHECKING:
     from loaders.store import ObjectStore
-    from loaders.tables import Entry, Table
+    from loaders.tables import Entry, Version
+    from loaders.tables.typed_key import Inspected
 
 Answer = TypeVar("Answer")
 
@@ -31,7 +34,65 @@ def no_sleep(_: float) -> None:
     """Time does not matter here."""
 
 
-def items_of(table: Table, prefix: str = "", after: str = "") -> Iterator[tuple[str, Entry]]:
+class Values(Table):
+    """A table of bytes: the verbs of its keys, each with the key as its first argument.
+
+    Args:
+        table: the table.
+        records: the cache of its client; None = it has none.
+    """
+
+    def __init__(self, table: Table, records: RecordCache | None = None) -> None:
+        super().__init__(table.name, table.prefix, table.store, table.writer, table.state)
+        self._records = records
+
+    def key(self, key: str, *, final: bool = False) -> TypedKey[bytes]:
+        return TypedKey(self, key, BYTES, is_final=always if final else never, cache=self._records)
+
+    def get(self, key: str) -> Entry:
+        return self.key(key).get()
+
+    def find(self, key: str) -> Entry | None:
+        return self.key(key).read()
+
+    def get_if_newer(self, key: str, version: Version) -> Entry | None:
+        """The value; None if it still has this version."""
+        seen = Versioned(b"", version)
+        now = self.key(key).read_newer(seen)
+        return None if now is seen else now
+
+    def create(self, key: str, value: bytes, *, final: bool = False) -> Version:
+        return self.key(key, final=final).create(value).version
+
+    def create_if_absent(self, key: str, value: bytes) -> Entry:
+        return self.key(key).create_if_absent(value)
+
+    def update(self, key: str, value: bytes, version: Version, *, final: bool = False) -> Version:
+        return self.key(key, final=final).write(value, Versioned(b"", version)).version
+
+    def change(self, key: str, change: Callable[[bytes | None], bytes | None]) -> Entry:
+        return self.key(key).change(change)
+
+    def delete(self, key: str, version: Version | None = None) -> None:
+        self.key(key).delete(None if version is None else Versioned(b"", version))
+
+    def erase(self, key: str) -> None:
+        self.key(key).erase()
+
+    def inspect(self, key: str) -> Inspected[bytes]:
+        return self.key(key).inspect()
+
+
+class ByteTables(Tables):
+    """A client whose tables hold bytes; its keys share its cache of records, if it has one."""
+
+    records: RecordCache | None = None
+
+    def table(self, name: str, *, value_size_bytes_max: int = VALUE_SIZE_BYTES_MAX) -> Values:
+        return Values(super().table(name, value_size_bytes_max=value_size_bytes_max), self.records)
+
+
+def items_of(table: Values, prefix: str = "", after: str = "") -> Iterator[tuple[str, Entry]]:
     """The live keys with their values; what is deleted since it was listed is left out."""
     for key in table.keys(prefix, after):
         if (entry := table.find(key)) is not None:
@@ -45,10 +106,12 @@ class World:
     Attributes:
         store: the store.
         quotes: how its endpoint wants If-Match; None = not asked.
+        is_cached: whether each client has a cache of records.
     """
 
     store: ObjectStore
     quotes: bool | None = None
+    is_cached: bool = False
 
     def tables(
         self,
@@ -56,7 +119,7 @@ class World:
         *,
         retry: RetrySettings = RetrySettings(),  # noqa: B008 - immutable
         waits: bool = False,
-    ) -> Tables:
+    ) -> ByteTables:
         """A new client.
 
         Args:
@@ -64,7 +127,7 @@ class World:
             retry: its backoff.
             waits: whether it really pauses, as it must where threads compete for one key on a server.
         """
-        return Tables(
+        tables = ByteTables(
             around or self.store,
             nonce=new_nonce,
             sleep=SYSTEM.sleep if waits else no_sleep,
@@ -72,8 +135,10 @@ class World:
             if_match_quotes=self.quotes,
             retry=retry,
         )
+        tables.records = RecordCache(1 << 20, lambda value: len(str(value))) if self.is_cached else None
+        return tables
 
-    def table(self, name: str = "t") -> Table:
+    def table(self, name: str = "t") -> Values:
         """A table that exists, as a new client sees it."""
         tables = self.tables()
         tables.create_table(name)
@@ -81,7 +146,7 @@ class World:
 
     def unlucky(
         self, *faults: Fault | None, third: Callable[[], object] | None = None, retry: RetrySettings | None = None
-    ) -> Tables:
+    ) -> ByteTables:
         """A new client whose next writes go wrong as scheduled; `third` acts right after the first that fails."""
         faulty = FaultStore(self.store, operations=WRITES)
         faulty.schedule(*faults)

@@ -260,7 +260,7 @@ def measured(codec: Codec[Any], record: object) -> int:
     tables.create_table("t")
     count = 5
     for number in range(count + 1):
-        tables.table("t").create(f"{number}", codec.encode(record), final=True)
+        TypedKey(tables.table("t"), f"{number}", codec, is_final=always).create(record)
     records = RecordCache(1 << 30, record_size_bytes)
 
     def read(number: int) -> None:
