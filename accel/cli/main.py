@@ -15,7 +15,7 @@ Exit codes, the same for every command:
 Another package adds a command with an entry point of the group `accel.commands`, which names a click command:
 
     [project.entry-points."accel.commands"]
-    job = "spark_jobs.cli:job_group"
+    mine = "my_package.commands:mine"
 
 A command that cannot be loaded is listed with the reason; the other commands still work.
 """

@@ -109,7 +109,7 @@ def test_a_partial_failure_ends_with_4(bucket: StoreSpec, monkeypatch: pytest.Mo
             store.delete(catalog.parts.layout.object_key(ids[1]))
         return plan
 
-    monkeypatch.setattr("spark_jobs.cli.jobs.plan_on_spark", plan_then_lose)
+    monkeypatch.setattr("spark_jobs.engine.plan_on_spark", plan_then_lose)
     result = job(bucket, "compact", "--max-objects-per-node", "2", "--min-age", "0s")
     assert result.exit_code == 4
     assert "failed: node 4" in result.stdout

@@ -113,10 +113,10 @@ def test_the_commands_tell_what_they_did(filled: StoreSpec) -> None:
     assert result.exit_code == 4
     report = json.loads(result.stdout)["report"]
     assert (report["covered_objects"], report["failed_objects"]) == (7, 1)
-    assert job(filled, "rebuild-filters", "--node", "7").exit_code == 0, "the former name of build-filters"
+    assert job(filled, "build-hints", "--only", "filters", "--node", "7").exit_code == 0
 
 
 def test_a_node_that_the_catalog_does_not_have_is_told_before_spark_starts(filled: StoreSpec) -> None:
-    result = job(filled, "build-filters", "--node", "5")
+    result = job(filled, "build-hints", "--node", "5")
     assert result.exit_code == 2
     assert "expected nodes of this catalog (4, 7), found 5" in result.stderr

@@ -106,10 +106,10 @@ def test_without_spark_a_session_says_what_to_install(monkeypatch: pytest.Monkey
         start_session()
 
 
-@pytest.mark.parametrize("command", ["compact", "build-filters", "build-snapshot", "verify", "gc"])
+@pytest.mark.parametrize("command", ["compact", "build-hints", "verify", "gc", "run-all"])
 def test_without_spark_each_job_says_what_to_install(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_jobs.cli.find_spec", lambda _: None)
-    result = run("job", command, "s3://bucket")
+    monkeypatch.setattr("spark_jobs.engine.find_spec", lambda _: None)
+    result = run("catalog", command, "--spark", "s3://bucket")
     assert result.exit_code == 2
     assert "pip install 'accel-streams[spark]'" in result.stderr
 
@@ -120,13 +120,13 @@ def test_without_a_java_a_job_says_what_to_install(bucket: StoreSpec, monkeypatc
     def refuse(*_: object, **__: object) -> None:
         raise MissingExtra("Spark needs Java 17 or newer, found none")
 
-    monkeypatch.setattr("spark_jobs.cli.options.session", refuse)
-    result = job(bucket, "build-filters")
+    monkeypatch.setattr("spark_jobs.engine.session", refuse)
+    result = job(bucket, "build-hints")
     assert result.exit_code == 2
     assert "Spark needs Java 17" in result.stderr
 
 
-def test_without_spark_the_jobs_are_listed() -> None:
+def test_without_spark_the_options_are_listed() -> None:
     program = """
 import sys
 from importlib.abc import MetaPathFinder
@@ -136,12 +136,17 @@ class Without(MetaPathFinder):
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Without())
 from accel.cli.main import main
-main(["job", "--help"])
+main(["catalog", "gc", "--help"])
 """
     asked = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)  # noqa: S603 - our own
     assert asked.returncode == 0, asked.stderr
-    for command in ("compact", "build-filters", "build-snapshot", "verify", "gc"):
-        assert f"  {command} " in asked.stdout
+    for flag in ("--spark", "--master", "--tasks", "--ui", "--prefix-digits"):
+        assert f"  {flag} " in asked.stdout
+
+
+def test_an_option_of_spark_without_spark_is_refused() -> None:
+    result = run("catalog", "gc", "--prefix-digits", "2", "s3://bucket")
+    assert (result.exit_code, "Expected '--spark' with '--prefix-digits'." in result.stderr) == (2, True)
 
 
 FAKE_SPARK = """#!/bin/sh

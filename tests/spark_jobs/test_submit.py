@@ -1,4 +1,4 @@
-"""The script for spark-submit runs the jobs' command line."""
+"""The script for spark-submit runs the jobs of `accel catalog` on Spark."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from spark_jobs import submit
 from spark_jobs.session import find_java_home
 from tests.accel.cli.worlds import run
 from tests.docs.pages import ROOT
 
 
 def test_spark_submit_runs_the_command_line(tmp_path: Path) -> None:
-    script = run("job", "script").stdout.strip()
     home = find_java_home(os.environ)
     environment = {
         **os.environ,
@@ -25,18 +25,18 @@ def test_spark_submit_runs_the_command_line(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    command = [str(submit), "--master", "local[1]", script, "compact", "--help"]
+    program = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    command = [str(program), "--master", "local[1]", submit.__file__, "compact", "--help"]
     done = subprocess.run(  # noqa: S603 - Spark's own
         command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "Usage: accel job compact" in done.stdout
+    assert "Usage: accel catalog compact" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["compact", "build-filters", "build-snapshot", "verify", "gc"])
+@pytest.mark.parametrize("command", ["compact", "build-hints", "verify", "gc", "run-all"])
 def test_each_job_explains_itself(command: str) -> None:
-    result = run("job", command, "--help")
+    result = run("catalog", command, "--help")
     assert result.exit_code == 0
     assert "--master" in result.stdout
     assert "Examples:" in result.stdout

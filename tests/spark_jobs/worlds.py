@@ -94,4 +94,4 @@ def records_crc(store: ObjectStore, image: MetadataImage) -> dict[int, int]:
 def job(bucket: StoreSpec, *arguments: str) -> Result:
     """Run a job by the command line, in the session that is there."""
     endpoint = ("--endpoint-url", str(bucket.settings.endpoint_url), "--region", "us-east-1")
-    return run("job", arguments[0], bucket.url, *arguments[1:], *endpoint)
+    return run("catalog", arguments[0], bucket.url, "--spark", *arguments[1:], *endpoint)

@@ -53,8 +53,8 @@ print("Java", java_version(str(Path(home, "bin", "java"))) >= 17)
 BASE = (
     Question("accel --version", "accel 0."),
     Question("accel --help", "get-objects"),
-    Question("accel job --help", "compact"),
-    Question("accel job script", "submit.py"),
+    Question("accel catalog compact --help", "--spark"),
+    Question("import spark_jobs.submit as s; print(s.__file__)", "submit.py"),
     Question("accel doctor memory://wheel", "If-None-Match and If-Match work"),
     Question("accel demo --store file://FOLDER/store --nodes-objects 20 --quiet", "same answer"),
 )
@@ -79,7 +79,7 @@ EXTRAS: dict[str, tuple[Question, ...]] = {
     "demo": (Question(_S3, "http://127.0.0.1:", "[demo]'"),),
     "spark": (
         Question("import spark_jobs.session as s; print(s.active_session())", "None", "[spark]'"),
-        Question("accel job compact file://FOLDER/none --dry-run", "accel catalog init", "[spark]'"),
+        Question("accel catalog compact file://FOLDER/none --spark --dry-run", "accel catalog init", "[spark]'"),
         Question(_JAVA, "[spark,jvm]'"),
     ),
     "spark,jvm": (Question(_JAVA, "Java True"),),

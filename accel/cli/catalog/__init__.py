@@ -1,7 +1,4 @@
-"""The commands `accel catalog ...`: create, show, check, clean up and repair the catalog of a bucket.
-
-The jobs of the same names reuse the options and reports of `compact`, `build-...`, `verify`, `gc` and `run-all`.
-"""
+"""The commands `accel catalog ...`: create, show, check, clean up and repair the catalog of a bucket."""
 
 from __future__ import annotations
 
@@ -28,10 +25,8 @@ for command in (
     verify.sketch,
     verify.repair_command,
     compact.compact_command,
-    hints.build_filters,
-    hints.build_snapshot,
+    hints.build_hints,
     run_all.run_all,
 ):
     catalog_group.add_command(command)
-catalog_group.add_command(hints.build_both, "build-hints")
 catalog_group.add_command(undo.restored_command, "restored")

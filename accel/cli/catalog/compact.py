@@ -1,7 +1,4 @@
-"""`accel catalog compact`: plan a compaction and run it, or show the plan.
-
-`accel job compact` has the same options, report and texts; it merges the groups on Spark.
-"""
+"""`accel catalog compact`: plan a compaction and run it, or show the plan."""
 
 from __future__ import annotations
 
@@ -13,13 +10,12 @@ from typing import Any
 import click
 
 from accel.adoption.controller import plan_for_controller
-from accel.catalog import ObjectCatalog
 from accel.cli.catalog.hints import node_option
+from accel.cli.engines import Compaction, Engine, engine_options
 from accel.cli.options import (
     EXIT_PARTIAL,
     SIZE,
     TIME,
-    StoreChoice,
     command,
     end_with,
     image_option,
@@ -33,9 +29,6 @@ from accel.compaction import (
     CompactionSettings,
     Done,
     Status,
-    compact,
-    compact_slices,
-    plan_compaction,
 )
 from accel.compaction.plan import NodePlan
 from accel.image import MetadataImage
@@ -49,10 +42,6 @@ GROUPS_SHOWN_MAX = 50
 _DEFAULTS = CompactionSettings()
 
 Command = Callable[..., Any]
-Tell = Callable[..., object]
-PlanWith = Callable[[CompactionSettings, Tell], CompactionPlan]
-MergeWith = Callable[[CompactionPlan, Tell], CompactionReport]
-SliceWith = Callable[[CompactionSettings, Tell], Done]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,60 +56,37 @@ class CompactionWork:
     settings: CompactionSettings
     is_dry_run: bool
 
-    def carry_out(
-        self,
-        plan_with: PlanWith,
-        merge_with: MergeWith,
-        output: Output,
-        moved: Callable[[], int] | None = None,
-        slice_with: SliceWith | None = None,
-    ) -> int:
-        """Plan, compact unless it is a dry run, and print; returns the exit code.
+    def carry_out(self, engine: Engine, output: Output) -> int:
+        """Plan, compact unless it is a dry run, and print; returns the exit code."""
+        with engine.compaction() as compaction:
+            return until_signal(output, lambda signals: self._carried_out(compaction, output, signals))
 
-        Args:
-            plan_with: makes the plan, in this process or on Spark.
-            merge_with: runs a plan, in this process or on Spark.
-            output: how to print.
-            moved: returns the bytes sent over the network so far, if this process counts them.
-            slice_with: compacts slices of long lists before the plan of the whole.
-        """
-
-        def carried_out(signals: Signals) -> int:
-            done = Done()
-            if slice_with is not None and not self.is_dry_run:
-                with output.progress("compacting slices", moved=moved) as tell:
-                    done = slice_with(self.settings, signals.at(tell))
-            try:
-                self._carry_out_rest(done, plan_with, merge_with, output, signals, moved)
-            except StopRequested:
-                if not done.reports:
-                    raise
+    def _carried_out(self, compaction: Compaction, output: Output, signals: Signals) -> int:
+        done = Done()
+        if compaction.merge_slices is not None and not self.is_dry_run:
+            with output.progress("compacting slices", moved=compaction.moved) as tell:
+                done = compaction.merge_slices(self.settings, signals.at(tell))
+        try:
+            self._carry_out_rest(done, compaction, output, signals)
+        except StopRequested:
             if not done.reports:
-                return 0
-            report = done.report()
-            output.show(shown_compaction(done.plan(self.settings), report))
-            return EXIT_PARTIAL if report.is_partial else 0
+                raise
+        if not done.reports:
+            return 0
+        report = done.report()
+        output.show(shown_compaction(done.plan(self.settings), report))
+        return EXIT_PARTIAL if report.is_partial else 0
 
-        return until_signal(output, carried_out)
-
-    def _carry_out_rest(
-        self,
-        done: Done,
-        plan_with: PlanWith,
-        merge_with: MergeWith,
-        output: Output,
-        signals: Signals,
-        moved: Callable[[], int] | None,
-    ) -> None:
+    def _carry_out_rest(self, done: Done, compaction: Compaction, output: Output, signals: Signals) -> None:
         """Plan what the slices have left, and carry it out; a dry run prints the plan."""
         signals.check()
-        with output.progress("planning nodes", moved=moved) as tell:
-            plan = plan_with(done.settings_left(self.settings), signals.at(tell))
+        with output.progress("planning nodes", moved=compaction.moved) as tell:
+            plan = compaction.plan(done.settings_left(self.settings), signals.at(tell))
         if self.is_dry_run:
             output.show(shown_compaction(plan, None))
             return
         with output.progress("merging groups", plan.source_bytes, is_bytes=True) as tell:
-            report = merge_with(plan, signals.at(tell))
+            report = compaction.merge(plan, signals.at(tell))
         done.plans.append(plan)
         done.reports.append(report)
 
@@ -240,13 +206,15 @@ def _settings(
     "accel catalog compact --dry-run --store s3://bucket",
     "accel catalog compact --max-objects-per-node 500 --max-bytes 50GiB --store s3://bucket",
     "accel catalog compact --node 4 --rewrite-all --target-objects 1 --store s3://bucket",
+    "accel catalog compact --spark --master yarn --tasks 32 --store s3://bucket",
     name="compact",
 )
 @compaction_options
 @image_option
 @store_options
+@engine_options()
 @log_option
-def compact_command(*, work: CompactionWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
+def compact_command(*, work: CompactionWork, image: MetadataImage | None, engine: Engine, output: Output) -> None:
     """Merge many small objects into few large ones, node by node.
 
     A group consists of neighbours in a node's list; groups with the fewest bytes per object saved are merged first. All
@@ -258,17 +226,10 @@ def compact_command(*, work: CompactionWork, image: MetadataImage | None, store:
     `accel controller compact`.
     """
     if image is not None:
-        show_foreign_plan(work, image, store.open(), output)
+        show_foreign_plan(work, image, engine.store.open(), output)
         return
-    opened = store.open()
-    with ObjectCatalog.open(opened) as catalog:
-        code = work.carry_out(
-            lambda settings, tell: plan_compaction(catalog, settings, progress=tell),
-            lambda plan, tell: compact(catalog, plan, progress=tell),
-            output,
-            opened.moved_bytes,
-            lambda settings, tell: compact_slices(catalog, settings, progress=tell),
-        )
+    with engine.running():
+        code = work.carry_out(engine, output)
     end_with(code)
 
 

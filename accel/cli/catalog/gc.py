@@ -27,8 +27,16 @@ from accel.catalog.collect import (
     plan_collection,
     total_of,
 )
-from accel.catalog.survey import BulkScan
-from accel.cli.options import INTEGER, StoreChoice, command, end_with, limit_option, store_options, yes_option
+from accel.cli.engines import Engine, engine_options
+from accel.cli.options import (
+    INTEGER,
+    command,
+    end_with,
+    limit_option,
+    log_option,
+    store_options,
+    yes_option,
+)
 from accel.cli.signals import Signals, until_signal
 from accel.errors import MaintenanceStopped
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
@@ -83,7 +91,9 @@ def collection_options(command: Command) -> Command:
     help="Show one object that the catalog does not need.",
 )
 @store_options
-def gc(*, wanted: Collection, object_id: int | None, store: StoreChoice, output: Output) -> None:
+@engine_options(lists=True)
+@log_option
+def gc(*, wanted: Collection, object_id: int | None, engine: Engine, output: Output) -> None:
     """Delete retired objects after their retention, prepared ones after their deadline, and old orphans.
 
     Objects whose streams are all deleted, or trimmed beyond them, are retired first. Multipart uploads that a dead
@@ -97,13 +107,13 @@ def gc(*, wanted: Collection, object_id: int | None, store: StoreChoice, output:
     An object is deleted only if its mark, or the size and checksum of its row, prove that this catalog wrote or listed
     it. Others are counted as unproven and stay. --id shows one of them; with --yes it is deleted without a proof.
     """
-    with ObjectCatalog.open(store.open()) as catalog:
-        if object_id is None:
-            code = wanted.carry_out(catalog, output)
-        else:
-            code = 0
+    if object_id is not None:
+        with ObjectCatalog.open(engine.store.open()) as catalog:
             stray = find_stray(catalog, object_id)
             output.show(shown_stray(stray, delete_stray(catalog, stray) if wanted.yes else None))
+        return
+    with engine.running():
+        code = wanted.carry_out(engine, output)
     end_with(code)
 
 
@@ -156,20 +166,13 @@ class Collection:
     empty_nodes: frozenset[int]
     limit: int
 
-    def carry_out(self, catalog: ObjectCatalog, output: Output, scan: BulkScan | None = None) -> int:
-        """Plan, collect if ``yes`` is set, and print; returns the exit code.
-
-        Args:
-            catalog: the catalog of the bucket.
-            output: prints the result.
-            scan: lists the bucket; this process does by default.
-        """
-        output.note("listing the bucket")
+    def carry_out(self, engine: Engine, output: Output) -> int:
+        """Plan, collect if ``yes`` is set, and print; returns the exit code."""
 
         def carried_out(signals: Signals) -> int:
             with output.progress("keys seen") as tell:
                 plan = plan_collection(
-                    catalog, allow_empty_nodes=self.empty_nodes, progress=signals.at(tell), scan=scan
+                    catalog, allow_empty_nodes=self.empty_nodes, progress=signals.at(tell), scan=engine.scan()
                 )
             uploads = Uploads(find_unfinished(catalog.parts))
             carry_out = collect if self.yes else foresee
@@ -184,7 +187,9 @@ class Collection:
             output.show(shown_collection(plan, report, self.limit, uploads, is_dry_run=not self.yes))
             return int(bool(plan.doubts) or (self.yes and bool(report.failed or uploads.failed)))
 
-        return until_signal(output, carried_out)
+        with ObjectCatalog.open(engine.store.open()) as catalog:
+            output.note("listing the bucket")
+            return until_signal(output, carried_out)
 
 
 @dataclass(frozen=True, slots=True)

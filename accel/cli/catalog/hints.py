@@ -1,8 +1,6 @@
-"""`accel catalog build-filters`, `build-snapshot` and `build-hints`: write hints of nodes, so that readers start warm.
+"""`accel catalog build-hints`: write filter packs and index snapshots of nodes, so that readers start warm.
 
 With `--image` the nodes are those of a controller's metadata; a catalog is not needed.
-
-The jobs of the same names (`spark_jobs.cli.jobs`) have the same options, reports and texts, and run on Spark.
 """
 
 from __future__ import annotations
@@ -14,13 +12,14 @@ from typing import Any
 
 import click
 
+from accel.cli.engines import Engine, engine_options
 from accel.cli.options import (
     EXIT_PARTIAL,
     INTEGER,
-    StoreChoice,
     command,
     end_with,
     image_option,
+    log_option,
     store_options,
 )
 from accel.cli.signals import Signals, until_signal
@@ -32,9 +31,6 @@ from accel.hint_building import (
     HintReport,
     NodePlan,
     NodeReport,
-    build_hints,
-    opened_catalog,
-    plan_hints,
 )
 from accel.image import MetadataImage
 from accel.rendering import Column, Output, Rendered, Shown, table_of, word
@@ -43,8 +39,6 @@ from accel.units import count_text, size_text, time_text
 FAILURES_SHOWN_MAX = 50
 
 Command = Callable[..., Any]
-PlanHints = Callable[["HintWork", Callable[..., object]], HintPlan]
-BuildHints = Callable[[HintPlan, Callable[..., object]], HintReport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +55,22 @@ class HintWork:
     nodes: frozenset[int] | None
     is_dry_run: bool
 
-    def carry_out(
-        self,
-        plan_with: PlanHints,
-        build_with: BuildHints,
-        output: Output,
-        moved: Callable[[], int] | None = None,
-    ) -> int:
-        """Plan, build unless it is a dry run, and print; returns the exit code.
-
-        Args:
-            plan_with: makes the plan, in this process or on Spark.
-            build_with: builds the hints, in this process or on Spark.
-            output: how to print.
-            moved: returns the bytes sent over the network so far, if this process counts them.
-        """
+    def carry_out(self, engine: Engine, image: MetadataImage | None, output: Output) -> int:
+        """Plan, build unless it is a dry run, and print; returns the exit code."""
 
         def carried_out(signals: Signals) -> int:
-            with output.progress("looking at hints", moved=moved) as tell:
-                plan = plan_with(self, signals.at(tell))
+            with output.progress("looking at hints", moved=building.moved) as tell:
+                plan = building.plan(self.choice, self.nodes, signals.at(tell))
             if self.is_dry_run:
                 output.show(shown_hints(plan, None))
                 return 0
-            with output.progress("building hints", moved=moved) as tell:
-                report = build_with(plan, signals.at(tell))
+            with output.progress("building hints", moved=building.moved) as tell:
+                report = building.build(plan, signals.at(tell))
             output.show(shown_hints(plan, report))
             return EXIT_PARTIAL if report.is_partial else 0
 
-        return until_signal(output, carried_out)
+        with engine.hint_building(image) as building:
+            return until_signal(output, carried_out)
 
 
 def node_option(command: Command) -> Command:
@@ -102,107 +84,56 @@ def node_option(command: Command) -> Command:
     return wrapped
 
 
-def hint_options(*, filters: bool, snapshots: bool) -> Callable[[Command], Command]:
-    """`--node`, `--only-bad` where there are filters, `--all`, `--dry-run` -> ``work``."""
-
-    def decorate(command: Command) -> Command:
-        @node_option
-        @_only_bad_option(is_wanted=filters)
-        @click.option("--all", "everything", is_flag=True, help="Build all hints again, without using stored ones.")
-        @click.option("--dry-run", is_flag=True, help="Show what would be built; change nothing.")
-        @functools.wraps(command)
-        def wrapped(
-            *args: Any,
-            nodes: frozenset[int] | None,
-            everything: bool,
-            dry_run: bool,
-            only_bad: bool = False,
-            **others: Any,
-        ) -> Any:
-            if only_bad and everything:
-                raise click.UsageError("Expected --only-bad or --all, found both.")
-            depth = Depth.BAD if only_bad else Depth.ALL if everything else Depth.MISSING
-            work = HintWork(HintChoice(filters=filters, snapshots=snapshots, depth=depth), nodes, dry_run)
-            return command(*args, work=work, **others)
-
-        return wrapped
-
-    return decorate
-
-
-def _only_bad_option(*, is_wanted: bool) -> Callable[[Command], Command]:
-    if not is_wanted:
-        return lambda command: command
-    text = "Also read the stored filters, and rebuild the bad ones."
-    return click.option("--only-bad", is_flag=True, help=text)
-
-
-@command(
-    "Write filter packs, so that readers start warm.",
-    "accel catalog build-filters --store s3://bucket",
-    "accel catalog build-filters --node 4 --only-bad --dry-run --store s3://bucket",
-)
-@hint_options(filters=True, snapshots=False)
-@image_option
-@store_options
-def build_filters(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
-    """Bring each node's filter pack up to date.
-
-    Builds filters for objects that have none with their id and size, drops filters of objects that are no longer
-    listed, and keeps the others. --only-bad also reads the stored filters: it rebuilds those that cannot be read, or
-    that pass more than 1.25 % of absent streams. Exits with 4 if some filters could not be built.
-    """
-    end_with(_in_this_process(work, image, store, output))
-
-
-@command(
-    "Write index snapshots, so that a cold read is one request.",
-    "accel catalog build-snapshot --store s3://bucket",
-    "accel catalog build-snapshot --node 4 --store s3://bucket",
-)
-@hint_options(filters=False, snapshots=True)
-@image_option
-@store_options
-def build_snapshot(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
-    """Write an index snapshot of each node: the ranges that its objects hold, sorted by stream.
-
-    Opens only objects that the previous snapshot does not cover, and copies the rest from that snapshot. Skips a node
-    whose snapshot covers exactly the listed objects. Exits with 4 if an object could not be opened (it is left out), or
-    a node's snapshot could not be built.
-    """
-    end_with(_in_this_process(work, image, store, output))
-
-
 @command(
     "Write filter packs and index snapshots, opening each new object once.",
     "accel catalog build-hints --store s3://bucket",
-    "accel catalog build-hints --dry-run --store s3://bucket",
+    "accel catalog build-hints --only filters --only-bad --dry-run --node 4 --store s3://bucket",
     "accel catalog build-hints --image image.json --store s3://bucket",
+    "accel catalog build-hints --spark --store s3://bucket",
+    name="build-hints",
 )
-@hint_options(filters=True, snapshots=True)
+@click.option("--only", type=click.Choice(["filters", "snapshots"]), help="Build only this kind of hints.")
+@node_option
+@click.option("--only-bad", is_flag=True, help="Also read the stored filters, and rebuild the bad ones.")
+@click.option("--all", "everything", is_flag=True, help="Build all hints again, without using stored ones.")
+@click.option("--dry-run", is_flag=True, help="Show what would be built; change nothing.")
 @image_option
 @store_options
-def build_both(*, work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> None:
-    """Do what build-filters and build-snapshot do, in one pass that opens each new object once.
+@engine_options()
+@log_option
+def build_hints(
+    *,
+    only: str | None,
+    nodes: frozenset[int] | None,
+    only_bad: bool,
+    everything: bool,
+    dry_run: bool,
+    image: MetadataImage | None,
+    engine: Engine,
+    output: Output,
+) -> None:
+    """Bring the filter pack and the index snapshot of each node up to date, opening each new object once.
 
-    Exits with 4 if some hints could not be built.
+    Builds filters for objects that have none with their id and size, drops filters of objects that are no longer
+    listed, and keeps the others. --only-bad also reads the stored filters: it rebuilds those that cannot be read, or
+    that pass more than 1.25 % of absent streams. A snapshot holds the ranges of a node's objects, sorted by stream:
+    ranges of objects that the previous one covers are copied from it, and a snapshot that covers exactly the listed
+    objects is kept. Exits with 4 if an object could not be opened (it is left out), or some hints could not be built.
     """
-    end_with(_in_this_process(work, image, store, output))
-
-
-def _in_this_process(work: HintWork, image: MetadataImage | None, store: StoreChoice, output: Output) -> int:
-    opened = store.open()
-    with opened_catalog(opened, image) as catalog:
-
-        def plan_with(work: HintWork, tell: Callable[..., object]) -> HintPlan:
-            try:
-                return plan_hints(catalog, work.choice, nodes=work.nodes, progress=tell)
-            except ValueError as error:
-                raise click.BadParameter(str(error), param_hint="'--node'") from error
-
-        return work.carry_out(
-            plan_with, lambda plan, tell: build_hints(catalog, plan, progress=tell), output, opened.moved_bytes
-        )
+    if only_bad and everything:
+        raise click.UsageError("Expected --only-bad or --all, found both.")
+    if only_bad and only == "snapshots":
+        raise click.UsageError("Expected --only-bad with filters, found --only snapshots.")
+    depth = Depth.BAD if only_bad else Depth.ALL if everything else Depth.MISSING
+    choice = HintChoice(filters=only != "snapshots", snapshots=only != "filters", depth=depth)
+    try:
+        with engine.running(nodes, image):
+            code = HintWork(choice, nodes, dry_run).carry_out(engine, image, output)
+    except ValueError as error:
+        if nodes is None:
+            raise
+        raise click.BadParameter(str(error), param_hint="'--node'") from error
+    end_with(code)
 
 
 def shown_hints(plan: HintPlan, report: HintReport | None) -> Shown:

@@ -1,6 +1,6 @@
 """`accel catalog run-all`: compact, build hints and collect garbage, in this order and with one report; for schedulers.
 
-`accel job run-all` does the same on Spark. A step is the command of its name, with its options, work and result.
+A step is the command of its name, with its options, work and result.
 
     | step        | needs   | because                                                                              |
     |-------------|---------|--------------------------------------------------------------------------------------|
@@ -18,16 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from accel.catalog import ObjectCatalog
 from accel.cli.catalog.compact import CompactionWork, compaction_options
 from accel.cli.catalog.gc import Collection, collection_options
 from accel.cli.catalog.hints import HintWork
 from accel.cli.ending import SIGNALLED
-from accel.cli.options import EXIT_FAILED, EXIT_PARTIAL, StoreChoice, command, end_with, log_option, store_options
+from accel.cli.engines import Engine, engine_options
+from accel.cli.options import EXIT_FAILED, EXIT_PARTIAL, command, end_with, log_option, store_options
 from accel.cli.signals import noted_signals
-from accel.compaction import compact, compact_slices, plan_compaction
 from accel.errors import AccelError
-from accel.hint_building import HintChoice, build_hints, opened_catalog, plan_hints
+from accel.hint_building import HintChoice
 from accel.rendering import Output, Rendered, Shown
 from accel.system import SYSTEM
 from accel.units import time_text
@@ -116,29 +115,20 @@ def shown_steps(ended: Sequence[Ended]) -> Shown:
     return Shown({"steps": [each.to_dict() for each in ended]}, _lines(ended))
 
 
-def steps_of(
-    work: CompactionWork,
-    wanted: Collection,
-    runs: tuple[
-        Callable[[CompactionWork, Output], int],
-        Callable[[HintWork, Output], int],
-        Callable[[Collection, Output], int],
-    ],
-) -> list[Step]:
+def steps_of(work: CompactionWork, wanted: Collection, engine: Engine) -> list[Step]:
     """The steps of a run; a dry run of the compaction makes all steps dry runs.
 
     Args:
         work: the options of the compaction; its nodes are also those of the hints.
         wanted: the options of the collection.
-        runs: functions that run a compaction, the hints and a collection.
+        engine: does the work.
     """
-    compacts, builds, collects = runs
     hints = HintWork(HintChoice(), work.settings.nodes, work.is_dry_run)
     collection = Collection(wanted.yes and not work.is_dry_run, wanted.empty_nodes, wanted.limit)
     return [
-        Step("compact", (), lambda output: compacts(work, output)),
-        Step("build-hints", ("compact",), lambda output: builds(hints, output)),
-        Step("gc", ("compact",), lambda output: collects(collection, output)),
+        Step("compact", (), lambda output: work.carry_out(engine, output)),
+        Step("build-hints", ("compact",), lambda output: hints.carry_out(engine, None, output)),
+        Step("gc", ("compact",), lambda output: collection.carry_out(engine, output)),
     ]
 
 
@@ -151,41 +141,17 @@ def steps_of(
 @compaction_options
 @collection_options
 @store_options
+@engine_options(lists=True)
 @log_option
-def run_all(*, work: CompactionWork, wanted: Collection, store: StoreChoice, output: Output) -> None:
+def run_all(*, work: CompactionWork, wanted: Collection, engine: Engine, output: Output) -> None:
     """Run compact, build-hints and gc, in this order, and print one report; for schedulers.
 
     gc deletes only with --yes; --dry-run shows all three plans and changes nothing. If compact fails, the other two are
     skipped; if build-hints fails, gc still runs. Exits with 1 if a step failed, else with 4 if a step was partly done.
     Ctrl-C and SIGTERM end the present step early, and skip the others; the report is printed, the code is 130 or 143.
     """
-
-    def compacts(work: CompactionWork, output: Output) -> int:
-        opened = store.open()
-        with ObjectCatalog.open(opened) as catalog:
-            return work.carry_out(
-                lambda settings, tell: plan_compaction(catalog, settings, progress=tell),
-                lambda plan, tell: compact(catalog, plan, progress=tell),
-                output,
-                opened.moved_bytes,
-                lambda settings, tell: compact_slices(catalog, settings, progress=tell),
-            )
-
-    def builds(work: HintWork, output: Output) -> int:
-        opened = store.open()
-        with opened_catalog(opened, None) as catalog:
-            return work.carry_out(
-                lambda work, tell: plan_hints(catalog, work.choice, nodes=work.nodes, progress=tell),
-                lambda plan, tell: build_hints(catalog, plan, progress=tell),
-                output,
-                opened.moved_bytes,
-            )
-
-    def collects(wanted: Collection, output: Output) -> int:
-        with ObjectCatalog.open(store.open()) as catalog:
-            return wanted.carry_out(catalog, output)
-
-    ended, code = run_steps(steps_of(work, wanted, (compacts, builds, collects)), output, SYSTEM.timer)
+    with engine.running(work.settings.nodes):
+        ended, code = run_steps(steps_of(work, wanted, engine), output, SYSTEM.timer)
     output.show(shown_steps(ended))
     end_with(code)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -15,9 +15,9 @@ from accel.catalog import ObjectCatalog
 from accel.catalog.edges import NODE_ID_MAX
 from accel.catalog.problems import Severity
 from accel.catalog.verify import NOT_LOOKED_AT, Verdict, Verification
-from accel.catalog.verify import verify as verify_catalog
+from accel.cli.engines import Engine, engine_options
 from accel.cli.objects.verify import EXIT_PROBLEMS
-from accel.cli.options import StoreChoice, command, end_with, store_options, yes_option
+from accel.cli.options import StoreChoice, command, end_with, log_option, store_options, yes_option
 from accel.cli.stream.repair import show_repair
 from accel.rendering import Output, Shown
 from accel.repair.catalog import THE_CATALOG, repair
@@ -40,7 +40,9 @@ EXIT_CODES = {Verdict.CLEAN: 0, Verdict.ADVICE: 0, Verdict.PROBLEMS: EXIT_PROBLE
     "accel catalog verify --store s3://bucket --output json",
 )
 @store_options
-def verify(*, store: StoreChoice, output: Output) -> None:
+@engine_options(lists=True)
+@log_option
+def verify(*, engine: Engine, output: Output) -> None:
     """Check a whole catalog: its lists, its streams, and every object that is live. Nothing is written.
 
     Checks that each live object exists with its size, its checksum and a readable index; that the offsets of each
@@ -49,15 +51,8 @@ def verify(*, store: StoreChoice, output: Output) -> None:
     with their age; they are not a problem. The report also names what was not checked. Exits with 3 if there is damage
     (in capital letters), else with 1 if a check failed to run; advice (in small letters) exits with 0.
     """
-    opened = store.open()
-    with ObjectCatalog.open(opened) as catalog, output.progress("verifying", moved=opened.moved_bytes) as tell:
-        verification = verify_catalog(catalog, progress=tell)
-    total = opened.snapshot().total
-    show_verification(verification, total.requests, total.received_bytes, output)
-
-
-def show_verification(verification: Verification, requests: int, bytes_read: int, output: Output) -> NoReturn:
-    """Print the findings of a verification and its cost, and exit with the code for its result."""
+    with engine.running():
+        verification, requests, bytes_read = engine.verify(output)
     counts = dict(verification.counts)
     orphans: dict[str, Any] = {"objects": counts.pop("orphans"), "bytes": counts.pop("orphan_bytes")}
     orphans["oldest"] = [asdict(orphan) for orphan in verification.orphans]

@@ -16,8 +16,8 @@ from loaders.store import open_store
 
 BAD = (str(2**63), "9" * 5000, "nan", "inf", "1e6", "-1")
 NUMBERS = (click.types.IntParamType, click.types.FloatParamType)
-ELSEWHERE = {"serve", "demo", "example", "job"}
-"""What listens, makes its own bucket, or needs Spark."""
+ELSEWHERE = {"serve", "demo", "example"}
+"""What listens, or makes its own bucket."""
 
 
 def commands(command: click.Command, context: click.Context, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

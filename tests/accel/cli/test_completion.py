@@ -37,11 +37,10 @@ def values(*words: str) -> list[str]:
 
 def test_commands_come_with_what_they_do() -> None:
     found = {each.value: each.help for each in completed("")}
-    assert set(found) >= {"catalog", "doctor", "get-objects", "job", "warm"}
+    assert set(found) >= {"catalog", "doctor", "get-objects", "warm"}
     assert found["get-objects"] == "Find the objects that hold a stream's offsets."
     assert values("get-") == ["get-objects"]
-    assert values("catalog", "build-") == ["build-filters", "build-hints", "build-snapshot"]
-    assert "rebuild-filters" not in values("job", "")
+    assert values("catalog", "re") == ["refresh", "repair", "restored"]
 
 
 def test_options_and_choices_are_completed() -> None:
@@ -68,10 +67,10 @@ def test_the_line_of_the_page_works_in_bash(tmp_path: Path) -> None:
     program = tmp_path / "accel"
     program.write_text(f"#!{sys.executable}\n{PROGRAM}\n")
     program.chmod(0o700)
-    script = SCRIPT.format(words="accel catalog build-f", position=2)
+    script = SCRIPT.format(words="accel catalog build-h", position=2)
     paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", script], env=os.environ | paths, capture_output=True, text=True, check=True)  # noqa: S603, S607 - our own
-    assert done.stdout.split() == ["build-filters"]
+    assert done.stdout.split() == ["build-hints"]
     page = page_named("operations").read_text()
     assert 'eval "$(_ACCEL_COMPLETE=bash_source accel)"' in page
 

@@ -88,7 +88,7 @@ def test_a_table_of_a_group_holds_for_the_commands_below(file: Path) -> None:
     below = settings(shown(file), "catalog gc")
     assert below["store"] == ("s3://gc", str(file))
     assert below["verbose"] == ("true", str(file))
-    assert settings(shown(file), "catalog build-filters")["node"] == ("4, 5", str(file))
+    assert settings(shown(file), "catalog build-hints")["node"] == ("4, 5", str(file))
 
 
 def test_no_secret_is_shown(file: Path) -> None:

@@ -344,7 +344,7 @@ def a_java(folder: Path, version: str) -> str:
     ("version", "state", "told"),
     [
         ("1.8.0_402", State.FAILED, "found Java 8 at"),
-        ("11.0.22", State.FAILED, "expected Java 17 or newer for accel job, found Java 11 at"),
+        ("11.0.22", State.FAILED, "expected Java 17 or newer for --spark, found Java 11 at"),
         ("17.0.15", State.OK, "17 at"),
         ("25", State.OK, "25 at"),
         ("26-ea", State.DOUBTFUL, "Spark 4 needs 17 to 25"),

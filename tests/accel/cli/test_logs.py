@@ -19,11 +19,10 @@ LONG = (
     "stream write",
     "stream read",
     "catalog compact",
+    "catalog build-hints",
+    "catalog gc",
     "catalog run-all",
-    "job compact",
-    "job build-hints",
-    "job gc",
-    "job run-all",
+    "catalog verify",
 )
 
 

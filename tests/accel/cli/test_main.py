@@ -233,7 +233,7 @@ def test_ctrl_c_ends_a_command_with_what_was_done_in_a_line(tmp_path: Path, monk
         progress(3, 10)
         raise Stopped
 
-    monkeypatch.setattr("accel.cli.catalog.verify.verify_catalog", interrupted)
+    monkeypatch.setattr("accel.cli.engines.verify", interrupted)
     found = run("catalog", "verify", *store)
     assert found.exit_code == 130
     assert found.stderr.startswith("error: stopped by SIGINT")

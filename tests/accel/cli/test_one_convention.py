@@ -9,7 +9,6 @@ import click
 import pytest
 
 import accel.cli.options
-import spark_jobs.tasks
 from accel.cli.main import main
 from accel.rendering import Output
 from loaders.errors import StoreUnavailable
@@ -45,8 +44,8 @@ VALUES = {"--stream": "orders", "--id": "00000000-0000-0000-0000-000000000001"}
 TAKES_FILES = {"controller compact", "controller convert"}
 """They read files before they open a store, or take files for arguments."""
 
-WITHOUT_STORE = {"demo", "example", "job script", *TAKES_FILES}
-WITHOUT_OUTPUT = {"job script", *TAKES_FILES}
+WITHOUT_STORE = {"demo", "example", *TAKES_FILES}
+WITHOUT_OUTPUT = TAKES_FILES
 
 
 def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -75,8 +74,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise StoreUnavailable("open", url, "as far as this test goes")
 
     monkeypatch.setattr(accel.cli.options, "open_store", note)
-    monkeypatch.setattr(spark_jobs.tasks, "open_store", note)
-    spark_jobs.tasks._shared_store.cache_clear()
     return urls
 
 

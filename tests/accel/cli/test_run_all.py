@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from accel.catalog import ObjectCatalog
-from accel.cli.catalog import run_all
+from accel.cli import engines
 from accel.cli.catalog.run_all import Step, run_steps, shown_steps
 from accel.errors import CatalogMissing, StoreUnavailable
 from accel.rendering import Output, said
@@ -85,7 +85,7 @@ def test_hints_that_fail_do_not_hold_up_the_collection(url: str, monkeypatch: py
     def broken(*_: object, **__: object) -> None:
         raise StoreUnavailable("get", "accel/hints", "no answer")
 
-    monkeypatch.setattr(run_all, "build_hints", broken)
+    monkeypatch.setattr(engines, "build_hints", broken)
     compact, hints, gc = asked(url, *EARLY, "--yes", code=1)
     assert (compact["status"], hints["status"], gc["status"]) == ("done", "failed", "done")
     assert "no answer" in hints["why"]

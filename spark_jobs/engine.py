@@ -1,0 +1,181 @@
+"""The engine `--spark` of the jobs of `accel catalog`, found through the entry-point group `accel.engines`.
+
+    accel catalog compact s3://bucket/prefix --spark --dry-run          on this machine, with all its cores
+    accel catalog compact s3://bucket/prefix --spark --master yarn      on a cluster
+    spark-submit ... spark_jobs/submit.py compact s3://bucket/prefix    on any cluster, by the administrator's settings
+
+`compact` merges each group in a task, and `build-hints` builds each node in a task. `verify` and `gc` list the bucket
+and open objects in tasks. `run-all` is `compact`, `build-hints` and `gc`, in one session.
+
+Without the extra `spark` the options exist, and the error of `--spark` says what to install.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from accel.catalog import ObjectCatalog
+from accel.catalog.verify import Verification, verify
+from accel.cli.engines import Compaction, HintBuilding, Nodes
+from accel.cli.options import StoreChoice, option, required_url
+from accel.errors import MissingExtra
+from accel.hint_building import listed_nodes, opened_catalog
+from accel.image import MetadataImage
+from accel.rendering import Output
+from spark_jobs.compact import compact_on_spark, plan_on_spark
+from spark_jobs.hints import build_hints_on_spark, plan_hints_on_spark
+from spark_jobs.session import active_session, session
+from spark_jobs.survey import SparkBulkScan
+from spark_jobs.tasks import StoreSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Command = Callable[..., Any]
+
+_EXTRA = "pip install 'accel-streams[spark]' (or 'accel-streams[spark,jvm]' if there is no Java)"
+
+
+@dataclass(frozen=True, slots=True)
+class OnSpark:
+    """See `accel.cli.engines.Engine`.
+
+    Args:
+        store: the store that the user named.
+        spec: the same, for tasks.
+        master: of Spark; None = the master of spark-submit, else all cores of this machine.
+        tasks: the number of tasks that run at the same time.
+        ui: whether Spark serves its pages during the job.
+        prefix_digits: the number of first digits of keys by which a listing is divided.
+    """
+
+    store: StoreChoice
+    spec: StoreSpec
+    master: str | None
+    tasks: int
+    ui: bool
+    prefix_digits: int
+
+    @contextmanager
+    def running(self, nodes: Nodes = None, image: MetadataImage | None = None) -> Iterator[None]:
+        """The session of all work; a bucket without a catalog and unknown nodes are refused before it starts.
+
+        Raises:
+            click.UsageError: the catalog or image does not have a node, or there is no suitable Java.
+            CatalogMissing, StoreError: the catalog cannot be read now.
+        """
+        with opened_catalog(self.spec.open(), image) as catalog:
+            try:
+                if nodes is not None:
+                    listed_nodes(catalog, nodes)
+            except ValueError as error:
+                raise click.BadParameter(str(error), param_hint="'--node'") from error
+        self.store.output.note("starting Spark")
+        with ExitStack() as stack:
+            try:
+                spark = stack.enter_context(session(self.master, ui=self.ui))
+            except MissingExtra as error:
+                raise click.UsageError(str(error)) from error
+            if self.ui:
+                self.store.output.note(f"Spark's pages are at {spark.sparkContext.uiWebUrl}")
+            yield
+
+    @contextmanager
+    def compaction(self) -> Iterator[Compaction]:
+        """See `Engine`."""
+        spark = _active()
+        yield Compaction(
+            lambda settings, tell: plan_on_spark(spark, self.spec, settings, at_once=self.tasks, progress=tell),
+            lambda plan, tell: compact_on_spark(spark, self.spec, plan, at_once=self.tasks, progress=tell),
+        )
+
+    @contextmanager
+    def hint_building(self, image: MetadataImage | None) -> Iterator[HintBuilding]:
+        """See `Engine`."""
+        spark = _active()
+        yield HintBuilding(
+            lambda choice, nodes, tell: plan_hints_on_spark(
+                spark, self.spec, choice, nodes=nodes, image=image, at_once=self.tasks, progress=tell
+            ),
+            lambda plan, tell: build_hints_on_spark(
+                spark, self.spec, plan, image=image, at_once=self.tasks, progress=tell
+            ),
+        )
+
+    def scan(self) -> SparkBulkScan:
+        """See `Engine`; tasks list the bucket and open objects, and the driver does the rest."""
+        return SparkBulkScan(_active(), self.spec, at_once=self.tasks, prefix_digits=self.prefix_digits)
+
+    def verify(self, output: Output) -> tuple[Verification, int, int]:
+        """See `Engine`."""
+        store, scan = self.spec.open(), self.scan()
+        with ObjectCatalog.open(store) as catalog, output.progress("verifying") as tell:
+            verification = verify(catalog, progress=tell, scan=scan)
+        total = store.snapshot().total
+        return verification, total.requests + scan.requests, total.received_bytes + scan.bytes_read
+
+
+def spark_options(command: Command, *, lists: bool) -> Command:
+    """`--spark`, and the options of Spark -> ``engine`` if `--spark` is given.
+
+    Args:
+        command: receives the engine.
+        lists: whether the command lists the bucket.
+    """
+
+    @click.option("--spark", is_flag=True, help="Do the work in tasks of Spark, on one machine or a cluster.")
+    @option("--master", help="The master of Spark: local[*] (the default), local[4], yarn, k8s://..., spark://...")
+    @option("--tasks", type=click.IntRange(min=1), default=8, show_default=True, help="Spark: tasks that run at once.")
+    @click.option("--ui", is_flag=True, help="Serve Spark's pages during the job.")
+    @functools.wraps(command)
+    def wrapped(*args: Any, spark: bool, store: StoreChoice, **others: Any) -> Any:
+        chosen = {name: others.pop(name) for name in ("master", "tasks", "ui")}
+        prefix_digits = others.pop("prefix_digits", 1)
+        if not spark:
+            _refuse_options_of_spark()
+            return command(*args, store=store, **others)
+        if find_spec("pyspark") is None:
+            raise click.UsageError(f"--spark needs Spark, which is not installed: {_EXTRA}.")
+        engine = OnSpark(store, _spec_of(store), **chosen, prefix_digits=prefix_digits)
+        return command(*args, store=store, engine=engine, **others)
+
+    if not lists:
+        return wrapped
+    return click.option(
+        "--prefix-digits",
+        type=click.IntRange(1, 2),
+        default=1,
+        show_default=True,
+        help="Spark: the number of first digits of keys by which the listing is divided: 1 for 16 tasks, 2 for 256.",
+    )(wrapped)
+
+
+def _refuse_options_of_spark() -> None:
+    ctx = click.get_current_context()
+    for name in ("master", "tasks", "ui", "prefix_digits"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"Expected '--spark' with '--{name.replace('_', '-')}'.")
+
+
+def _spec_of(store: StoreChoice) -> StoreSpec:
+    try:
+        spec = StoreSpec(required_url(store.url), store.settings)
+        spec.open()
+    except (ValueError, ModuleNotFoundError) as error:
+        raise click.BadParameter(str(error), param_hint="'--store'") from error
+    return spec
+
+
+def _active() -> SparkSession:
+    spark = active_session()
+    if spark is None:
+        raise RuntimeError("expected a session of Spark, which `running` starts, found none")
+    return spark
