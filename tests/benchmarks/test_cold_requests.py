@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.cold_requests import (
+from benchmarks.lookups import (
     OBJECTS_MAX,
     SEED,
     STREAM_ID,

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import __main__ as command
-from benchmarks import ingest
+from benchmarks import indexes
 from benchmarks.harness import AnswersDiffer, Comparison, Spread, Timings, interleave
 
 
@@ -83,7 +83,7 @@ def test_different_answers_end_the_command_with_an_error(monkeypatch: pytest.Mon
     def disagree(rounds: int) -> list[Comparison]:
         raise AnswersDiffer(f"round {rounds}")
 
-    monkeypatch.setattr(ingest, "run_parse", disagree)
+    monkeypatch.setattr(indexes, "run_parse", disagree)
     result = CliRunner().invoke(command.main, ["parse", "--json"])
     assert (result.exit_code, result.stdout) == (1, "")
     assert "parse: round 7" in result.stderr

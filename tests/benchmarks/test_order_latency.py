@@ -9,8 +9,17 @@ from accel.history.store import StreamStore
 from accel.streams.reader import Order
 from accel.streams.rules.reader_core import AskEnd, Fill, Step
 from accel.system import SYSTEM
-from benchmarks.reader_latency import NAME, SCOPE, SLOW_BUFFERS, read_slowly, write_history
-from benchmarks.time_order import FIRST_REQUESTS, POLL_REQUESTS, POLL_SECONDS, SEALED_REQUESTS
+from benchmarks.order import (
+    FIRST_REQUESTS,
+    NAME,
+    POLL_REQUESTS,
+    POLL_SECONDS,
+    SCOPE,
+    SEALED_REQUESTS,
+    SLOW_BUFFERS,
+    read_slowly,
+    write_history,
+)
 from loaders.store import CountingStore
 
 EVENTS = 2_000

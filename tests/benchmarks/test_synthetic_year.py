@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.history_year import EPOCHS, times_block, times_of, times_root
+from benchmarks.indexes import EPOCHS, times_block, times_of, times_root
 
 
 def test_times_ascend_by_a_second_that_jitters() -> None:

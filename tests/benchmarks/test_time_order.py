@@ -7,7 +7,7 @@ import pytest
 
 from accel.streams.rules.reader_core import ReaderCore
 from accel.streams.rules.settings import ReaderSettings
-from benchmarks.time_order import (
+from benchmarks.order import (
     GOAL,
     SCALE_MS,
     SCENARIOS,

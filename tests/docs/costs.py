@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from accel.server.settings import SidecarSettings
-from benchmarks.cold_requests import KINDS, LONG_LIST_OBJECTS, OBJECTS_MAX, PLACES, mean_of, nodes_of
+from benchmarks.lookups import KINDS, LONG_LIST_OBJECTS, OBJECTS_MAX, PLACES, mean_of, nodes_of
 from loaders.plan import Spread
 from tests.docs.pages import listing_rows, page_named
 

@@ -11,7 +11,7 @@ import pytest
 from accel.catalog import CatalogSettings, ObjectCatalog
 from accel.catalog.records import OWNED_RANGE, STREAM, STREAM_SHARD, StreamShard, make_rows
 from accel.catalog.stream_shards import shards_of
-from benchmarks import following
+from benchmarks.catalog import NODES, run_catalog_refresh
 from loaders.layout import ObjectLayout
 from loaders.object_ref import ObjectRef, Proof
 from loaders.store import CountingStore, MemoryStore
@@ -24,7 +24,6 @@ COST = page_named("cost")
 MONTH_SECONDS = 30 * 86_400
 GET_USD, PUT_USD = 0.0004 / 1000, 0.005 / 1000
 UPLOADS = MONTH_SECONDS // 60
-NODES = following.NODES
 
 
 def rows_of(first_cell: str) -> list[list[str]]:
@@ -159,7 +158,7 @@ def test_an_upload_is_one_put_and_a_64th_writes_a_checkpoint() -> None:
 
 
 def test_a_refresh_costs_what_the_catalog_page_says() -> None:
-    found = {line.name + line.unit: line for line in following.run_catalog_refresh()}
+    found = {line.name + line.unit: line for line in run_catalog_refresh()}
     nothing, one = (f"catalog_refresh: {name}" for name in ("nothing new", "one node of ten changed"))
     text = page_named("catalog").read_text()
     told = {row[0]: row[1:] for row in table_rows(page_named("catalog")) if len(row) == 3}

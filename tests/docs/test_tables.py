@@ -20,7 +20,7 @@ import accel.errors
 from accel import ReadAccelerator, StaticImages, open_store
 from accel.image import MetadataImage
 from accel.lookup.stats import AcceleratorStats
-from benchmarks.cold_requests import (
+from benchmarks.lookups import (
     KINDS,
     LONG_LIST_OBJECTS,
     OBJECTS_MAX,

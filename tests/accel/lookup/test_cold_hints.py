@@ -9,8 +9,16 @@ import pytest
 
 from accel import MetadataImage
 from accel.image import make_node
-from benchmarks.cold_hints import PERSISTED, PERSISTED_OLDER, PLACES, SNAPSHOT_OLDER, Means, measure_node, nodes
-from benchmarks.cold_requests import OBJECTS_MAX
+from benchmarks.lookups import (
+    OBJECTS_MAX,
+    PERSISTED,
+    PERSISTED_OLDER,
+    PLACES,
+    SNAPSHOT_OLDER,
+    HintMeans,
+    hinted_nodes,
+    measure_node,
+)
 from bloom import StreamFilter
 from loaders.hints import write_pack
 from loaders.object_ref import ObjectRef
@@ -23,12 +31,12 @@ CONSTANT_WAYS = ("snapshot", "snapshot, root known")
 
 
 @pytest.fixture(scope="module")
-def measured() -> dict[str, Means]:
-    return {name: measure_node(node) for name, node in nodes().items()}
+def measured() -> dict[str, HintMeans]:
+    return {name: measure_node(node) for name, node in hinted_nodes().items()}
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_cold_lookup_costs_what_was_promised(place: str, measured: dict[str, Means]) -> None:
+def test_a_cold_lookup_costs_what_was_promised(place: str, measured: dict[str, HintMeans]) -> None:
     for means in measured.values():
         assert means[place, "snapshot"][:2] == (2, 2)
         assert means[place, "snapshot, root known"][:2] == (1, 1)
@@ -40,7 +48,7 @@ def test_a_cold_lookup_costs_what_was_promised(place: str, measured: dict[str, M
         assert means[place, SNAPSHOT_OLDER][0] <= means[place, PERSISTED_OLDER][0]
 
 
-def test_the_page_on_hints_says_what_a_run_says(measured: dict[str, Means]) -> None:
+def test_the_page_on_hints_says_what_a_run_says(measured: dict[str, HintMeans]) -> None:
     rows = [row for row in listing_rows(page_named("hints")) if len(row) == 7 and row[1] in PLACES]
     expected = [[cost_text(*means[place, way][:2]) for way in WAYS] for means in measured.values() for place in PLACES]
     assert [row[2:] for row in rows] == expected

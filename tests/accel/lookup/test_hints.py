@@ -15,8 +15,16 @@ from accel import AsyncReadAccelerator, Ending, MetadataImage, ReadAccelerator, 
 from accel.image import ObjectRef
 from accel.lookup.explain import WIDTH
 from accel.lookup.hints import HintStore
-from benchmarks.cold_hints import NEWER_OBJECTS, PLACES, persisted_cost, snapshot_cost, with_snapshot
-from benchmarks.cold_requests import Node, make_cold_node, offsets
+from benchmarks.lookups import (
+    NEWER_OBJECTS,
+    PLACES,
+    Node,
+    make_cold_node,
+    offsets,
+    persisted_cost,
+    snapshot_cost,
+    with_snapshot,
+)
 from bloom import StreamFilter
 from loaders.errors import StoreUnavailable
 from loaders.format import ObjectEncoder, RecordBatch

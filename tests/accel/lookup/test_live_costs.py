@@ -10,9 +10,9 @@ import functools
 
 import pytest
 
-from benchmarks.cold_hints import ColdReader, with_snapshot
-from benchmarks.cold_requests import (
+from benchmarks.lookups import (
     KINDS,
+    ColdReader,
     End,
     Node,
     cold_lookup,
@@ -20,6 +20,7 @@ from benchmarks.cold_requests import (
     make_cold_node,
     offsets,
     with_end,
+    with_snapshot,
 )
 from loaders.plan import Spread
 

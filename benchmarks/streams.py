@@ -30,6 +30,17 @@ producer without an id must. Both must find the same flush: ours repeats at most
 
     writer_resume: seconds    from the start to the number of the next event
     writer_resume: requests   after the opening of the session
+
+A reader at the tail: the delay until it returns flushed events, and the cost of a restart.
+
+Stores have the latencies of `LatencyModel`; writers have none, so that a flush has an exact time. All settings are the
+defaults.
+
+    seen_latency, found   from the return of a flush until the reader returns the event, without a notification. The
+                          peer is a simple poller: each second it lists new objects, and gets them
+    seen_latency, told    the same if the reader is notified of each commit (`image_changed`); the peer sends three GETs
+    reader_restart        ranged GETs of a reader that begins with an empty cache at the tail of 430 flushes of 16
+                          segments; the peer opens each object
 """
 
 from __future__ import annotations
@@ -38,11 +49,12 @@ import random
 import statistics
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Condition, Event, Thread
 from time import perf_counter, process_time
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -55,6 +67,7 @@ from accel import (
     ObjectSegments,
     ObjectSegmentSource,
     ReadAccelerator,
+    Settings,
     StreamConfiguration,
     StreamReader,
     StreamStore,
@@ -65,7 +78,7 @@ from accel.streams.acknowledgements import WriteFuture
 from accel.streams.settings import SegmentsSettings
 from accel.system import SYSTEM
 from accel.testing import LatencyModel, LatencyStore
-from benchmarks.harness import AnswersDiffer, Comparison, Spread, interleave
+from benchmarks.harness import AnswersDiffer, Comparison, Spread, Timings, interleave
 from loaders.store import CountingStore, MemoryStore, ObjectStore
 
 MEBIBYTE: Final = 1 << 20
@@ -453,3 +466,204 @@ def _write(store: MemoryStore) -> None:
             writer.write_many(events)
             writer.flush()
         host.stop()
+
+
+SEEN_SEGMENTS: Final = 4
+RESTART_SEGMENTS: Final = 16
+RESTART_FLUSHES: Final = 430
+RESTART_GOAL_GETS: Final = 20
+POLL_SECONDS: Final = 1.0
+SEEN_EACH_ROUND: Final = 5
+MARK: Final = b"event "
+MARK_DIGITS: Final = 6
+
+
+class Writing:
+    """A stream in memory, and its writer. One thread."""
+
+    def __init__(self, segments: int) -> None:
+        self.store = MemoryStore()
+        ObjectCatalog.init(self.store, FormatRecord(namespace="bench"))
+        self.catalog = ObjectCatalog.open(self.store)
+        self.host = ObjectSegments(self.catalog, self.store, NODE)
+        streams = StreamStore.open(self.store, host=self.host)
+        streams.create_scope(SCOPE)
+        created_ms = int(SYSTEM.clock() * 1000)
+        self.stream = streams.create_stream(
+            SCOPE, NAME, StreamConfiguration(min_segments=1), created_ms, segments=segments
+        )
+        self.writer = StreamWriter(self.stream, self.host)
+
+    def flush(self, payload: bytes, keys: int = 1) -> None:
+        """Write an event for each key, and flush.
+
+        Args:
+            payload: of each event.
+            keys: the number of keys.
+        """
+        for key in range(keys):
+            self.writer.write(payload, b"%d" % key)
+        self.writer.flush()
+
+    def close(self) -> None:
+        """End the session."""
+        self.writer.close()
+        self.host.close()
+        self.catalog.close()
+
+
+@dataclass
+class Seen:
+    """The times at which payloads were returned. Any thread."""
+
+    at: dict[bytes, float] = field(default_factory=dict)
+    changed: Condition = field(default_factory=Condition)
+
+    def note(self, payload: bytes) -> None:
+        """Record that a payload is returned now."""
+        with self.changed:
+            self.at[payload] = SYSTEM.timer()
+            self.changed.notify_all()
+
+    def wait(self, payload: bytes) -> float:
+        """The time at which a payload was returned; waits for it."""
+        with self.changed:
+            if not self.changed.wait_for(lambda: payload in self.at, 30):
+                raise AnswersDiffer(f"expected {payload!r} within 30 s, found no event")
+            return self.at[payload]
+
+
+def slow(store: ObjectStore, seed: int) -> LatencyStore:
+    """The same store with the latencies of S3."""
+    return LatencyStore(store, random.Random(seed), _sleep)
+
+
+@contextmanager
+def following(store: ObjectStore, seen: Seen) -> Iterator[ReadAccelerator]:
+    """A reader in a thread that follows the stream, with its defaults."""
+    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
+        source = ObjectSegmentSource(stream, accelerator, store)
+        reader = StreamReader(stream, source, follow=True)
+        is_over = Event()
+        thread = Thread(target=_follow, args=(reader, seen, is_over))
+        thread.start()
+        try:
+            yield accelerator
+        finally:
+            is_over.set()
+            thread.join()
+            reader.close()
+
+
+def _follow(reader: StreamReader, seen: Seen, is_over: Event) -> None:
+    while not is_over.is_set():
+        batch = reader.next_batch(timeout_seconds=0.2)
+        for event in batch or ():
+            seen.note(event.payload)
+
+
+@contextmanager
+def polling(store: ObjectStore, seen: Seen) -> Iterator[None]:
+    """A thread that lists the objects each second, and gets each new object; the catalog's keys are left out."""
+    is_over = Event()
+    thread = Thread(target=_poll, args=(store, seen, is_over))
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _poll(store: ObjectStore, seen: Seen, is_over: Event) -> None:
+    known: set[str] = set()
+    due = SYSTEM.timer()
+    while not is_over.wait(max(0.0, due - SYSTEM.timer())):
+        due += POLL_SECONDS
+        for info in store.list(""):
+            if info.key not in known and not info.key.startswith("accel/"):
+                known.add(info.key)
+                body = bytes(store.get(info.key, size_bytes_max=1 << 20).body)
+                for mark in range(body.count(MARK)):
+                    start = body.split(MARK)[mark + 1]
+                    seen.note(MARK + start[:MARK_DIGITS])
+
+
+def run_seen(rounds: int = 7) -> list[Comparison]:
+    """The delay until events are returned, without notifications and with them."""
+    samples = SEEN_EACH_ROUND * rounds
+    writing, seen, polled = Writing(SEEN_SEGMENTS), Seen(), Seen()
+    try:
+        with following(slow(writing.store, 1), seen) as accelerator:
+            with polling(slow(writing.store, 2), polled):
+                found = _seen_seconds(writing, range(samples), [seen, polled], lambda: None)
+            told = _seen_seconds(writing, range(samples, 2 * samples), [seen], accelerator.image_changed)
+    finally:
+        writing.close()
+    gets = _three_gets(writing.store, samples)
+    sides = Timings(found[0], found[1]), Timings(told[0], gets)
+    return [
+        sides[0].compare("seen_latency, found", peer="a LIST each second, a GET an object", unit="ms", goal=1.0),
+        sides[1].compare("seen_latency, told", peer="three GETs, one after the other", unit="ms", goal=1.0),
+    ]
+
+
+def _seen_seconds(writing: Writing, numbers: range, sides: list[Seen], tell: Callable[[], object]) -> list[list[float]]:
+    """For each side, the delay from each event's flush until the reader returned it."""
+    waits = random.Random(3)
+    seconds: list[list[float]] = [[] for _ in sides]
+    for number in numbers:
+        SYSTEM.sleep(waits.uniform(0.6, 1.6))
+        payload = MARK + b"%0*d" % (MARK_DIGITS, number)
+        writing.flush(payload)
+        flushed = SYSTEM.timer()
+        tell()
+        for each, side in zip(seconds, sides, strict=True):
+            each.append(side.wait(payload) - flushed)
+    return seconds
+
+
+def _three_gets(store: ObjectStore, samples: int) -> list[float]:
+    slowed, seconds = slow(store, 5), []
+    key = next(iter(store.list(""))).key
+    for _ in range(samples):
+        started = SYSTEM.timer()
+        for _ in range(3):
+            slowed.get(key, size_bytes_max=1 << 20)
+        seconds.append(SYSTEM.timer() - started)
+    return seconds
+
+
+def run_reader_restart(rounds: int = 7) -> list[Comparison]:  # noqa: ARG001 - requests do not vary
+    """Ranged GETs of a cold reader at the tail."""
+    writing = Writing(RESTART_SEGMENTS)
+    try:
+        for number in range(RESTART_FLUSHES - 1):
+            writing.flush(b"%d" % number, keys=8 * RESTART_SEGMENTS)
+        position = _read_again(writing, None, Settings())[1]
+        writing.flush(b"the last", keys=8 * RESTART_SEGMENTS)
+    finally:
+        writing.close()
+    (ours, at), (peer, same) = (
+        _read_again(writing, position, settings) for settings in (Settings(), Settings(policy="load-all"))
+    )
+    if at != same:
+        raise AnswersDiffer(f"expected ours to read to {same}, as the peer, found {at}")
+    name = f"reader_restart: at the tail of {RESTART_FLUSHES} flushes, {RESTART_SEGMENTS} segments"
+    goal = peer / RESTART_GOAL_GETS
+    return [Comparison.exact(name, ours, "ranged GETs", "opening each object", peer, goal)]
+
+
+def _read_again(writing: Writing, position: Mapping[int, int] | None, settings: Settings) -> tuple[int, dict[int, int]]:
+    """Read from a position to the end with an empty cache; returns the number of ranged GETs, and the last position."""
+    store = CountingStore(writing.store)
+    with (
+        ObjectCatalog.open(store) as catalog,
+        ReadAccelerator(catalog.images(), store, settings=settings) as accelerator,
+    ):
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
+        with StreamReader(stream, ObjectSegmentSource(stream, accelerator, store), from_cut=position) as reader:
+            for _ in reader:
+                pass
+            return store.snapshot().of("get_range").requests, dict(reader.position())

@@ -1,4 +1,6 @@
-"""How far out of the order of time a reader of many segments returns records, in a simulation.
+"""How far out of the order of time a reader of many segments returns records, and what order costs.
+
+`time_order` is a simulation:
 
     how far     of a record: the highest value returned before it minus its own value, in milliseconds; at least 0
     ours        `StreamReader` and `ReaderCore` unchanged: the lowest value first, and a wait for data under way
@@ -40,6 +42,13 @@ each with the latency of `LatencyModel`: 15 ms in the median, 100 ms for one in 
     it is sealed                    4    its size, the state again, its successors
 
 A record is visible in images that are requested after its arrival. Random choices follow from the seed, by segment.
+
+`order_slow`: what order in time costs a reader of history. The peer is the same reader with `Order.SEGMENT`, which does
+not wait; both run alternately, on a store 1, 10 and 30 times as slow as the model. 40,000 events of 100 bytes arrived
+within 20 s in 8 and 64 segments, with three scales. Buffers are small, in the proportion of the defaults, and the
+stream has four times as many bytes, so that segments are read in many requests. Three lines each: the furthest that an
+event is out of order (the highest value returned before it minus its own value), the time to read all, and the most
+bytes in memory compared with the limit, with one batch a request.
 """
 
 from __future__ import annotations
@@ -53,23 +62,33 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
-from typing import Final, TypeAlias, overload
+from typing import Final, NamedTuple, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accel.history.rules.configuration import StreamConfiguration
-from accel.history.rules.segments import SegmentRecord
+from accel import (
+    FormatRecord,
+    ObjectCatalog,
+    ObjectSegments,
+    ObjectSegmentSource,
+    ReadAccelerator,
+    StreamConfiguration,
+    StreamReader,
+    StreamStore,
+    StreamWriter,
+)
+from accel.history.rules.segments import SegmentRecord, split_range
 from accel.history.rules.values import make_id
-from accel.history.store import Stream, StreamStore
-from accel.streams.reader import StreamReader
+from accel.history.store import Stream
+from accel.streams.reader import Order
 from accel.streams.rules.events import EventBatch
 from accel.streams.rules.frontier import Frontier
 from accel.streams.rules.reader_core import AskEnd, Fill, ReaderCore, SegmentEnd, SegmentEvents, Step
 from accel.streams.rules.settings import ReaderSettings
 from accel.system import SYSTEM
-from accel.testing import LatencyModel
-from benchmarks.harness import AnswersDiffer, Comparison, Spread
+from accel.testing import LatencyModel, LatencyStore
+from benchmarks.harness import AnswersDiffer, Comparison, Spread, interleave
 from loaders.store import MemoryStore
 
 SEGMENTS = 16
@@ -497,3 +516,113 @@ def _mean(out_of_order_ms: Integers) -> float:
 
 def _delay(given: Given) -> float:
     return float(np.median(given.given_ms - given.values))
+
+
+NODE: Final = 4
+SCOPE, NAME = "bench", "order"
+
+
+def _sleep(seconds: float) -> None:
+    SYSTEM.sleep(seconds)
+
+
+EVENTS, EVENT_BYTES, APPENDED, FLUSHED, KEYS = 40_000, 100, 200, 2_000, 1_000
+
+
+STEP_SECONDS: Final = 0.1
+"""The time between two appends of `APPENDED` events."""
+
+
+TIME_GOAL: Final = 1 / 1.2
+
+
+SLOW_SEGMENTS, SLOWNESSES, SLOW_ROUNDS_MAX = (8, 64), (1, 10, 30), 3
+
+
+SLOW_BUFFERS: Final = ReaderSettings(fill_bytes=1 << 14, buffer_bytes_max=1 << 20, read_ahead_bytes=1 << 19)
+
+
+class SlowRead(NamedTuple):
+    """The result of a reader of a slow store.
+
+    Args:
+        behind_ms: the furthest that an event was out of order.
+        seconds: the time of the whole read.
+        buffered_bytes: the most payload in memory.
+    """
+
+    behind_ms: int
+    seconds: float
+    buffered_bytes: int
+
+
+def write_history(events: int = EVENTS, segments: int = SLOW_SEGMENTS[0]) -> MemoryStore:
+    """A stream whose clock advances by `STEP_SECONDS` an append, with a scale after each quarter."""
+    now = [1_000_000.0]
+    store, chance = MemoryStore(clock=SYSTEM.clock), Random(1)
+    ObjectCatalog.init(store, FormatRecord(namespace="order", stream_buckets=SLOW_SEGMENTS[0]))
+    system = replace(SYSTEM, clock=lambda: now[0])
+    with ObjectCatalog.open(store) as catalog, ObjectSegments(catalog, store, NODE, system=system) as host:
+        streams = StreamStore.open(store, host=host)
+        streams.create_scope(SCOPE)
+        stream = streams.create_stream(SCOPE, NAME, StreamConfiguration(min_segments=1), segments=segments)
+        with StreamWriter(stream, host) as writer:
+            for start in range(0, events, APPENDED):
+                now[0] += STEP_SECONDS
+                writer.write_many([(bytes(EVENT_BYTES), f"key {chance.randrange(KEYS)}") for _ in range(APPENDED)])
+                if (start + APPENDED) % FLUSHED == 0:
+                    writer.flush()
+                if start and start % (events // 4) == 0:
+                    writer.flush()  # otherwise a thread may still have the events when the segment is sealed
+                    oldest = stream.active_segments()[0]
+                    stream.scale([oldest.id], list(split_range(oldest.key_start, oldest.key_end, 2)))
+    return store
+
+
+def read_slowly(memory: MemoryStore, slowness: float, order: Order, events: int = EVENTS) -> SlowRead:
+    """Read the whole stream with small buffers, on a store with so many times the latencies of the model.
+
+    Raises:
+        AnswersDiffer: not all events were returned.
+    """
+    store = LatencyStore(memory, Random(1), lambda seconds: _sleep(slowness * seconds))
+    with ObjectCatalog.open(store) as catalog, ReadAccelerator(catalog.images(), store) as accelerator:
+        stream = StreamStore.open(store).stream(SCOPE, NAME)
+        source = ObjectSegmentSource(stream, accelerator, store)
+        began, latest, behind, most, left = SYSTEM.timer(), 0, 0, 0, events
+        with StreamReader(stream, source, order=order, settings=SLOW_BUFFERS) as reader:
+            for batch in iter(reader.next_batch, None):
+                behind, latest = max(behind, latest - batch.value), max(latest, batch.value)
+                most, left = max(most, reader.buffered_bytes), left - len(batch)
+        if left:
+            raise AnswersDiffer(f"expected {events} events, found {events - left}")
+        return SlowRead(behind, SYSTEM.timer() - began, most)
+
+
+def run_order_slow(rounds: int = 7) -> list[Comparison]:
+    """Run the comparisons of order on slow stores, at most `SLOW_ROUNDS_MAX` rounds."""
+    lines = []
+    for segments in SLOW_SEGMENTS:
+        store = write_history(EVENTS, segments)
+        for slowness in SLOWNESSES:
+            lines += _slow(store, segments, slowness, min(rounds, SLOW_ROUNDS_MAX))
+    return lines
+
+
+def _slow(store: MemoryStore, segments: int, slowness: int, rounds: int) -> list[Comparison]:
+    reads: dict[Order, list[SlowRead]] = {order: [] for order in Order}
+
+    def read(order: Order) -> int:
+        reads[order].append(read_slowly(store, slowness, order))
+        return EVENTS
+
+    timings = interleave(lambda: read(Order.TIME), lambda: read(Order.SEGMENT), rounds=rounds)
+    behind, other = (max(each.behind_ms for each in reads[order]) for order in Order)
+    most = max(each.buffered_bytes for each in reads[Order.TIME])
+    limit = SLOW_BUFFERS.buffer_bytes_max + SLOW_BUFFERS.requests_max * APPENDED * EVENT_BYTES // segments
+    name, peer = f"{segments} segments, latency x {slowness}", "Order.SEGMENT"
+    return [
+        Comparison(f"order_slow: out of order, {name}", behind, "ms", peer, other, ratio(behind, other), rounds),
+        timings.compare(f"order_slow: total, {name}", peer=peer, unit="s", goal=TIME_GOAL),
+        Comparison.exact(f"order_slow: memory, {name}", most, "B", "buffer_bytes_max", limit, 1.0),
+    ]

@@ -30,7 +30,8 @@ from xxhash import xxh3_64
 from accel.compaction import CompactionSettings
 from accel.compaction.grouping import GroupLimits, MergeCandidate, Run, choose_groups, earliest_starts
 from accel.image import MetadataImage, make_node
-from benchmarks.cold_requests import (
+from benchmarks.harness import Comparison, interleave
+from benchmarks.lookups import (
     NODE_ID,
     OTHER_STREAM_ID,
     STREAM_ID,
@@ -41,7 +42,6 @@ from benchmarks.cold_requests import (
     measure,
     with_end,
 )
-from benchmarks.harness import Comparison, interleave
 from loaders.format import BlockIndex, BlockRow, ObjectEncoder, RecordBatch, open_tail
 from loaders.format.index import ROW_SIZE_BYTES, Footer
 from loaders.format.object_encoder import STREAMS_MAX

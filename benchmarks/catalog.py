@@ -1,8 +1,17 @@
-"""The cost of a reader of the catalog, of 10 nodes of 5,000 objects and 200,000 streams in 32 stream shards.
+"""How much a catalog costs: a reader of it, and the hints of a node.
+
+`catalog_refresh`: a reader of a catalog of 10 nodes of 5,000 objects and 200,000 streams in 32 stream shards.
 
 Ours is a refresh: conditional GETs, which return a body only for changed keys; and following: two listings, and
 conditional GETs of the keys that they show as changed. The peer reads all keys again, like a reader without ETags.
 Requests and bytes are counted, not timed; the bytes are those of bodies.
+
+`hint_build`: the cost of a run of `build-hints` after a few uploads, against building the same hints from all objects.
+
+A node of 2,000 objects of 100 streams each, in a store in memory. Both sides write the same pack and the same snapshot
+of 2,000 objects; ours finds the hints of the 1,984 older objects in the bucket and copies them, the peer opens all
+objects (`--all`). Requests are counted, so they are the same in each run and on each machine; seconds are those of the
+work itself, without network latency.
 """
 
 from __future__ import annotations
@@ -21,13 +30,18 @@ from accel.catalog.records import (
     NodeDirectory,
     NodeList,
     ObjectFacts,
+    Rows,
     StreamShard,
     make_rows,
 )
 from accel.catalog.stream_shards import shards_of
+from accel.hint_building import Depth, HintChoice, ListedNode, NodeReport, build_node_hints, plan_node_hints
 from accel.system import SYSTEM
-from benchmarks.harness import AnswersDiffer, Comparison
-from loaders.store import CountingStore, MemoryStore
+from benchmarks.harness import AnswersDiffer, Comparison, interleave
+from loaders.format import ObjectEncoder, RecordBatch
+from loaders.hints import SnapshotReader, read_pack_root
+from loaders.layout import HINTS_PREFIX
+from loaders.store import CountingStore, MemoryStore, ObjectStore
 from loaders.tables import FormatRecord
 
 NODES = 10
@@ -132,3 +146,71 @@ def _upload_unread(catalog: ObjectCatalog, node_id: int) -> None:
         return with_upload(promised or NodeList(node_id), 1, facts)
 
     catalog.parts.keys.node_list(node_id).change(change)
+
+
+HINTED_OBJECTS = 2_000
+HINTED_STREAMS = 100
+NEWER_OBJECTS = 16
+NODE_ID = 4
+NAMESPACE = "bench"
+
+
+class HintedBucket:
+    """A catalog whose hints cover all objects except the newest."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        ObjectCatalog.init(self.store, FormatRecord(namespace=NAMESPACE))
+        self.catalog = ObjectCatalog.open(self.store)
+        self.live = np.zeros(HINTED_OBJECTS, dtype=LIVE)
+        for position in range(HINTED_OBJECTS):
+            self._put(position)
+        self.build(self.live[:-NEWER_OBJECTS], Depth.ALL)
+        self._before = {info.key: self.store.get(info.key).body for info in self.store.list(HINTS_PREFIX)}
+
+    def build(self, live: Rows, depth: Depth) -> NodeReport:
+        """Plan and build."""
+        parts = self.catalog.parts
+        return build_node_hints(parts, plan_node_hints(parts, ListedNode(NODE_ID, live), HintChoice(depth=depth)))
+
+    def restore(self) -> None:
+        """Restore the hints to their first state."""
+        _delete_hints(self.store)
+        for key, body in self._before.items():
+            self.store.put(key, body)
+
+    def run(self, depth: Depth) -> NodeReport:
+        """One run over all objects; its result is checked."""
+        self.restore()
+        report = self.build(self.live, depth)
+        covered = SnapshotReader(self.store, NAMESPACE, lambda: 0.0).read_root(NODE_ID)
+        filters = read_pack_root(self.store, NAMESPACE, NODE_ID)
+        if (covered.entries, len(filters.entries)) != (HINTED_OBJECTS * HINTED_STREAMS, HINTED_OBJECTS):
+            raise AnswersDiffer(f"expected hints of {HINTED_OBJECTS} objects, found {covered.entries} entries")
+        return report
+
+    def _put(self, position: int) -> None:
+        encoder = ObjectEncoder()
+        batches = (RecordBatch(stream_id, 0, position, 1, b"one") for stream_id in range(HINTED_STREAMS))
+        body = b"".join([*(encoder.write(batch.stream_id, [batch]) for batch in batches), encoder.finish()])
+        self.store.put(self.catalog.parts.layout.object_key(position), body)
+        self.live[position] = (position, position, position, 0, len(body), -1, -1, -1, position)
+
+
+def _delete_hints(store: ObjectStore) -> None:
+    for key in [info.key for info in store.list(HINTS_PREFIX)]:
+        store.delete(key)
+
+
+def run_hint_build(rounds: int = 7) -> list[Comparison]:
+    """Requests and seconds of a run after 16 uploads, against opening all objects."""
+    bucket = HintedBucket()
+    ours, peer = bucket.run(Depth.MISSING), bucket.run(Depth.ALL)
+    name, whole = f"hint_build: {NEWER_OBJECTS} of {HINTED_OBJECTS} objects are new", "all objects opened"
+    timings = interleave(
+        lambda: bucket.run(Depth.MISSING).objects, lambda: bucket.run(Depth.ALL).objects, rounds=rounds
+    )
+    return [
+        Comparison.exact(f"{name}, requests", ours.requests, "requests", whole, peer.requests),
+        timings.compare(f"{name}, time", peer=whole, unit="s"),
+    ]
